@@ -374,7 +374,7 @@ struct MemoryUpdate {
   const float* dt;
   float *out, *messages, *gates;            // `messages` and `gates` may be null
   Rows rows, mails;
-  // `gathered`: whether memory and mail have one row per unique node instead of one per node.
+  // `gathered`: whether state has one row per unique node instead of one per node.
   uint32_t d, f, t, gathered, precision, nodes;
   __device__ __forceinline__ uint32_t width() const { return 2 * d + f + t; }
 };

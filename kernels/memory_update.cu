@@ -16,7 +16,7 @@
 constexpr uint32_t LIST_THREADS = 1024;
 constexpr uint32_t LIST_EACH = 4;  // rows per thread of the list, loaded at once
 
-// The times of all nodes and, in order, the mails: row, row of memory and mail, row of the edge features, time gap.
+// The times of all nodes and, in order, the mails: row, row in the state, row of the edge features, time gap.
 extern "C" __global__ void __launch_bounds__(1024, 1)
 memory_update_list(const uint32_t* unique, const int64_t* memory_time, const uint32_t* mail_event,
                    const int64_t* mail_time, int64_t* time, uint32_t* count, uint32_t* mailed, uint32_t* node,
@@ -31,7 +31,10 @@ memory_update_list(const uint32_t* unique, const int64_t* memory_time, const uin
     uint32_t v[LIST_EACH], event[LIST_EACH], of[LIST_EACH], with[LIST_EACH], own = 0;
     int64_t updated[LIST_EACH], sent[LIST_EACH];
 #pragma unroll
-    for (uint32_t q = 0; q < LIST_EACH; q++) v[q] = row0 + q * WARP < n ? unique[row0 + q * WARP] : NONE;
+    for (uint32_t q = 0; q < LIST_EACH; q++) {
+      uint32_t row = row0 + q * WARP;
+      v[q] = row >= n ? NONE : gathered ? row : unique[row];
+    }
 #pragma unroll
     for (uint32_t q = 0; q < LIST_EACH; q++) {
       event[q] = NONE, updated[q] = 0, v[q] = s.row_of(row0 + q * WARP, v[q], nodes);
@@ -63,7 +66,7 @@ memory_update_list(const uint32_t* unique, const int64_t* memory_time, const uin
       if (row0 + q * WARP < n) time[row0 + q * WARP] = event[q] == NONE ? updated[q] : sent[q];
       if (event[q] != NONE) {
         uint32_t k = at + uint32_t(__popc(with[q] & ((1u << lane) - 1)));
-        mailed[k] = row0 + q * WARP, node[k] = gathered ? mailed[k] : v[q];
+        mailed[k] = row0 + q * WARP, node[k] = v[q];
         feature[k] = of[q];
         dt[k] = gaps.seconds(updated[q], sent[q]);
       }

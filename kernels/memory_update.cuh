@@ -58,11 +58,11 @@ __device__ __forceinline__ void update_memory(const MemoryUpdate& u, uint32_t co
   uint32_t warps = PRODUCT_THREADS / WARP, all = gridDim.x * warps;
   uint32_t first = (blockIdx.x + gridDim.x - tiles) % gridDim.x * warps + threadIdx.x / WARP;
   for (uint32_t i = first; i < n; i += all) {
-    uint32_t v = u.unique[i];
+    uint32_t v = u.gathered ? i : u.unique[i];
     bool is = v < u.nodes;  // if not, `memory_update_list` has reported a fault
     if (is && u.mail_event[v] != NONE) continue;
     for (uint32_t j = lane_id(); j < d; j += WARP) {
-      u.out[uint64_t(i) * d + j] = is ? u.memory[uint64_t(u.gathered ? i : v) * d + j] : 0.f;
+      u.out[uint64_t(i) * d + j] = is ? u.memory[uint64_t(v) * d + j] : 0.f;
     }
   }
   for (uint32_t k = first; u.messages && k < m; k += all) {

@@ -13,24 +13,26 @@ use std::{
     path::Path,
 };
 use tgnn::{
-    autograd::{MAX_LANES, Program, Stage},
+    autograd::{MAX_LANES, Program, Stage, Staleness},
     data::{Events, Features},
     error::ErrorKind,
     model::ModelName,
-    plan::{Need, Plan, StagePlacement, Timeline},
+    ops::Node,
+    plan::{Need, Plan, PlanStaleness, StagePlacement, Timeline},
     runtime::{comm::Ranks, philox::Key, *},
     task::{Config, EventTask, SnapshotTask, Task, TaskName},
 };
 
-/// Whether `stage` may rely on `other`, of `back` steps before, having finished.
-fn follows(needs: &[Need], stage: Stage, other: Stage, back: usize) -> bool {
+/// Whether `stage` may rely on `other`, of `back` steps before, having finished. A negative number is of later
+/// steps.
+fn follows(needs: &[Need], stage: Stage, other: Stage, back: isize) -> bool {
     let (mut seen, mut next) = (Vec::new(), vec![(stage, 0)]);
     while let Some(at) = next.pop() {
         // The steps of a stage run in order.
-        if at.0 == other && (at.1 < back || at.1 == back && (back > 0 || !seen.is_empty())) {
+        if at.0 == other && (at.1 < back || at.1 == back && (back != 0 || !seen.is_empty())) {
             return true;
         }
-        if seen.contains(&at) || at.1 > back {
+        if seen.contains(&at) || at.1 > back.max(0) {
             continue;
         }
         seen.push(at);
@@ -45,24 +47,56 @@ fn follows(needs: &[Need], stage: Stage, other: Stage, back: usize) -> bool {
 struct Follows {
     node: usize,
     other: usize,
-    back: usize,
+    back: isize,
 }
 
-/// Returns the dependencies between nodes within two steps.
-fn dependencies(program: &Program) -> Vec<Follows> {
+/// Returns the steps and nodes of a few steps in the order of their accesses to memory: step by step, but with
+/// what reads node memory, and before that prepares a step, and with what updates parameters, as many steps
+/// earlier and later as the state is older.
+fn in_order_of_accesses(program: &Program, Staleness { memory, weights }: Staleness) -> Vec<(usize, usize)> {
+    let mut late: HashSet<Var> = HashSet::new();
+    let of_step = |(node, (n, stage)): (usize, (&Node, Stage))| {
+        let fetches = stage <= Stage::FetchMemory && !n.ins.iter().any(|v| late.contains(v));
+        if !fetches {
+            late.extend(n.outs.iter().copied());
+        }
+        let (lead, phase) = match stage {
+            Stage::Step => (0, 2),
+            _ if fetches => (memory + weights, 0),
+            _ => (weights, 1),
+        };
+        (node, lead, if memory + weights > 0 { phase } else { 0 })
+    };
+    let nodes: Vec<_> = program.stages().enumerate().map(of_step).collect();
+    let steps = 0..2 + memory + weights;
+    let mut all: Vec<_> = steps
+        .flat_map(|step| {
+            nodes.iter().map(move |&(node, lead, phase)| {
+                ((step as isize - lead as isize, phase, step, node), (step, node))
+            })
+        })
+        .collect();
+    all.sort_unstable();
+    all.into_iter().map(|(_, at)| at).collect()
+}
+
+/// Returns the dependencies between nodes within a few steps.
+fn dependencies(program: &Program, staleness: Staleness) -> Vec<Follows> {
     let nodes: Vec<_> = program.stages().map(|(n, _)| n).collect();
     let outputs: HashSet<Var> = nodes.iter().flat_map(|n| n.outs.iter().copied()).collect();
     // Step, node, and whether it changes the value.
     type Touch = (usize, usize, bool);
     let mut touched: HashMap<(Var, usize), Vec<Touch>> = HashMap::new();
     let mut found = Vec::new();
-    for (step, (node, n)) in (0..2).flat_map(|step| nodes.iter().enumerate().map(move |n| (step, n))) {
+    for (step, node) in in_order_of_accesses(program, staleness) {
+        let n = nodes[node];
         let read = n.ins.iter().enumerate().map(|(i, &v)| (v, n.writes.contains(&i)));
         for (v, changes) in read.chain(n.outs.iter().map(|&v| (v, true))) {
             // An output of a step is another value in the next step; a stored value is the same.
             let known = touched.entry((v, if outputs.contains(&v) { step } else { 0 })).or_default();
             let before = known.iter().filter(|k| (k.2 || changes) && (k.0, k.1) != (step, node));
-            found.extend(before.map(|k| Follows { node, other: k.1, back: step - k.0 }));
+            let back = |of: usize| step as isize - of as isize;
+            found.extend(before.map(|k| Follows { node, other: k.1, back: back(k.0) }));
             known.push((step, node, changes));
         }
     }
@@ -73,7 +107,7 @@ fn dependencies(program: &Program) -> Vec<Follows> {
 fn needs_hold(task: &dyn Task, what: &str) {
     let (program, needs) = (task.step(), task.plan().needs());
     let nodes: Vec<_> = program.stages().collect();
-    for Follows { node, other, back } in dependencies(program) {
+    for Follows { node, other, back } in dependencies(program, task.plan().staleness()) {
         let [(n, stage), (before, other_stage)] = [nodes[node], nodes[other]];
         // Within a step, the nodes of a stage run in order.
         let (op, other) = (n.op.name(), before.op.name());
@@ -150,7 +184,8 @@ fn every_op_of_a_tgn_is_in_its_stage() {
         "{by_stage:?}"
     );
     assert_eq!(ops(Stage::FetchFeatures), "gather_rows gather_rows", "{by_stage:?}");
-    assert_eq!(ops(Stage::FetchMemory), "gather_rows gather_rows gather_rows gather_rows", "{by_stage:?}");
+    // Five tables of node memory and mails, and the features of the mails.
+    assert_eq!(ops(Stage::FetchMemory), ["gather_rows"; 6].join(" "), "{by_stage:?}");
     assert_eq!(ops(Stage::UpdateMemory), "gru_memory", "{by_stage:?}");
     assert_eq!(ops(Stage::WriteMemory), "write_memory", "{by_stage:?}");
     assert_eq!(ops(Stage::Step), "adam", "{by_stage:?}");
@@ -175,12 +210,14 @@ fn trained(c: &Config, events: &Events, device: &Device, traced: bool) -> (Vec<f
         return (losses, state);
     }
     let spans: HashMap<_, _> = task.timeline().spans().iter().map(|s| ((s.step, s.node), *s)).collect();
-    let dependencies = dependencies(task.step());
+    let dependencies = dependencies(task.step(), task.plan().staleness());
     let steps = spans.keys().map(|k| k.0 + 1).max().unwrap();
     assert!(steps >= 4 && dependencies.len() > 100, "{steps} steps, {} dependencies", dependencies.len());
     let of_all_steps = (0..steps).flat_map(|step| dependencies.iter().map(move |d| (step, d)));
-    for (step, d) in of_all_steps.filter(|(step, d)| d.back <= *step) {
-        let (now, before) = (&spans[&(step, d.node)], &spans[&(step - d.back, d.other)]);
+    for (step, d) in of_all_steps {
+        let other = step.checked_add_signed(-d.back).filter(|&other| other < steps);
+        let Some(other) = other else { continue };
+        let (now, before) = (&spans[&(step, d.node)], &spans[&(other, d.other)]);
         assert!(before.end <= now.start, "{now:?} begins before the end of {before:?}, {}", c.plan);
     }
     (losses, state)
@@ -197,7 +234,8 @@ fn drawn() -> impl Iterator<Item = Plan> {
             (stage, StagePlacement { lane: 1 + draw[0] as usize % (1 + seed as usize % 4), prefetch_depth })
         };
         let stages = Stage::ALL.into_iter().enumerate().map(placement).collect();
-        Plan { name: format!("drawn {seed}"), stages, groups: None, ranks: None }
+        let staleness = PlanStaleness::default();
+        Plan { name: format!("drawn {seed}"), stages, staleness, groups: None, ranks: None }
     })
 }
 

@@ -42,7 +42,7 @@ const PLANS: [(&str, &str); 6] = [
     ),
     ("memory = \"replicated\"", "[stages.sample]\nlane = 2\nprefetch_depth = 1"),
     (
-        "memory = \"cached\"\nupdate = \"readers\"\npartition = \"re-flex-bicut\"\ngradient_staleness = 1",
+        "memory = \"cached\"\nupdate = \"readers\"\npartition = \"re-flex-bicut\"\n",
         "[stages.sample]\nlane = 2\nprefetch_depth = 1\n[stages.fetch_features]\nlane = 2\nprefetch_depth = 1\n\
          [stages.dispatch]\nlane = 3",
     ),

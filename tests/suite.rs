@@ -33,6 +33,7 @@ mod runs;
 mod snapshot_models;
 mod snapshots;
 mod soundness;
+mod staleness;
 mod step_ops;
 mod tasks;
 mod turns;

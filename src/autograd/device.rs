@@ -4,9 +4,10 @@ use super::{
     lanes::MAX_LANES,
     run::{NodeTime, OnProgress, RepeatProgress, VariantRuns},
     schedule::{Schedule, ScheduledNode, StreamCommand},
-    schedule_cache::{CachedSchedule, ScheduleCache, windows},
+    schedule_cache::{CachedSchedule, ScheduleCache},
     trace::{Ran, Trace},
     variant::{Place, PlannedNode, Variant},
+    windows::{Window, windows},
 };
 use crate::{
     error::Result,
@@ -20,6 +21,9 @@ use std::{
     collections::HashMap,
     time::{Duration, Instant},
 };
+
+/// Most nodes that are profiled before the host waits.
+const PROFILED: usize = 512;
 
 /// Operands of a node as its kernels take them.
 struct Operands {
@@ -312,8 +316,7 @@ impl BoundProgram {
         }
         Ok(taken)
     }
-    /// Runs every node of each run between two events, one node after the other, and adds the times to
-    /// `times`.
+    /// Runs the nodes of all runs one after the other, each between two events, and adds the times to `times`.
     ///
     /// # Errors
     /// As [`repeat`](Self::repeat).
@@ -321,29 +324,37 @@ impl BoundProgram {
         &self,
         runs: VariantRuns<'_>,
         store: &mut Store,
+        schedules: &mut ScheduleCache,
         times: &mut [Vec<NodeTime>],
         on_progress: OnProgress<'_>,
     ) -> Result<()> {
         let stream = self.stream();
         self.status.fill(0, stream)?;
         written(runs.variants).for_each(|id| store.changed_on_device(id));
-        let most = runs.variants.iter().map(|variant| variant.nodes.len()).max().unwrap_or(0);
-        let events: Vec<CudaEvent> = (0..=most).map(|_| CudaEvent::new(&self.gpu)).collect::<Result<_>>()?;
-        for (run, &variant) in runs.variant_of_run.iter().enumerate() {
-            let times = &mut times[variant];
-            events[0].record(stream)?;
-            for (node, planned) in runs.variants[variant].nodes.iter().enumerate() {
-                let launched = stream.launched();
-                self.launch(planned, BoundNode { variant, run: 0, node }, 0)?;
-                events[node + 1].record(stream)?;
-                times[node].kernels += stream.launched() - launched;
+        let events: Vec<CudaEvent> =
+            (0..=PROFILED).map(|_| CudaEvent::new(&self.gpu)).collect::<Result<_>>()?;
+        for window in windows(runs.variants, runs.variant_of_run, schedules.buffer_depth()) {
+            let schedule = &schedules.of(runs.variants, window)?.schedule;
+            for nodes in schedule.linear().unwrap_or_default().chunks(PROFILED) {
+                let bound = |&(lane, index): &(usize, usize)| {
+                    let ScheduledNode { run, node, .. } = schedule.0[lane][index];
+                    BoundNode { variant: window.variant_of_run[run], run, node }
+                };
+                events[0].record(stream)?;
+                for (at, end) in nodes.iter().map(bound).zip(&events[1..]) {
+                    let launched = stream.launched();
+                    self.launch(&runs.variants[at.variant].nodes[at.node], at, 0)?;
+                    end.record(stream)?;
+                    times[at.variant][at.node].kernels += stream.launched() - launched;
+                }
+                self.synchronize()?;
+                for (at, between) in nodes.iter().map(bound).zip(events.windows(2)) {
+                    let time = &mut times[at.variant][at.node];
+                    time.seconds += between[1].seconds_since(&between[0])?;
+                    time.runs += 1;
+                }
             }
-            self.synchronize()?;
-            for (time, between) in times.iter_mut().zip(events.windows(2)) {
-                time.seconds += between[1].seconds_since(&between[0])?;
-                time.runs += 1;
-            }
-            on_progress(RepeatProgress { runs: run + 1, store: Some(store) });
+            on_progress(RepeatProgress { runs: window.ended(), store: Some(store) });
         }
         self.check(runs.variants)
     }
@@ -395,7 +406,8 @@ impl BoundProgram {
     /// and is given afterwards. Returns the events, which must live until a capture ends.
     fn enqueue(
         &self,
-        runs: VariantRuns<'_>,
+        variants: &[Variant],
+        window: Window<'_>,
         schedule: &Schedule,
         mut timing: Option<Timing<'_>>,
     ) -> Result<Vec<CudaEvent>> {
@@ -424,9 +436,8 @@ impl BoundProgram {
                 }
                 StreamCommand::Launch { lane, scheduled } => {
                     let ScheduledNode { run, node, .. } = scheduled;
-                    let variant = runs.variant_of_run[run];
-                    let (planned, at) =
-                        (&runs.variants[variant].nodes[node], BoundNode { variant, run, node });
+                    let variant = window.variant_of_run[run];
+                    let (planned, at) = (&variants[variant].nodes[node], BoundNode { variant, run, node });
                     let Some(timing) = &mut timing else { return self.launch(planned, at, lane) };
                     let between = [CudaEvent::new(&self.gpu)?, CudaEvent::new(&self.gpu)?];
                     between[0].record(self.stream_of(lane))?;
@@ -447,11 +458,11 @@ impl BoundProgram {
     }
     /// Captures a schedule into a graph, unless it has one or is used for the first time: it may never be
     /// used again, and kernels that are not loaded yet cannot be captured.
-    fn capture(&self, runs: VariantRuns<'_>, cached: &mut CachedSchedule) -> Result<()> {
+    fn capture(&self, variants: &[Variant], window: Window<'_>, cached: &mut CachedSchedule) -> Result<()> {
         if cached.uses > 1 && cached.graph.is_none() {
             let mut events = Vec::new();
             let graph = self.stream().capture(|| {
-                events = self.enqueue(runs, &cached.schedule, None)?;
+                events = self.enqueue(variants, window, &cached.schedule, None)?;
                 Ok(())
             });
             cached.graph = Some(graph?);
@@ -475,26 +486,25 @@ impl BoundProgram {
         self.status.fill(0, stream)?;
         written(runs.variants).for_each(|id| store.changed_on_device(id));
         let base = trace.is_some().then(|| TimeBase::new(&self.gpu, stream)).transpose()?;
-        let (mut finished, mut ends, mut events, mut launches) = (0, Vec::new(), Vec::new(), Vec::new());
-        for variant_of_run in windows(runs.variants, runs.variant_of_run) {
-            let window = VariantRuns { variant_of_run, ..runs };
-            let cached = schedules.of(window)?;
+        let (mut ends, mut events, mut launches) = (Vec::new(), Vec::new(), Vec::new());
+        let variants = runs.variants;
+        for window in windows(variants, runs.variant_of_run, schedules.buffer_depth()) {
+            let cached = schedules.of(variants, window)?;
             if trace.is_none() {
-                self.capture(window, cached)?;
+                self.capture(variants, window, cached)?;
             }
             match (&cached.graph, &trace) {
                 // SAFETY: as in `time_nodes`.
                 (Some(graph), None) => unsafe { graph.launch(stream)? },
                 (_, Some(trace)) => {
-                    let timing = Timing { launches: &mut launches, first_step: trace.steps + finished };
-                    events.extend(self.enqueue(window, &cached.schedule, Some(timing))?);
+                    let timing = Timing { launches: &mut launches, first_step: trace.steps + window.first };
+                    events.extend(self.enqueue(variants, window, &cached.schedule, Some(timing))?);
                 }
-                (None, None) => events.extend(self.enqueue(window, &cached.schedule, None)?),
+                (None, None) => events.extend(self.enqueue(variants, window, &cached.schedule, None)?),
             }
-            finished += window.variant_of_run.len();
             let end = CudaEvent::new(&self.gpu)?;
             end.record(stream)?;
-            ends.push((finished, end));
+            ends.push((window.ended(), end));
         }
         for (runs, end) in &ends {
             self.windows.wait(end)?;
@@ -505,7 +515,7 @@ impl BoundProgram {
             for launch in launches {
                 trace.ran.push(base.ran(launch)?);
             }
-            trace.steps += finished;
+            trace.steps += runs.variant_of_run.len();
         }
         self.check(runs.variants)
     }

@@ -2,10 +2,11 @@
 use super::{
     host::{BoundVariant, ViewBuffers},
     lanes::MAX_LANES,
-    run::{OnProgress, RepeatProgress, VariantRuns},
+    run::{NodeTime, OnProgress, RepeatProgress, VariantRuns},
     schedule::{Schedule, ScheduledNode},
-    schedule_cache::{ScheduleCache, windows},
+    schedule_cache::ScheduleCache,
     trace::{Ran, Trace},
+    windows::{Window, windows},
 };
 use crate::{
     error::{Error, Result},
@@ -60,18 +61,18 @@ pub(super) fn repeat(
 ) -> Result<(), (Option<usize>, Error)> {
     let (last_nodes, devices) = (LastNodes::of(runs), on.devices);
     let others: Vec<usize> = devices.keys().copied().filter(|&lane| lane > 0).collect();
-    let (mut first, mut reported) = (0, 0);
+    let mut reported = 0;
+    let steps_before = trace.as_ref().map(|trace| trace.steps);
     let mut report = |runs: usize, store| {
         if runs > reported {
             reported = runs;
             on_progress(RepeatProgress { runs, store });
         }
     };
-    for variant_of_run in windows(runs.variants, runs.variant_of_run) {
-        let window = VariantRuns { variant_of_run, ..runs };
-        let schedule = &schedules.of(window).map_err(|e| (None, e))?.schedule;
-        let steps_before = trace.as_ref().map(|trace| trace.steps);
-        let worker = || Worker::new(bound, window.variant_of_run, steps_before);
+    for window in windows(runs.variants, runs.variant_of_run, schedules.buffer_depth()) {
+        let first = window.first;
+        let schedule = &schedules.of(runs.variants, window).map_err(|e| (None, e))?.schedule;
+        let worker = || Worker::new(bound, window.variant_of_run, steps_before.map(|steps| steps + first));
         let (mut first_worker, mut other_workers) = (worker(), Vec::new());
         other_workers.resize_with(others.len(), worker);
         // Runs that each lane but the first has finished.
@@ -108,11 +109,46 @@ pub(super) fn repeat(
         if let Some(trace) = &mut trace {
             let workers = std::iter::once(first_worker).chain(other_workers);
             trace.ran.extend(workers.flat_map(|worker| worker.ran));
-            trace.steps += window.variant_of_run.len();
+            trace.steps += window.updates;
         }
         ran.map_err(|(run, e)| (Some(first + run), e))?;
-        first += window.variant_of_run.len();
-        report(first, Some(store));
+        report(window.ended(), Some(store));
+    }
+    Ok(())
+}
+
+/// Executes the same schedules as [`repeat`], one node after the other on this thread, and adds the times of
+/// the nodes to `times`.
+///
+/// # Errors
+/// The first error of a node, with its run.
+pub(super) fn one_by_one(
+    runs: VariantRuns<'_>,
+    bound: &[BoundVariant<'_>],
+    store: &Store,
+    schedules: &mut ScheduleCache,
+    times: &mut [Vec<NodeTime>],
+    mut trace: Option<&mut Trace>,
+    on_progress: OnProgress<'_>,
+) -> Result<(), (Option<usize>, Error)> {
+    let steps_before = trace.as_ref().map_or(0, |trace| trace.steps);
+    for window in windows(runs.variants, runs.variant_of_run, schedules.buffer_depth()) {
+        let schedule = &schedules.of(runs.variants, window).map_err(|e| (None, e))?.schedule;
+        let mut worker = Worker::new(bound, window.variant_of_run, Some(steps_before + window.first));
+        for (lane, index) in schedule.linear().unwrap_or_default() {
+            let node = schedule.0[lane][index];
+            worker.run(node).map_err(|e| (Some(window.first + node.run), e))?;
+        }
+        for ran in &worker.ran {
+            let time = &mut times[ran.variant][ran.node];
+            time.seconds += (ran.end - ran.start).as_secs_f64();
+            time.runs += 1;
+        }
+        if let Some(trace) = &mut trace {
+            trace.ran.append(&mut worker.ran);
+            trace.steps += window.updates;
+        }
+        on_progress(RepeatProgress { runs: window.ended(), store: Some(store) });
     }
     Ok(())
 }
@@ -130,12 +166,12 @@ impl LastNodes {
         }))
     }
     /// Whether `node` is the last of its run on `lane`.
-    fn ends(&self, window: VariantRuns<'_>, lane: usize, node: ScheduledNode) -> bool {
+    fn ends(&self, window: Window<'_>, lane: usize, node: ScheduledNode) -> bool {
         Some(node.node) == self.0[lane][window.variant_of_run[node.run]]
     }
     /// Returns the number of runs that a lane has finished once its nodes of the first `runs` runs are
     /// finished: runs without nodes on the lane need no waiting.
-    fn finished_by(&self, lane: usize, window: VariantRuns<'_>, runs: usize) -> usize {
+    fn finished_by(&self, lane: usize, window: Window<'_>, runs: usize) -> usize {
         let following = window.variant_of_run[runs..].iter();
         runs + following.take_while(|&&variant| self.0[lane][variant].is_none()).count()
     }

@@ -1,6 +1,6 @@
 //! Lanes: where the nodes of a step run. A lane is a CUDA stream on a device, a thread with its team on the
 //! CPU. A step has as many lanes as its nodes are on; another lane costs nothing.
-use super::stages::Stage;
+use super::{stages::Stage, staleness::Staleness};
 use serde::{Deserialize, Serialize};
 
 /// Maximum number of lanes of a device.
@@ -26,8 +26,13 @@ pub enum Lanes {
     /// All nodes on the first lane.
     #[default]
     One,
-    /// By stage, in the order of [`Stage::ALL`].
-    Stages([Placement; Stage::ALL.len()]),
+    /// By stage.
+    Stages {
+        /// Placements, in the order of [`Stage::ALL`].
+        placements: [Placement; Stage::ALL.len()],
+        /// How old the state is that a step reads. What reads it is prefetched as much deeper.
+        staleness: Staleness,
+    },
     /// By [section](crate::ops::Section): the first few sections, forward and backward, on the first lane,
     /// the others on the second. With the snapshots of a group as sections this is BLAD's two-lane split
     /// (section 5.2): the state passes from the first lane to the second, its gradient back.
@@ -41,6 +46,21 @@ pub enum Lanes {
 }
 
 impl Lanes {
+    /// Returns how old the state is that a step reads.
+    pub fn staleness(self) -> Staleness {
+        match self {
+            Lanes::Stages { staleness, .. } => staleness,
+            _ => Staleness::NONE,
+        }
+    }
+    /// Returns the same lanes for steps that read the state as the step before left it.
+    #[must_use]
+    pub fn fresh(self) -> Self {
+        match self {
+            Lanes::Stages { placements, .. } => Lanes::Stages { placements, staleness: Staleness::NONE },
+            lanes => lanes,
+        }
+    }
     /// Prefetches with depth 1 on the second lane: everything that prepares a step and depends on nothing
     /// that steps compute (cursor, negatives, sampling, unique nodes, gathers of features) runs while the
     /// first lane computes the step before.
@@ -49,7 +69,7 @@ impl Lanes {
         placements[Stage::Sample as usize] = Placement { lane: 1, prefetch_depth: 1 };
         placements[Stage::Route as usize] = Placement { lane: 1, prefetch_depth: 1 };
         placements[Stage::FetchFeatures as usize] = Placement { lane: 1, prefetch_depth: 1 };
-        Lanes::Stages(placements)
+        Lanes::Stages { placements, staleness: Staleness::NONE }
     };
 
     /// Returns the buffer depth of each lane: the number of steps whose values it holds at the same time, if
@@ -57,8 +77,11 @@ impl Lanes {
     pub(crate) fn buffer_depth(self) -> [usize; MAX_LANES] {
         match self {
             Lanes::One => [1; MAX_LANES],
-            Lanes::Stages(placements) => std::array::from_fn(|lane| {
-                let depths = placements.iter().filter(|p| p.lane == lane).map(|p| p.prefetch_depth);
+            Lanes::Stages { placements, staleness } => std::array::from_fn(|lane| {
+                let of_lane = Stage::ALL.iter().zip(placements).filter(|(_, p)| p.lane == lane);
+                let depths = of_lane.map(|(&stage, p)| {
+                    p.prefetch_depth + if stage <= Stage::FetchMemory { staleness.memory } else { 0 }
+                });
                 1 + depths.max().unwrap_or(0)
             }),
             Lanes::Sections { pipelined, .. } => [1 + usize::from(pipelined); MAX_LANES],

@@ -1,7 +1,7 @@
 //! Parameters: named stored values with their start and their optimiser's state.
 use super::{Average, Optimizer, UpdateRule};
 use crate::{
-    error::{Error, Result, ensure},
+    error::{Result, ensure},
     ops::{
         Link, Tape,
         adam::{AdamSlot, UpdateVars},
@@ -29,8 +29,6 @@ struct Parameter {
     name: String,
     value: BufferId,
     state: State,
-    /// Sum of the gradients over the ranks, if the next step uses it.
-    pending: Option<BufferId>,
     learned: bool,
 }
 
@@ -72,20 +70,6 @@ pub struct Parameters {
     one: BufferId,
     /// By which gradients are added up, if several ranks train.
     reduce: Option<Link>,
-    /// Whether an update uses the gradients of the step before.
-    stale: bool,
-}
-
-/// By which gradients a step updates the parameters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum UpdateBy {
-    /// Those of the step itself.
-    Own,
-    /// The sums that the step before has left; the step leaves those of its own (Sven, equation 13).
-    Previous,
-    /// None, as the first step of a pass whose other steps update by the [`Previous`](Self::Previous): it
-    /// leaves the sums of its own.
-    Nothing,
 }
 
 impl Parameters {
@@ -126,7 +110,6 @@ impl Parameters {
             step: store.zeros(format!("{kind}.step"), Spec::count())?,
             one: store.values("one", one, &[1.0f64])?,
             reduce: None,
-            stale: false,
         })
     }
     /// Adds the parameter `name`, `[rows, cols]`. The draw depends on the seed, the order of the parameters
@@ -167,19 +150,16 @@ impl Parameters {
             UpdateRule::Sgd { momentum: 0.0, .. } => State::Sgd(None),
             UpdateRule::Sgd { .. } => State::Sgd(Some(zeros("sgd.v")?)),
         };
-        let pending = self.stale.then(|| zeros("pending gradient")).transpose()?;
-        self.list.push(Parameter { name: name.to_owned(), value, state, pending, learned: true });
+        self.list.push(Parameter { name: name.to_owned(), value, state, learned: true });
         Ok(value)
     }
     /// Adds up the gradients of all ranks before every update, so that all ranks keep the same parameters.
-    /// The losses of the ranks should add up to the loss of the whole batch. If gradients are `stale`, the
-    /// updates of later [added](Self::add) parameters can use the sums of the step before.
+    /// The losses of the ranks should add up to the loss of the whole batch.
     ///
     /// # Errors
     /// As [`Link::new`].
-    pub fn over(&mut self, store: &mut Store, ranks: &Ranks, stale: bool) -> Result<()> {
+    pub fn over(&mut self, store: &mut Store, ranks: &Ranks) -> Result<()> {
         self.reduce = Some(Link::new(store, ranks, Channel::Gradients)?);
-        self.stale = stale;
         Ok(())
     }
     /// Keeps every parameter as it is but those whose names begin with one of `prefixes`.
@@ -228,64 +208,15 @@ impl Parameters {
     /// `Shape` if the loss is more than one number or depends on no parameter that is learned, or if an op on
     /// the way has no derivative.
     pub fn minimize(&self, t: &mut Tape, store: &Store, loss: Var) -> Result<Vec<(String, Var)>> {
-        self.minimize_by(UpdateBy::Own, t, store, loss)
-    }
-    /// [`minimize`](Self::minimize) with the update `by`.
-    ///
-    /// # Errors
-    /// As [`minimize`](Self::minimize); `Shape` if the update uses gradients of the step before, but
-    /// parameters are not [over](Self::over) ranks with stale gradients.
-    pub fn minimize_by(
-        &self,
-        by: UpdateBy,
-        t: &mut Tape,
-        store: &Store,
-        loss: Var,
-    ) -> Result<Vec<(String, Var)>> {
         let spec = t.spec(loss);
         let number = (spec.rows.capacity, spec.cols) == (1, 1);
         ensure!("minimize", number, "the loss is {spec}, want one number; take its mean");
         let mut grads = self.gradients(t, store, loss, self.one)?;
         ensure!("minimize", !grads.is_empty(), "the loss depends on no parameter that is learned");
-        if by == UpdateBy::Own {
-            self.reduced(t, store, &mut grads)?;
-            let rate = self.stored_rate(t, store)?;
-            self.update(t, store, &grads, rate)?;
-        }
-        let grads: Vec<(String, Var)> = grads.into_iter().map(|(p, g)| (p.name.clone(), g)).collect();
-        if by == UpdateBy::Previous {
-            self.update_by_previous(t, store, &grads)?;
-        }
-        if let (Some(link), UpdateBy::Previous | UpdateBy::Nothing) = (&self.reduce, by) {
-            let sums = self.pending(t, store, &grads)?.into_iter().map(|(_, sum)| sum);
-            let pairs: Vec<(Var, Var)> = grads.iter().map(|g| g.1).zip(sums).collect();
-            t.all_reduce_into(store, link, &pairs)?;
-        }
-        Ok(grads)
-    }
-    /// Appends the update by the gradients that the last step has left. `grads` are those of the step, from
-    /// [`minimize_by`](Self::minimize_by); only their names count.
-    ///
-    /// # Errors
-    /// As [`minimize_by`](Self::minimize_by).
-    pub fn update_by_previous(&self, t: &mut Tape, store: &Store, grads: &[(String, Var)]) -> Result<()> {
-        let pending = self.pending(t, store, grads)?;
+        self.reduced(t, store, &mut grads)?;
         let rate = self.stored_rate(t, store)?;
-        self.update(t, store, &pending, rate)
-    }
-    /// Returns the stored sums of the gradients of these parameters.
-    fn pending<'p>(
-        &'p self,
-        t: &mut Tape,
-        store: &Store,
-        grads: &[(String, Var)],
-    ) -> Result<Vec<(&'p Parameter, Var)>> {
-        let of_step = |p: &&Parameter| grads.iter().any(|(name, _)| *name == p.name);
-        let sum = |p: &'p Parameter| {
-            let missing = || Error::shape("minimize", format!("no gradients of {} are kept", p.name));
-            Ok((p, t.stored(store, p.pending.ok_or_else(missing)?)?))
-        };
-        self.list.iter().filter(of_step).map(sum).collect()
+        self.update(t, store, &grads, rate)?;
+        Ok(grads.into_iter().map(|(p, g)| (p.name.clone(), g)).collect())
     }
     /// [`minimize`](Self::minimize) with the step size `rate`, `[1, 1]`, that leaves the parameters `fixed`
     /// as they are.

@@ -1,7 +1,8 @@
 //! Places the nodes of a step on lanes, and orders them.
 use super::{
     lanes::{Lanes, MAX_LANES, MAX_PREFETCH_DEPTH, Placement},
-    stages::{Stage, stages},
+    stages::{Stage, stages, state},
+    staleness::{Phase, Precedence, Staleness, phases},
 };
 use crate::{
     error::{Error, ErrorKind, Result},
@@ -15,6 +16,7 @@ pub(super) struct PlacedNode<'a> {
     pub node: &'a Node,
     pub stage: Stage,
     pub placement: Placement,
+    pub precedence: Precedence,
 }
 
 /// Returns the nodes in the order in which their memory is planned, each with its placement.
@@ -26,36 +28,70 @@ pub(super) fn place<'a>(lanes: Lanes, nodes: &[&'a Node], specs: &[Spec]) -> Res
     let stages = stages(nodes, specs);
     let placement = |(node, stage): (&&Node, &Stage)| match lanes {
         Lanes::One => Placement::default(),
-        Lanes::Stages(placements) => placements[*stage as usize],
+        Lanes::Stages { placements, .. } => placements[*stage as usize],
         Lanes::Sections { first, .. } => {
             let second = node.tag.section.is_some_and(|section| section.index >= first);
             Placement { lane: usize::from(second), prefetch_depth: 0 }
         }
     };
     let mut placements: Vec<Placement> = nodes.iter().zip(&stages).map(placement).collect();
-    let ranks = match lanes {
-        Lanes::Sections { .. } => section_ranks(nodes, &placements, specs),
-        _ => placements.iter().map(|placement| usize::MAX - placement.prefetch_depth).collect(),
+    let staleness = lanes.staleness();
+    let phases = match staleness {
+        Staleness::NONE => vec![Phase::Compute; nodes.len()],
+        _ => phases(nodes, &stages, specs),
     };
-    let order = merged(nodes, &stages, &placements, &ranks, specs)?;
+    if staleness.memory > 0 {
+        check_reads(nodes, &stages, &phases, specs)?;
+    }
+    let precedence = |at: usize| Precedence::new(placements[at], phases[at], staleness);
+    let order = match lanes {
+        Lanes::Sections { .. } => {
+            merged(nodes, &stages, &placements, &section_ranks(nodes, &placements, specs), specs)
+        }
+        _ => {
+            let ranks: Vec<_> = (0..nodes.len()).map(|at| precedence(at).within_step()).collect();
+            merged(nodes, &stages, &placements, &ranks, specs)
+        }
+    }?;
     if let Lanes::Sections { pipelined: true, .. } = lanes {
         // The forward pass of the first lane is one step ahead of everything else.
         let first_lane = order.iter().filter(|&&at| placements[at].lane == 0);
         let forward: Vec<usize> = first_lane.copied().take_while(|&at| !nodes[at].tag.backward).collect();
         forward.into_iter().for_each(|at| placements[at].prefetch_depth = 1);
     }
-    let placed = |&at: &usize| PlacedNode { node: nodes[at], stage: stages[at], placement: placements[at] };
+    let placed = |&at: &usize| {
+        let (node, stage, placement) = (nodes[at], stages[at], placements[at]);
+        PlacedNode { node, stage, placement, precedence: Precedence::new(placement, phases[at], staleness) }
+    };
     Ok(order.iter().map(placed).collect())
 }
 
 /// Refuses lanes that do not exist, and prefetch depths that are too large.
 fn check(lanes: Lanes) -> Result<()> {
-    let Lanes::Stages(placements) = lanes else { return Ok(()) };
+    let Lanes::Stages { placements, .. } = lanes else { return Ok(()) };
     match placements.iter().find(|p| p.lane >= MAX_LANES || p.prefetch_depth > MAX_PREFETCH_DEPTH) {
         Some(Placement { lane, prefetch_depth }) => {
             let what = format!("a stage has lane {lane} and prefetch depth {prefetch_depth}");
             let limits = format!("lanes are 0 to {}, depths 0 to {MAX_PREFETCH_DEPTH}", MAX_LANES - 1);
             Err(Error::new(ErrorKind::Plan, what).remedy(limits))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Refuses nodes that read node memory itself, later than those that gather its rows: its state is then newer.
+fn check_reads(nodes: &[&Node], stages: &[Stage], phases: &[Phase], specs: &[Spec]) -> Result<()> {
+    let state = state(nodes, specs);
+    let reads = |n: &Node| n.ins.iter().enumerate().any(|(i, v)| state.contains(v) && !n.writes.contains(&i));
+    let late = |&(at, n): &(usize, &&Node)| {
+        let writes = matches!(stages[at], Stage::Aggregate | Stage::WriteMemory);
+        phases[at] != Phase::Fetch && !writes && reads(n)
+    };
+    match nodes.iter().enumerate().find(late) {
+        Some((at, n)) => {
+            let what = format!("{} of stage {} reads node memory as it is", n.op.name(), stages[at]);
+            let remedy = "gather the rows of steps that read older memory";
+            Err(Error::new(ErrorKind::Plan, what).remedy(remedy))
         }
         None => Ok(()),
     }
@@ -111,17 +147,17 @@ fn must_follow(nodes: &[&Node], specs: &[Spec]) -> Vec<Vec<usize>> {
 ///
 /// # Errors
 /// `Plan` if there is no such order.
-fn merged(
+fn merged<R: Ord>(
     nodes: &[&Node],
     stages: &[Stage],
     placements: &[Placement],
-    ranks: &[usize],
+    ranks: &[R],
     specs: &[Spec],
 ) -> Result<Vec<usize>> {
     let follows = must_follow(nodes, specs);
     let lanes: [Vec<usize>; MAX_LANES] = std::array::from_fn(|lane| {
         let mut of_lane: Vec<usize> = (0..nodes.len()).filter(|&at| placements[at].lane == lane).collect();
-        of_lane.sort_by_key(|&at| ranks[at]);
+        of_lane.sort_by(|&a, &b| ranks[a].cmp(&ranks[b]));
         of_lane
     });
     let (mut order, mut placed, mut next) = (Vec::new(), vec![false; nodes.len()], [0; MAX_LANES]);

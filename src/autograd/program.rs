@@ -2,14 +2,16 @@
 use super::{
     device::{ArenaSizes, OnDevice},
     host::{BoundVariant, OnHost, ViewBuffers},
-    lane_threads::{self, OnLanes},
+    lane_threads::{self, OnLanes, one_by_one},
     lanes::{LaneWork, Lanes, MAX_LANES, thread_shares},
     run::{NodeTime, RepeatProgress, VariantRuns},
     schedule::Schedule,
-    schedule_cache::{ScheduleCache, windows},
+    schedule_cache::ScheduleCache,
     stages::Stage,
+    staleness::Staleness,
     trace::{NodeInfo, Ran, Span, Trace},
     variant::{Place, PlannedNode, Variant, lanes_in_use},
+    windows::{Window, windows},
 };
 use crate::{
     error::{Error, ErrorKind, Result, ensure},
@@ -146,10 +148,12 @@ impl Program {
         let in_use = lanes_in_use(&variants);
         let least = std::array::from_fn(|lane| in_use.get(&lane).map_or(0, |_| lanes.buffer_depth()[lane]));
         let buffer_depth = match lanes {
-            Lanes::Stages(_) => Schedule::buffer_depth(&variants, least),
+            Lanes::Stages { .. } => Schedule::buffer_depth(&variants, least)?,
             _ => least,
         };
-        let devices = match on.filter(|device| device.gpu().is_none() && in_use.len() > 1) {
+        // A single lane needs no schedule unless steps read older state.
+        let fresh = variants.iter().all(|variant| variant.staleness == Staleness::NONE);
+        let devices = match on.filter(|device| device.gpu().is_none() && (in_use.len() > 1 || !fresh)) {
             Some(device) => {
                 let (in_use, work): (Vec<usize>, Vec<LaneWork>) = in_use.into_iter().unzip();
                 in_use.into_iter().zip(device.lanes(&thread_shares(&work, device.threads()))?).collect()
@@ -232,18 +236,18 @@ impl Program {
     ///
     /// # Panics
     /// If there is no such variant.
-    pub fn windows<'a>(&self, variant_of_run: &'a [usize]) -> Vec<&'a [usize]> {
-        windows(&self.variants, variant_of_run)
+    pub fn windows<'a>(&self, variant_of_run: &'a [usize]) -> Vec<Window<'a>> {
+        windows(&self.variants, variant_of_run, &self.buffer_depth)
     }
-    /// Returns the schedule of one run for each entry of `variant_of_run`.
+    /// Returns the schedule of a window.
     ///
     /// # Errors
     /// `Plan` if lanes would wait for each other.
     ///
     /// # Panics
-    /// If there is no such variant.
-    pub fn schedule(&self, variant_of_run: &[usize]) -> Result<Schedule> {
-        Schedule::of(&self.variants, variant_of_run, self.buffer_depth)
+    /// If the window is another program's.
+    pub fn schedule(&self, window: Window<'_>) -> Result<Schedule> {
+        Schedule::of(&self.variants, window, self.buffer_depth)
     }
     /// Returns the nodes of the first variant, in order.
     pub fn nodes(&self) -> impl Iterator<Item = &Node> {
@@ -392,7 +396,7 @@ impl Program {
             Memory::Device(d) => {
                 let (schedules, trace) = (&mut self.schedules, self.trace.as_mut());
                 let ran = d.bind(&self.variants, store).and_then(|bound| match &mut self.times {
-                    Some(times) => bound.profile(runs, store, times, on_progress),
+                    Some(times) => bound.profile(runs, store, schedules, times, on_progress),
                     None => bound.repeat(runs, store, schedules, trace, on_progress),
                 });
                 ran.map_err(|e| (None, e))
@@ -400,12 +404,14 @@ impl Program {
             Memory::Host(h) => {
                 let bound = h.bind(&self.variants, store, &self.backend, self.precision);
                 let bound = bound.map_err(|e| (None, e))?;
-                // While ops are timed, they run one by one.
-                if !self.devices.is_empty() && self.times.is_none() {
+                if !self.devices.is_empty() {
                     let (devices, schedules) = (&self.devices, &mut self.schedules);
                     let trace = self.trace.as_mut();
-                    let ranks = self.ranks.as_ref();
-                    let on = OnLanes { devices, ranks };
+                    // While ops are timed, they run one by one.
+                    if let Some(times) = &mut self.times {
+                        return one_by_one(runs, &bound, store, schedules, times, trace, on_progress);
+                    }
+                    let on = OnLanes { devices, ranks: self.ranks.as_ref() };
                     let lanes =
                         || lane_threads::repeat(runs, &bound, store, on, schedules, trace, on_progress);
                     return team::rest(lanes);

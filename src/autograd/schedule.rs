@@ -2,11 +2,13 @@
 //! lanes.
 //!
 //! Waits follow from the declared reads and writes alone. If one of two nodes writes what the other reads or
-//! writes, the two execute in the order of the program and of its runs, whatever their lanes are. All other
-//! nodes may overlap.
+//! writes, the two execute in the order of the program and of its runs, whatever their lanes are; if runs read
+//! older state, in the [order](Precedence) that follows from that. All other nodes may overlap.
 use super::{
-    lanes::{MAX_LANES, Placement},
+    lanes::MAX_LANES,
+    staleness::{Precedence, Staleness},
     variant::{Place, PlannedNode, Variant},
+    windows::Window,
 };
 use crate::{
     error::{Error, ErrorKind, Result},
@@ -60,44 +62,66 @@ impl ScheduledNode {
 }
 
 impl Schedule {
-    /// Returns the schedule of one run for each entry of `variant_of_run`. Each lane holds the values of
-    /// `buffer_depth` runs at the same time. Nothing is prefetched across a run whose variant is on
-    /// [one lane](super::Lanes::One).
+    /// Returns the schedule of a window. Each lane holds the values of `buffer_depth` runs at the same time.
+    /// Nothing is prefetched across a run whose variant is on [one lane](super::Lanes::One).
     ///
     /// # Errors
     /// The errors of [`new`](Self::new).
     pub(super) fn of(
         variants: &[Variant],
-        variant_of_run: &[usize],
+        window: Window<'_>,
         buffer_depth: [usize; MAX_LANES],
     ) -> Result<Self> {
+        let variant_of_run = window.variant_of_run;
         let nodes: Vec<&[PlannedNode]> =
             variant_of_run.iter().map(|&variant| &variants[variant].nodes[..]).collect();
         let order = std::array::from_fn(|lane| {
             let (mut order, mut first) = (Vec::new(), 0);
             let overlap = |&a: &usize, &b: &usize| !variants[a].alone && !variants[b].alone;
             for group in variant_of_run.chunk_by(overlap) {
-                let placements = |run: usize| nodes[first + run].iter().map(|p| p.placement);
-                let group_order = in_order(group.len(), lane, placements);
+                let precedences = |run: usize| nodes[first + run].iter().map(|p| p.precedence);
+                let group_order = in_order(group.len(), lane, precedences);
                 order.extend(group_order.into_iter().map(|(run, node)| (first + run, node)));
                 first += group.len();
             }
+            order.retain(|&(run, node)| window.has(run, &nodes[run][node]));
             order
         });
-        Self::new(&nodes, buffer_depth, order)
+        Self::new(&nodes, buffer_depth, order, |run, planned| window.has(run, planned))
     }
     /// Returns buffer depths with which the first variant can be repeated: the `least`, or as much deeper
     /// ones as are needed so that no lane waits for memory that another lane reads only later. A lane needs
     /// more buffers if a stage that reads its values is prefetched on another lane.
-    pub(super) fn buffer_depth(variants: &[Variant], least: [usize; MAX_LANES]) -> [usize; MAX_LANES] {
+    ///
+    /// # Errors
+    /// `Plan` if lanes would wait for each other whatever the depths.
+    pub(super) fn buffer_depth(
+        variants: &[Variant],
+        least: [usize; MAX_LANES],
+    ) -> Result<[usize; MAX_LANES]> {
+        let Staleness { memory, weights } = variants[0].staleness;
         // Enough runs for every lane to be as far ahead of the others as it ever is.
-        let runs = vec![0; 3 + 2 * least.iter().sum::<usize>()];
+        let runs = vec![0; 3 + 2 * (least.iter().sum::<usize>() + memory + weights)];
+        let window = Window::whole(variants, &runs);
         let deeper = |more: usize| least.map(|depth| if depth > 0 { depth + more } else { 0 });
-        let suffices = |depth: &[usize; MAX_LANES]| Self::of(variants, &runs, *depth).is_ok();
-        (0..runs.len()).map(deeper).find(suffices).unwrap_or(least)
+        let suffices = |depth: &[usize; MAX_LANES]| Self::of(variants, window, *depth).is_ok();
+        let Some(mut found) = (0..runs.len()).map(deeper).find(suffices) else {
+            return Self::of(variants, window, least).map(|_| least);
+        };
+        for lane in 0..MAX_LANES {
+            while found[lane] > least[lane] {
+                let mut less = found;
+                less[lane] -= 1;
+                if !suffices(&less) {
+                    break;
+                }
+                found = less;
+            }
+        }
+        Ok(found)
     }
-    /// Returns the schedule of one run for each entry of `nodes`, in which each lane executes its (run, node)
-    /// pairs in the given order.
+    /// Returns the schedule of those nodes of runs that `has` picks, given the nodes of each run; each lane
+    /// executes its (run, node) pairs in the given order.
     ///
     /// # Errors
     /// `Plan` if a node is on no lane, if it comes before a node of its lane that it must follow, or if the
@@ -106,6 +130,7 @@ impl Schedule {
         nodes: &[&[PlannedNode]],
         buffer_depth: [usize; MAX_LANES],
         order: [Vec<(usize, usize)>; MAX_LANES],
+        has: impl Fn(usize, &PlannedNode) -> bool,
     ) -> Result<Self> {
         // The lane of each node, and its index in the lane's list.
         let mut positions: Vec<Vec<Option<(usize, usize)>>> =
@@ -117,20 +142,27 @@ impl Schedule {
         }
         let scheduled = |(run, node)| ScheduledNode { run, node, after: [0; MAX_LANES] };
         let mut schedule = Schedule(order.map(|order| order.into_iter().map(scheduled).collect()));
-        let mut hazards = Hazards { buffer_depth, ..Hazards::default() };
-        for (run, (nodes, positions)) in nodes.iter().zip(&positions).enumerate() {
-            for (planned, position) in nodes.iter().zip(positions) {
-                let Some((lane, index)) = *position else {
-                    return Err(illegal(planned, run, "is on no lane"));
-                };
-                let accesses = hazards.accesses(planned, run);
-                let mut after = hazards.must_wait_for(&accesses, run);
-                hazards.record(accesses, lane, index);
-                if after[lane] > index {
-                    return Err(illegal(planned, run, "comes before a node of its lane that it must follow"));
+        let (mut hazards, mut reuse) =
+            (Hazards::default(), BufferReuse { buffer_depth, ..Default::default() });
+        let all = || nodes.iter().enumerate().flat_map(|(run, n)| (0..n.len()).map(move |node| (run, node)));
+        let mut by_accesses: Vec<(usize, usize)> = all().collect();
+        by_accesses.sort_by_cached_key(|&(run, node)| (nodes[run][node].precedence.of_accesses(run), node));
+        for (run, node) in by_accesses {
+            let planned = &nodes[run][node];
+            match positions[run][node] {
+                Some((lane, index)) => {
+                    let after = hazards.after(planned, run, lane, index);
+                    schedule.wait(planned, (lane, index), after)?;
                 }
-                after[lane] = 0;
-                schedule.0[lane][index].after = after;
+                None if has(run, planned) => return Err(illegal(planned, run, "is on no lane")),
+                None => {}
+            }
+        }
+        for (run, node) in all() {
+            let planned = &nodes[run][node];
+            if let Some((lane, index)) = positions[run][node] {
+                let after = reuse.after(planned, run, lane, index)?;
+                schedule.wait(planned, (lane, index), after)?;
             }
         }
         if let Err(stuck) = schedule.linear() {
@@ -139,6 +171,25 @@ impl Schedule {
             return Err(illegal(&nodes[run][node], run, what));
         }
         Ok(schedule)
+    }
+    /// Lets a node wait until each lane has finished this many nodes.
+    ///
+    /// # Errors
+    /// `Plan` if these are nodes of its own lane that come later.
+    fn wait(
+        &mut self,
+        planned: &PlannedNode,
+        (lane, index): (usize, usize),
+        after: [usize; MAX_LANES],
+    ) -> Result<()> {
+        let scheduled = &mut self.0[lane][index];
+        if after[lane] > index {
+            let what = "comes before a node of its lane that it must follow";
+            return Err(illegal(planned, scheduled.run, what));
+        }
+        let others = scheduled.after.iter_mut().zip(after).enumerate().filter(|(other, _)| *other != lane);
+        others.for_each(|(_, (waits, nodes))| *waits = nodes.max(*waits));
+        Ok(())
     }
     /// Returns an order of all nodes, as (lane, index) pairs, in which every node follows those that it waits
     /// for.
@@ -193,30 +244,20 @@ impl Schedule {
     }
 }
 
-/// Returns the order of a lane over `runs` runs whose items are prefetched by up to `max_depth` runs: (run,
-/// prefetch depth) pairs, period by period, the deepest first within a period.
-pub fn periods(runs: usize, max_depth: usize) -> impl Iterator<Item = (usize, usize)> {
-    let depths = move |period: usize| (0..=max_depth).rev().map(move |depth| (period, depth));
-    let run = move |(period, depth): (usize, usize)| Some(((period + depth).checked_sub(max_depth)?, depth));
-    (0..runs + max_depth).flat_map(depths).filter_map(run).filter(move |&(run, _)| run < runs)
-}
-
-/// Returns the (run, item) pairs of a lane over `runs` runs, in order. `placements` returns the placements of
-/// the items of a run.
-pub fn in_order<I: Iterator<Item = Placement>>(
+/// Returns the (run, item) pairs of a lane over `runs` runs, in order. `precedences` returns when the items of
+/// a run are due.
+pub fn in_order<I: Iterator<Item = Precedence>>(
     runs: usize,
     lane: usize,
-    placements: impl Fn(usize) -> I,
+    precedences: impl Fn(usize) -> I,
 ) -> Vec<(usize, usize)> {
-    let lane_items = |run: usize| placements(run).enumerate().filter(|(_, p)| p.lane == lane);
-    let depths = (0..runs).flat_map(lane_items).map(|(_, p)| p.prefetch_depth);
-    let max_depth = depths.max().unwrap_or(0);
-    let mut order = Vec::new();
-    for (run, depth) in periods(runs, max_depth) {
-        let items = lane_items(run).filter(|(_, p)| p.prefetch_depth == depth);
-        order.extend(items.map(|(item, _)| (run, item)));
-    }
-    order
+    let of_run = |run: usize| {
+        let of_lane = precedences(run).enumerate().filter(|(_, p)| p.lane() == lane);
+        of_lane.map(move |(item, p)| (p.on_lane(run), run, item))
+    };
+    let mut order: Vec<_> = (0..runs).flat_map(of_run).collect();
+    order.sort_unstable();
+    order.into_iter().map(|(_, run, item)| (run, item)).collect()
 }
 
 /// Memory that nodes of different runs may access.
@@ -227,11 +268,6 @@ enum Tracked {
     Value {
         run: usize,
         place: Place,
-    },
-    /// One of the buffers that hold a lane's values.
-    Buffer {
-        lane: usize,
-        index: usize,
     },
 }
 
@@ -245,8 +281,58 @@ struct Accesses {
     accessed: [usize; MAX_LANES],
 }
 
+impl Accesses {
+    /// Adds an access of the node at `index` of a lane.
+    fn add(&mut self, lane: usize, index: usize, writes: bool) {
+        if writes {
+            self.written[lane] = self.written[lane].max(index + 1);
+        }
+        self.accessed[lane] = self.accessed[lane].max(index + 1);
+    }
+}
+
+/// Adds to the nodes `after` which something waits those that must have `finished`.
+fn wait_for(after: &mut [usize; MAX_LANES], finished: &[usize; MAX_LANES]) {
+    after.iter_mut().zip(finished).for_each(|(after, finished)| *after = (*after).max(*finished));
+}
+
+/// Returns the places that a node accesses, and whether it writes them.
+fn accessed(planned: &PlannedNode) -> impl Iterator<Item = (Place, bool)> {
+    let writes = |i: usize| planned.node.writes.contains(&i);
+    let ins = planned.ins.iter().enumerate().map(move |(i, operand)| (operand.0, writes(i)));
+    let outs = planned.outs.iter().map(|operand| (operand.0, true));
+    ins.chain(outs).chain(planned.counts.iter().map(|&place| (place, false)))
+}
+
+/// Read-write hazards between the nodes of successive runs, by accesses to stored buffers and to values.
+#[derive(Default)]
+struct Hazards(HashMap<Tracked, Accesses>);
+
+impl Hazards {
+    /// Returns, for each lane, the number of its nodes that must have finished before the node at `index` of
+    /// a lane starts, and records its accesses.
+    fn after(&mut self, planned: &PlannedNode, run: usize, lane: usize, index: usize) -> [usize; MAX_LANES] {
+        let tracked = |(place, writes)| match place {
+            Place::Stored(id) => (Tracked::Stored(id), writes),
+            Place::Arena(..) => (Tracked::Value { run, place }, writes),
+        };
+        let mut after = [0; MAX_LANES];
+        for (tracked, writes) in accessed(planned).map(tracked) {
+            if let Some(earlier) = self.0.get(&tracked) {
+                wait_for(&mut after, if writes { &earlier.accessed } else { &earlier.written });
+            }
+        }
+        // Afterwards, because two outputs of a node may have the same place: a value without columns takes no
+        // memory.
+        for (tracked, writes) in accessed(planned).map(tracked) {
+            self.0.entry(tracked).or_default().add(lane, index, writes);
+        }
+        after
+    }
+}
+
 /// The accesses to a buffer by the last two runs that used it.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 struct BufferUse {
     /// The last run that used the buffer.
     run: usize,
@@ -254,76 +340,60 @@ struct BufferUse {
     current: Accesses,
     /// Accesses by the run that used the buffer before.
     previous: Accesses,
+    /// The latest slots of these accesses.
+    current_slot: isize,
+    previous_slot: isize,
 }
 
-/// Read-write hazards between the nodes of successive runs.
+impl Default for BufferUse {
+    fn default() -> Self {
+        let (current, previous) = (Accesses::default(), Accesses::default());
+        BufferUse { run: 0, current, previous, current_slot: isize::MIN, previous_slot: isize::MIN }
+    }
+}
+
+/// The reuse of the buffers of lanes by successive runs. The values of a run only conflict with those of the
+/// run that used the buffer before: the writes of that run have waited for all earlier ones.
 #[derive(Default)]
-struct Hazards {
+struct BufferReuse {
     buffer_depth: [usize; MAX_LANES],
-    /// Accesses to stored buffers and to values.
-    values: HashMap<Tracked, Accesses>,
-    /// Uses of each lane's buffers. The values of a run only conflict with those of the run that used the
-    /// buffer before: the writes of that run have waited for all earlier ones.
-    buffers: HashMap<Tracked, BufferUse>,
+    /// By lane and index of the buffer.
+    buffers: HashMap<(usize, usize), BufferUse>,
 }
 
-impl Hazards {
-    /// Returns the memory that a node accesses, and whether it writes it.
-    fn accesses(&self, planned: &PlannedNode, run: usize) -> Vec<(Tracked, bool)> {
-        let buffer = |lane: usize| Tracked::Buffer { lane, index: run % self.buffer_depth[lane] };
-        let mut accesses = Vec::with_capacity(2 * (planned.ins.len() + planned.outs.len()));
-        let mut access = |place: Place, writes: bool| match place {
-            Place::Stored(id) => accesses.push((Tracked::Stored(id), writes)),
-            Place::Arena(lane, _) => {
-                accesses.push((Tracked::Value { run, place }, writes));
-                accesses.push((buffer(lane), writes));
-            }
-        };
-        let ins = planned.ins.iter().enumerate();
-        ins.for_each(|(i, operand)| access(operand.0, planned.node.writes.contains(&i)));
-        planned.outs.iter().for_each(|operand| access(operand.0, true));
-        planned.counts.iter().for_each(|&place| access(place, false));
-        if let (Place::Arena(lane, _), 1..) = planned.scratch {
-            accesses.push((buffer(lane), true));
-        }
-        accesses
-    }
-    /// Returns, for each lane, the number of its nodes that must have finished before a node of `run` with
-    /// these accesses starts.
-    fn must_wait_for(&mut self, accesses: &[(Tracked, bool)], run: usize) -> [usize; MAX_LANES] {
+impl BufferReuse {
+    /// As [`Hazards::after`]; to be called run by run.
+    ///
+    /// # Errors
+    /// `Plan` if the node would overwrite what is read in a later slot, and so perhaps in a later window.
+    fn after(
+        &mut self,
+        planned: &PlannedNode,
+        run: usize,
+        lane: usize,
+        index: usize,
+    ) -> Result<[usize; MAX_LANES]> {
+        let slot = planned.precedence.slot(run);
+        let scratch = (planned.scratch.1 > 0).then_some((planned.scratch.0, true));
         let mut after = [0; MAX_LANES];
-        let mut wait_for = |finished: &[usize; MAX_LANES]| {
-            after.iter_mut().zip(finished).for_each(|(after, finished)| *after = (*after).max(*finished));
-        };
-        for (tracked, writes) in accesses {
-            if let Tracked::Buffer { .. } = tracked {
-                let buffer = self.buffers.entry(*tracked).or_default();
-                if buffer.run != run {
-                    *buffer = BufferUse { run, current: Accesses::default(), previous: buffer.current };
-                }
-                if *writes {
-                    wait_for(&buffer.previous.accessed);
-                }
-            } else if let Some(earlier) = self.values.get(tracked) {
-                wait_for(if *writes { &earlier.accessed } else { &earlier.written });
+        for (place, writes) in accessed(planned).chain(scratch) {
+            let Place::Arena(of, _) = place else { continue };
+            let buffer = self.buffers.entry((of, run % self.buffer_depth[of])).or_default();
+            if buffer.run != run {
+                let (previous, previous_slot) = (buffer.current, buffer.current_slot);
+                let current = Accesses::default();
+                *buffer = BufferUse { run, current, previous, current_slot: isize::MIN, previous_slot };
             }
-        }
-        after
-    }
-    /// Records the accesses of the node at `index` of a lane. This is separate from
-    /// [`must_wait_for`](Self::must_wait_for), because two outputs of a node may have the same place: a value
-    /// without columns takes no memory.
-    fn record(&mut self, accesses: Vec<(Tracked, bool)>, lane: usize, index: usize) {
-        for (tracked, writes) in accesses {
-            let recorded = match tracked {
-                Tracked::Buffer { .. } => &mut self.buffers.entry(tracked).or_default().current,
-                _ => self.values.entry(tracked).or_default(),
-            };
             if writes {
-                recorded.written[lane] = recorded.written[lane].max(index + 1);
+                if buffer.previous_slot > slot {
+                    return Err(illegal(planned, run, "needs a buffer whose values are still to be read"));
+                }
+                wait_for(&mut after, &buffer.previous.accessed);
             }
-            recorded.accessed[lane] = recorded.accessed[lane].max(index + 1);
+            buffer.current.add(lane, index, writes);
+            buffer.current_slot = slot.max(buffer.current_slot);
         }
+        Ok(after)
     }
 }
 
@@ -369,7 +439,7 @@ mod tests {
         let (mut buffer_depth, mut order) = ([0; MAX_LANES], <[Vec<_>; MAX_LANES]>::default());
         [buffer_depth[0], buffer_depth[1]] = [1, 2];
         [order[0], order[1]] = [first, second];
-        Schedule::new(nodes, buffer_depth, order)
+        Schedule::new(nodes, buffer_depth, order, |_, _| true)
     }
 
     #[test]

@@ -134,14 +134,22 @@ fn writes_stored(n: &Node) -> bool {
     !n.writes.is_empty() && n.op.traffic().is_none()
 }
 
+/// Returns the stored values that make up node memory.
+pub(super) fn state(nodes: &[&Node], specs: &[Spec]) -> HashSet<Var> {
+    state_of(nodes, &prefetchable(nodes, specs))
+}
+
+fn state_of(nodes: &[&Node], prefetchable: &[bool]) -> HashSet<Var> {
+    let read = |v: &Var| {
+        nodes.iter().any(|o| o.ins.iter().enumerate().any(|(i, x)| x == v && !o.writes.contains(&i)))
+    };
+    let writers = nodes.iter().zip(prefetchable).filter(|(n, p)| !**p && !computes(n) && writes_stored(n));
+    writers.flat_map(|(n, _)| written(n)).filter(read).collect()
+}
+
 impl Values {
     fn new(nodes: &[&Node], prefetchable: &[bool]) -> Self {
-        let read = |v: &Var| {
-            nodes.iter().any(|o| o.ins.iter().enumerate().any(|(i, x)| x == v && !o.writes.contains(&i)))
-        };
-        let writers =
-            nodes.iter().zip(prefetchable).filter(|(n, p)| !**p && !computes(n) && writes_stored(n));
-        let state: HashSet<Var> = writers.flat_map(|(n, _)| written(n)).filter(read).collect();
+        let state = state_of(nodes, prefetchable);
         let dispatches = nodes.iter().filter(|n| n.op.traffic() == Some(TrafficKind::Dispatch));
         Values {
             sent: dispatches.flat_map(|n| n.ins.iter().copied()).collect(),
@@ -183,7 +191,7 @@ impl Values {
             Stage::UpdateMemory
         } else if reads(&self.computed) {
             Stage::Embed
-        } else if computes(n) && (reads(&self.state) || reads(&self.dispatched)) {
+        } else if computes(n) && reads(&self.fetched) {
             Stage::UpdateMemory
         } else if !computes(n) && reads(&self.fetched) {
             Stage::FetchMemory

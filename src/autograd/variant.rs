@@ -5,7 +5,9 @@ use super::{
     lanes::{LaneWork, Lanes, MAX_LANES, Placement},
     placing::{PlacedNode, place},
     stages::Stage,
+    staleness::{Precedence, Staleness},
     trace::Resource,
+    windows::common_multiple,
 };
 use crate::{
     error::Result,
@@ -38,6 +40,7 @@ pub(super) struct PlannedNode {
     pub tickets: usize,
     pub stage: Stage,
     pub placement: Placement,
+    pub precedence: Precedence,
     /// Resource for which the node competes with nodes that run at the same time.
     pub resource: Resource,
 }
@@ -52,9 +55,7 @@ impl PlannedNode {
             Place::Arena(lane, _) => Some(buffer_depth[lane]),
             Place::Stored(_) => None,
         });
-        depths.fold(1, |runs, depth| {
-            (1..=depth).map(|times| times * runs).find(|runs| runs.is_multiple_of(depth)).unwrap_or(runs)
-        })
+        depths.fold(1, common_multiple)
     }
     fn work(&self) -> LaneWork {
         match (self.node.op.kind(), self.stage) {
@@ -86,6 +87,8 @@ pub(super) struct Variant {
     pub arenas: [ArenaPlan; MAX_LANES],
     /// Whether all nodes are on one lane and nothing is prefetched across a run.
     pub alone: bool,
+    /// How old the state is that a run reads.
+    pub staleness: Staleness,
 }
 
 impl Variant {
@@ -107,7 +110,7 @@ impl Variant {
         let nodes: Vec<&Node> = tape.nodes().iter().zip(alive).filter(|(_, a)| *a).map(|(n, _)| n).collect();
         let placed = place(lanes, &nodes, &specs)?;
         let planner = Planner::new(tape, &placed, keep, specs, precision, backend)?;
-        Ok(planner.plan(lanes == Lanes::One))
+        Ok(planner.plan(lanes))
     }
 }
 
@@ -172,7 +175,7 @@ impl<'a> Planner<'a> {
             arenas,
         })
     }
-    fn plan(mut self, alone: bool) -> Variant {
+    fn plan(mut self, lanes: Lanes) -> Variant {
         let mut nodes = Vec::with_capacity(self.placed.len());
         for at in 0..self.placed.len() {
             let node = self.placed[at].node;
@@ -186,7 +189,8 @@ impl<'a> Planner<'a> {
             let scratch = self.place_results(at);
             nodes.push(self.planned(at, scratch));
         }
-        Variant { nodes, places: self.places, specs: self.specs, arenas: self.arenas, alone }
+        let (alone, staleness) = (lanes == Lanes::One, lanes.staleness());
+        Variant { nodes, places: self.places, specs: self.specs, arenas: self.arenas, alone, staleness }
     }
     /// Gives the outputs of a node their places, and returns that of its scratch.
     fn place_results(&mut self, at: usize) -> Place {
@@ -204,7 +208,7 @@ impl<'a> Planner<'a> {
         }
     }
     fn planned(&self, at: usize, scratch: Place) -> PlannedNode {
-        let &PlacedNode { node, stage, placement } = &self.placed[at];
+        let &PlacedNode { node, stage, placement, precedence } = &self.placed[at];
         let operand = |v: &Var| {
             // A value is computed before it is used: the tape only hands out values that nodes before
             // compute.
@@ -226,6 +230,7 @@ impl<'a> Planner<'a> {
             tickets: node.op.tickets(&self.tape.specs(&node.ins)),
             stage,
             placement,
+            precedence,
             resource: Resource::of(node.op.kind(), node.ins.iter().any(on_host), writes_host),
             node: node.clone(),
         }

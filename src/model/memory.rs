@@ -139,11 +139,15 @@ impl NodeMemory {
             gathered: false,
         })
     }
-    /// Gathers the rows of the unique nodes `node` into f32, of tables stored in 16 bits or on the host.
+    /// Gathers the rows of the unique nodes `node` into f32: of tables stored in 16 bits or on the host, or that
+    /// later steps may write before this one has computed.
     fn gathered(&self, t: &mut Tape, state: MemoryVars, node: Var) -> Result<MemoryVars> {
         let edge = if self.mail_edge.is_some() { t.gather_rows(state.edge, node)? } else { state.edge };
-        let (memory, mail) = (t.gather_rows(state.memory, node)?, t.gather_rows(state.mail, node)?);
-        Ok(MemoryVars { memory, mail, edge, gathered: true, ..state })
+        let MemoryVars { memory, memory_time, mail, mail_event, mail_time, .. } = state;
+        let mut rows = |table| t.gather_rows(table, node);
+        let (memory, memory_time) = (rows(memory)?, rows(memory_time)?);
+        let (mail, mail_event, mail_time) = (rows(mail)?, rows(mail_event)?, rows(mail_time)?);
+        Ok(MemoryVars { memory, memory_time, mail, mail_event, mail_time, edge, gathered: true })
     }
     /// Appends the update of the unique nodes `node`; returns their memory after their mails, and its times.
     /// Over ranks, micro-batches of the nodes follow one another: the rows of one can travel while another is
@@ -185,7 +189,7 @@ impl NodeMemory {
         let mut state = self.vars(t, store, edge)?;
         // Owners update together what all ranks ask for.
         let each = t.spec(node).rows.capacity;
-        let (mut node, mut asked) = (node, None);
+        let (mut node, mut asked, mut received) = (node, None, false);
         if let Some(over) = data.over.as_ref().filter(|over| over.owners_update()) {
             // This rank updates rows of its tables that others want, and gets those that it wants.
             let rows = over.ask(t, store, node)?;
@@ -203,11 +207,12 @@ impl NodeMemory {
                 };
                 state = MemoryVars { memory, memory_time, mail, mail_event, mail_time, ..state };
                 // The received rows take the place of the tables.
-                node = row;
+                (node, received) = (row, true);
             }
         }
         // Rows that travel over the bus do so once, ahead of the arithmetic.
-        if t.spec(state.memory).dtype.is_half() || data.memory_on_host {
+        let elsewhere = data.memory_on_host || data.reads_older_memory;
+        if t.spec(state.memory).dtype.is_half() || elsewhere && !received {
             state = self.gathered(t, state, node)?;
         }
         let cell = {
@@ -220,7 +225,10 @@ impl NodeMemory {
         } else if data.gathers(t, edge) {
             // The previous step decides which event a mail belongs to, so these rows alone cannot be
             // prefetched.
-            let events = t.gather_rows(state.mail_event, node)?;
+            let events = match state.gathered {
+                true => state.mail_event,
+                false => t.gather_rows(state.mail_event, node)?,
+            };
             state.edge = data.each_mail_edge_row(t, store, edge, events, each)?;
             FeatureRow::Unique
         } else {

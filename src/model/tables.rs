@@ -57,6 +57,9 @@ pub struct EventTables {
     pub(super) on_host: bool,
     /// Whether devices keep node memory and mails on the host.
     pub(super) memory_on_host: bool,
+    /// Whether the step that is recorded reads older memory than the previous step left: it gathers the rows
+    /// that it reads.
+    pub(crate) reads_older_memory: bool,
     /// How ranks exchange rows of features, if each keeps a share of them.
     pub(super) feature_rows: Option<FeatureRows>,
     /// The ranks over which the model trains, if the caller sets them before the model is built.
@@ -127,6 +130,7 @@ impl EventTables {
             arrivals: None,
             on_host: false,
             memory_on_host: false,
+            reads_older_memory: false,
             feature_rows: None,
         };
         if store.spec(edge).dtype.is_half() {

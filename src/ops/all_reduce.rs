@@ -59,23 +59,6 @@ impl Tape {
         }
         Ok(sums)
     }
-    /// Appends [`AllReduce`], which adds up the first of each pair over all ranks and writes the sum to the
-    /// second, a stored value of the same shape.
-    ///
-    /// # Errors
-    /// As [`all_reduce`](Self::all_reduce); `Shape` if a sum has another shape than its value, or cannot be
-    /// written.
-    ///
-    /// # Examples
-    /// As [`all_reduce`](Self::all_reduce); the second value of a pair is [stored](Self::stored).
-    pub fn all_reduce_into(&mut self, store: &Store, link: &Link, pairs: &[(Var, Var)]) -> Result<()> {
-        let sequence = link.sequence(self, store)?;
-        for pairs in pairs.chunks(Io::MOST_OUTPUTS) {
-            let (values, sums): (Vec<Var>, Vec<Var>) = pairs.iter().copied().unzip();
-            self.push(AllReduce::new(link, values.len()), &[vec![sequence], values, sums].concat())?;
-        }
-        Ok(())
-    }
 }
 
 impl AllReduce {
@@ -98,9 +81,8 @@ impl AllReduce {
             all_reduce(comm, packed, arriving)
         });
         let mut rest = packed.as_slice();
-        let into = io.inputs() > self.inputs().end;
         for k in 0..self.values {
-            let out = if into { io.state::<R>(self.inputs().end + k) } else { io.out::<R>(k) };
+            let out = io.out::<R>(k);
             let (own, later) = rest.split_at(out.len());
             out.copy_from_slice(own);
             rest = later;
@@ -113,7 +95,6 @@ impl AllReduce {
         window: &Window,
         launch: impl Fn(Grid, abi::Parameters, bool) -> Result<()>,
     ) -> Result<()> {
-        let into = on.inputs() > self.inputs().end;
         let places: Vec<u64> = self
             .inputs()
             .scan(window.address(), |next, i| {
@@ -123,7 +104,7 @@ impl AllReduce {
             })
             .collect();
         let parameter_at = |at: usize, end| abi::Parameter {
-            w: if into { on.state(at + self.values) } else { on.kept(at - FIRST) },
+            w: on.kept(at - FIRST),
             g: on.input(at),
             m: places[at - FIRST] as *mut f32,
             v: std::ptr::null_mut(),
@@ -164,20 +145,15 @@ impl Op for AllReduce {
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         ensure!(Self::NAME, ins.len() > FIRST, "{} inputs, want a sequence number and values", ins.len());
         ensure!(Self::NAME, ins[0] == Spec::count(), "sequence is {}, want {}", ins[0], Spec::count());
-        let into = ins.len() > self.inputs().end;
-        arity(Self::NAME, ins, if into { FIRST + 2 * self.values } else { self.inputs().end })?;
+        arity(Self::NAME, ins, self.inputs().end)?;
         for x in &ins[FIRST..] {
             let fixed = Spec::real(Rows::fixed(x.rows.capacity), x.cols);
             ensure!(Self::NAME, *x == fixed, "a value is {x}, want {fixed}");
         }
-        let (values, sums) = ins[FIRST..].split_at(self.values);
-        for (x, sum) in values.iter().zip(sums) {
-            shaped(Self::NAME, "a sum", sum, x.rows.capacity, x.cols)?;
-        }
-        Ok(if into { Vec::new() } else { values.iter().map(|&x| x.into()).collect() })
+        Ok(ins[FIRST..].iter().map(|&x| x.into()).collect())
     }
-    fn writes(&self, inputs: usize) -> Vec<usize> {
-        std::iter::once(0).chain(self.inputs().end..inputs).collect()
+    fn writes(&self, _: usize) -> Vec<usize> {
+        vec![0]
     }
     fn traffic(&self) -> Option<TrafficKind> {
         Some(TrafficKind::Gradients)
@@ -197,29 +173,22 @@ impl Op for AllReduce {
             let channel = self.link.channel();
             return on.exchange(channel, |w| self.write(k, on, w), |w| self.sum(k, on, w));
         }
-        let into = on.inputs() > self.inputs().end;
         self.inputs().try_for_each(|i| {
             let (grid, rows, d) = (Grid::items(on.spec(i).len()), on.rows(i), on.cols(i));
-            let to = if into { on.state(i + self.values) } else { on.kept(i - FIRST) };
             // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-            unsafe { k.prefix_rows(on, grid, on.input(i), std::ptr::null(), to, rows, rows, d) }
+            unsafe {
+                k.prefix_rows(on, grid, on.input(i), std::ptr::null(), on.kept(i - FIRST), rows, rows, d)
+            }
         })
     }
 }
 
-/// `[values, rows, cols, 1 if the sums are written to stored values]`
-pub(super) const CASES: &[&[usize]] =
-    &[&[1, 1, 1, 0], &[3, 5, 7, 0], &[70, 1, 2, 0], &[2, 0, 4, 0], &[3, 5, 7, 1], &[70, 1, 2, 1]];
-pub(super) const BENCH: &[&[usize]] = &[&[20, 100, 110, 0]];
+/// `[values, rows, cols]`
+pub(super) const CASES: &[&[usize]] = &[&[1, 1, 1], &[3, 5, 7], &[70, 1, 2], &[2, 0, 4]];
+pub(super) const BENCH: &[&[usize]] = &[&[20, 100, 110]];
 pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     let link = Link::new(&mut c.store, &Ranks::alone(), Channel::Gradients)?;
     let values: Vec<Var> = (0..dims[0]).map(|_| c.real(dims[1], dims[2])).collect();
-    if dims[3] == 1 {
-        let states: Vec<Var> = (0..dims[0]).map(|_| c.real(dims[1], dims[2])).collect();
-        let pairs: Vec<(Var, Var)> = values.into_iter().zip(states.iter().copied()).collect();
-        c.tape.all_reduce_into(&c.store, &link, &pairs)?;
-        return Ok(Built { states, ..Built::default() });
-    }
     let outs = c.tape.all_reduce(&c.store, &link, &values)?;
     Ok(Built::new(&outs, &[]))
 }

@@ -1,10 +1,12 @@
 //! Drawings of lanes as text: three steps, or three groups, of a plan; and timelines to scale.
-use super::{CostModel, OpCost, PassSchedule, Plan, Timeline, needs::stage_schedule, simulate};
+use super::{
+    CostModel, OpCost, PassSchedule, Plan, ScheduledWindow, Timeline, needs::stage_schedule, simulate,
+};
 use crate::{
     autograd::{MAX_LANES, NodeInfo, Resource, Schedule, ScheduledNode, Stage},
     ops::{Cost, OpKind, Section, Tag},
 };
-use std::{fmt::Write, sync::Arc};
+use std::fmt::Write;
 
 /// Number of steps, or groups, that are drawn.
 const STEPS: usize = 3;
@@ -66,19 +68,19 @@ impl Plan {
             })
             .unzip();
         let model = CostModel { ops, ..CostModel::default() };
-        let windows = vec![(vec![0; STEPS], Arc::new(schedule))];
+        let windows = vec![ScheduledWindow::of(STEPS, schedule)];
         let pass = PassSchedule { node_infos: vec![nodes], windows };
         simulate(&pass, 1, &model, &model).remove(0).drawing(STEPS, COLUMN)
     }
     /// Returns a schedule of three steps by stages, with its nodes and their durations; `None` if the plan is
     /// illegal.
     fn steps(&self) -> Option<(Schedule, Vec<(NodeInfo, f64)>)> {
-        let (placements, needs) = (self.placements(), self.needs());
+        let (placements, needs, staleness) = (self.placements(), self.needs(), self.staleness());
         let least = self.lanes(0, false).buffer_depth();
         // The least buffer depths with which no lane waits for ever.
         let schedule = |more: usize| {
-            let schedule =
-                stage_schedule(&placements, &needs, STEPS, Some(least.map(|depth| depth + more))).ok()?;
+            let depth = least.map(|depth| depth + more);
+            let schedule = stage_schedule(&placements, &needs, staleness, STEPS, Some(depth)).ok()?;
             schedule.linear().is_ok().then_some(schedule)
         };
         let schedule = (0..STEPS).find_map(schedule)?;

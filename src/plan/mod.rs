@@ -36,13 +36,13 @@ pub use needs::{At, NEEDS, Need, Violation};
 pub use parallel::Parallel;
 pub use planner::{Captured, Planned, PlannerOptions, plan_parallel};
 pub use recording::{Recording, fit_links, predict_ranks};
-pub use simulate::{Durations, PassSchedule, predict, simulate};
+pub use simulate::{Durations, PassSchedule, ScheduledWindow, predict, simulate};
 pub use timeline::{Timeline, Usage};
 
 use self::partition::Partitioner;
 use crate::{
-    autograd::{Lanes, MAX_LANES, MAX_PREFETCH_DEPTH, Placement, Stage},
-    data::text::toml_error,
+    autograd::{Lanes, MAX_LANES, MAX_PREFETCH_DEPTH, Placement, Stage, Staleness},
+    data::text::{counted, toml_error},
     error::{Error, ErrorKind, Result},
 };
 use serde::{Deserialize, Serialize};
@@ -67,6 +67,9 @@ pub struct Plan {
     /// `write_memory` and `reduce_gradients` as `step`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub stages: BTreeMap<Stage, StagePlacement>,
+    /// How much older the state is that a step reads than the previous step left it.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub staleness: PlanStaleness,
     /// Assignment of a group's snapshots to the two lanes; `None` if steps are not divided by snapshots.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub groups: Option<Groups>,
@@ -74,6 +77,23 @@ pub struct Plan {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ranks: Option<OverRanks>,
 }
+
+/// How much older the state is that a step reads than the previous step left it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct PlanStaleness {
+    /// Steps by which node memory is older (MSPipe, section 3.1): with k, a step reads it as the step of k + 1
+    /// steps before left it.
+    #[serde(skip_serializing_if = "is_default")]
+    pub memory: usize,
+    /// Steps by which the gradients are older that an update uses: with 1, those of the step before (Sven,
+    /// equation 13), which the ranks then add up while the next step computes.
+    #[serde(skip_serializing_if = "is_default")]
+    pub gradients: usize,
+}
+
+/// Maximum of each kind of staleness, in steps.
+pub const MAX_STALENESS: usize = 8;
 
 /// What ranks keep and exchange.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -90,9 +110,6 @@ pub struct OverRanks {
     pub update: UpdateOver,
     /// Where repeated rows of a node are left out.
     pub deduplicate: Deduplicate,
-    /// Age of the gradients that the optimiser uses, in steps: 0, or 1 (Sven, equation 13). With 1, the ranks
-    /// add up the gradients of a step while the next step computes.
-    pub gradient_staleness: usize,
     /// Number of parts in which the rows of a step are dispatched and updated, if node memory is partitioned:
     /// one part can travel while another is updated (Sven, section 3.3.2). For models with one mail for each
     /// node.
@@ -103,15 +120,15 @@ pub struct OverRanks {
     pub parallel: Parallel,
 }
 
-fn is_default(parallel: &Parallel) -> bool {
-    *parallel == Parallel::default()
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 impl OverRanks {
     /// Checks every field. An error is what is wrong, and what to do.
     fn check(&self) -> std::result::Result<(), (String, String)> {
         let bad = |what: String, remedy: &str| Err((what, remedy.to_owned()));
-        let &OverRanks { memory, deduplicate, parallel, micro_batches, gradient_staleness, .. } = self;
+        let &OverRanks { memory, deduplicate, parallel, micro_batches, .. } = self;
         if let Err(what) = parallel.check() {
             return bad(what, "give 1 to 64");
         }
@@ -128,9 +145,6 @@ impl OverRanks {
         if !(1..=MAX_MICRO_BATCHES).contains(&micro_batches) {
             let remedy = format!("give 1 to {MAX_MICRO_BATCHES}, or \"fitted\"");
             return bad(format!("ranks.micro_batches is {micro_batches}"), &remedy);
-        }
-        if gradient_staleness > 1 {
-            return bad(format!("ranks.gradient_staleness is {gradient_staleness}"), "give 0 or 1");
         }
         Ok(())
     }
@@ -265,7 +279,7 @@ impl Plan {
                 (stage, StagePlacement { lane: 2, prefetch_depth })
             };
             let stages = on_second_lane.iter().map(placement).collect();
-            Plan { name: name.to_owned(), stages, groups, ranks: None }
+            Plan { name: name.to_owned(), stages, staleness: PlanStaleness::default(), groups, ranks: None }
         };
         let prefetched = [(Stage::Sample, 1), (Stage::Route, 1), (Stage::FetchFeatures, 1)];
         let groups = |rule, exchange| Some(Groups { first: First::Rule(rule), exchange });
@@ -289,11 +303,11 @@ impl Plan {
                 Some(Plan { ranks, ..plan(&prefetched, None) })
             }
             "sven" | "sven-cached" => {
-                let (partition, gradient_staleness) = (Partitioner::ReFlexBiCut, 1);
+                let (partition, update) = (Partitioner::ReFlexBiCut, UpdateOver::Readers);
                 let memory = if name == "sven" { MemoryOver::Partitioned } else { MemoryOver::Cached };
-                let over = OverRanks { memory, partition, gradient_staleness, ..OverRanks::default() };
-                let ranks = Some(OverRanks { update: UpdateOver::Readers, ..over });
+                let ranks = Some(OverRanks { memory, partition, update, ..OverRanks::default() });
                 let mut plan = plan(&prefetched, None);
+                plan.staleness.gradients = 1;
                 for (stage, lane) in
                     [(Stage::Dispatch, 3), (Stage::Aggregate, 3), (Stage::ReduceGradients, 4)]
                 {
@@ -366,7 +380,16 @@ impl Plan {
                 );
             }
         }
+        for (kind, steps) in [("memory", self.staleness.memory), ("gradients", self.staleness.gradients)] {
+            if steps > MAX_STALENESS {
+                let remedy = format!("give 0 to {MAX_STALENESS}");
+                return bad(format!("staleness.{kind} is {steps}"), &remedy);
+            }
+        }
         match self.groups {
+            Some(_) if self.staleness != PlanStaleness::default() => {
+                return bad("groups and staleness are both given".into(), "give one of them");
+            }
             Some(_) if !self.stages.is_empty() => {
                 return bad("groups and stages are both given".into(), "give one of them");
             }
@@ -385,9 +408,16 @@ impl Plan {
         if Self::preset(&self.name).is_some_and(|preset| preset != *self) {
             return bad("name is that of a different preset".into(), "give the plan another name");
         }
-        if let Some(Violation { early, needed }) = violation(&self.placements(), &self.needs()) {
+        if let Some(Violation { early, needed }) =
+            violation(&self.placements(), &self.needs(), self.staleness())
+        {
             let StagePlacement { lane, prefetch_depth } = self.placement(early.stage);
-            let back = if needed.step < early.step { "the step before" } else { "the same step" };
+            let back = match early.step as isize - needed.step as isize {
+                0 => "the same step".to_owned(),
+                1 => "the step before".to_owned(),
+                back if back > 0 => format!("{back} steps before"),
+                back => format!("{} later", counted(back.unsigned_abs() as u64, "step")),
+            };
             let what = format!(
                 "stages.{}.prefetch_depth is {prefetch_depth} on lane {lane}, \
                  where it comes before {} of {back}, which it needs",
@@ -398,14 +428,16 @@ impl Plan {
         }
         Ok(())
     }
-    /// Returns the age of the gradients that the optimiser uses, in steps, if several ranks train.
-    pub fn gradient_staleness(&self) -> usize {
-        self.ranks.unwrap_or_default().gradient_staleness
+    /// Returns how old the state is that a step reads.
+    pub fn staleness(&self) -> Staleness {
+        Staleness { memory: self.staleness.memory, weights: self.staleness.gradients }
     }
     /// Returns the dependencies between the stages of the plan: [`NEEDS`], but with those differences
-    /// that follow from its [`OverRanks`].
+    /// that follow from its [`OverRanks`] and from its staleness.
     pub fn needs(&self) -> Vec<Need> {
-        self.ranks.as_ref().map_or(NEEDS.to_vec(), needs::over_ranks)
+        let mut needs = self.ranks.as_ref().map_or(NEEDS.to_vec(), needs::over_ranks);
+        needs::with_staleness(&mut needs, self.staleness());
+        needs
     }
     /// Returns the stage whose entry says where a stage runs: its own, if the plan lists it.
     fn listed(&self, stage: Stage) -> Stage {
@@ -443,8 +475,12 @@ impl Plan {
                 };
                 Lanes::Sections { first, pipelined }
             }
-            None if self.placements() == [Placement::default(); Stage::ALL.len()] => Lanes::One,
-            None => Lanes::Stages(self.placements()),
+            None => match (self.placements(), self.staleness()) {
+                (placements, Staleness::NONE) if placements == [Placement::default(); Stage::ALL.len()] => {
+                    Lanes::One
+                }
+                (placements, staleness) => Lanes::Stages { placements, staleness },
+            },
         }
     }
 }

@@ -1,25 +1,27 @@
 //! The dependencies between the stages of steps, and schedules of whole stages.
 use super::{MemoryOver, OverRanks, UpdateOver};
-use crate::autograd::{MAX_LANES, Placement, Schedule, ScheduledNode, Stage, in_order};
+use crate::autograd::{
+    MAX_LANES, Placement, Precedence, Schedule, ScheduledNode, Stage, Staleness, in_order,
+};
 
-/// A dependency: a stage must follow another stage of the same step or of an earlier one.
+/// A dependency: a stage must follow another stage of the same step or of another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Need {
     /// Stage that waits.
     pub stage: Stage,
     /// Stage that it waits for.
     pub of: Stage,
-    /// Number of steps by which the other stage is earlier; 0 for the same step.
-    pub back: usize,
+    /// Number of steps by which the other stage is earlier; 0 for the same step, negative for later steps.
+    pub back: isize,
 }
 
-const fn need(stage: Stage, of: Stage, back: usize) -> Need {
+const fn need(stage: Stage, of: Stage, back: isize) -> Need {
     Need { stage, of, back }
 }
 
 /// The dependencies that no plan may reverse; all others follow from them. A step reads node memory as the
-/// previous step left it (memory staleness 0), and parameters as well, unless the plan allows a gradient
-/// staleness ([`Plan::needs`](super::Plan::needs)). The backward pass, in `embed` and `weight_grads`, reads
+/// previous step left it, and parameters as well, unless the plan has a staleness
+/// ([`Plan::needs`](super::Plan::needs)). The backward pass, in `embed` and `weight_grads`, reads
 /// the values that the forward pass read, so node memory and parameters are written after it.
 pub const NEEDS: [Need; 36] = {
     use Stage::{
@@ -82,7 +84,8 @@ impl At {
     /// Returns those of `needs` that this stage must follow.
     fn after(self, needs: &[Need]) -> impl Iterator<Item = At> {
         let needs = needs.iter().filter(move |need| need.stage == self.stage);
-        needs.filter_map(move |need| Some(At { stage: need.of, step: self.step.checked_sub(need.back)? }))
+        let step = move |need: &Need| self.step.checked_add_signed(-need.back);
+        needs.filter_map(move |need| Some(At { stage: need.of, step: step(need)? }))
     }
 }
 
@@ -98,12 +101,6 @@ pub struct Violation {
 /// Returns the dependencies between stages over ranks.
 pub(super) fn over_ranks(over: &OverRanks) -> Vec<Need> {
     let mut needs = NEEDS.to_vec();
-    if over.gradient_staleness > 0 {
-        // The update reads the sums of the step before, which the ranks then replace by those of this step.
-        let (step, reduce) = (Stage::Step, Stage::ReduceGradients);
-        needs.retain(|n| (n.stage, n.of) != (step, reduce));
-        needs.extend([need(step, reduce, over.gradient_staleness), need(reduce, step, 0)]);
-    }
     if over.memory == MemoryOver::Partitioned && over.update == UpdateOver::Owners {
         // Rows are updated before they travel.
         let (dispatch, fetch, update) = (Stage::Dispatch, Stage::FetchMemory, Stage::UpdateMemory);
@@ -112,6 +109,40 @@ pub(super) fn over_ranks(over: &OverRanks) -> Vec<Need> {
         needs.extend([need(fetch, Stage::Sample, 0), need(fetch, Stage::Route, 0)]);
     }
     needs
+}
+
+/// Changes dependencies to those of steps that read older state.
+pub(super) fn with_staleness(needs: &mut Vec<Need>, Staleness { memory, weights }: Staleness) {
+    use Stage::{Aggregate, Dispatch, Embed, FetchMemory, Step, UpdateMemory, WeightGrads, WriteMemory};
+    let late = computed(needs);
+    let reads = |stage| matches!(stage, FetchMemory | Dispatch) && !late(stage);
+    if memory > 0 {
+        // Only gathered rows are read after the fetch.
+        needs.retain(|n| !(matches!(n.stage, UpdateMemory | Embed) && n.of == WriteMemory));
+        let of_memory = |n: &&mut Need| reads(n.stage) && matches!(n.of, WriteMemory | Aggregate);
+        needs.iter_mut().filter(of_memory).for_each(|n| n.back += memory as isize);
+        for read in [FetchMemory, Dispatch].into_iter().filter(|&stage| reads(stage)) {
+            needs.extend([Aggregate, WriteMemory].map(|write| need(write, read, -(memory as isize))));
+        }
+    }
+    if weights > 0 {
+        let of_weights = |n: &&mut Need| n.of == Step && n.stage != Step;
+        needs.iter_mut().filter(of_weights).for_each(|n| n.back += weights as isize);
+        let uses = [UpdateMemory, Embed, WeightGrads];
+        needs.extend(uses.map(|stage| need(Step, stage, -(weights as isize))));
+    }
+}
+
+/// Returns whether a stage depends on [`Stage::UpdateMemory`] of its step.
+fn computed(needs: &[Need]) -> impl Fn(Stage) -> bool + use<> {
+    let (mut late, mut before) = (vec![Stage::UpdateMemory], 0);
+    while before < late.len() {
+        before = late.len();
+        let new = needs.iter().filter(|n| n.back == 0 && late.contains(&n.of) && !late.contains(&n.stage));
+        let new: Vec<Stage> = new.map(|n| n.stage).collect();
+        late.extend(new);
+    }
+    move |stage| late.contains(&stage)
 }
 
 /// Returns the stages in an order in which each follows the stages of its step that it needs.
@@ -137,12 +168,15 @@ fn ordered(needs: &[Need]) -> Vec<Stage> {
 pub fn stage_schedule(
     placements: &[Placement; Stage::ALL.len()],
     needs: &[Need],
+    staleness: Staleness,
     steps: usize,
     buffer_depth: Option<[usize; MAX_LANES]>,
 ) -> Result<Schedule, Violation> {
-    let stages = ordered(needs);
+    let (stages, late) = (ordered(needs), computed(needs));
+    let precedence =
+        |&stage: &Stage| Precedence::of_stage(stage, late(stage), placements[stage as usize], staleness);
     let order: [Vec<(usize, usize)>; MAX_LANES] = std::array::from_fn(|lane| {
-        let placed = in_order(steps, lane, |_| stages.iter().map(|&stage| placements[stage as usize]));
+        let placed = in_order(steps, lane, |_| stages.iter().map(precedence));
         placed.into_iter().map(|(step, at)| (step, stages[at] as usize)).collect()
     });
     let position = |at: At| {
@@ -182,9 +216,14 @@ pub fn stage_schedule(
 }
 
 /// Returns a dependency that placements reverse; `None` if they are legal.
-pub(crate) fn violation(placements: &[Placement; Stage::ALL.len()], needs: &[Need]) -> Option<Violation> {
+pub(crate) fn violation(
+    placements: &[Placement; Stage::ALL.len()],
+    needs: &[Need],
+    staleness: Staleness,
+) -> Option<Violation> {
     // The order repeats from step to step once the deepest prefetch has begun, so a few more steps show every
     // violation.
-    let steps = 3 + placements.iter().map(|placement| placement.prefetch_depth).max().unwrap_or(0);
-    stage_schedule(placements, needs, steps, None).err()
+    let depth = placements.iter().map(|placement| placement.prefetch_depth).max().unwrap_or(0);
+    let steps = 3 + depth + 2 * (staleness.memory + staleness.weights);
+    stage_schedule(placements, needs, staleness, steps, None).err()
 }

@@ -11,8 +11,26 @@ use std::{ops::Range, sync::Arc};
 pub struct PassSchedule {
     /// For each variant of the program, its nodes in order.
     pub node_infos: Vec<Vec<NodeInfo>>,
-    /// The windows of the pass: for each run, its variant; and the schedule of these runs.
-    pub windows: Vec<(Vec<usize>, Arc<Schedule>)>,
+    /// The windows of the pass.
+    pub windows: Vec<ScheduledWindow>,
+}
+
+/// A window of a pass with its schedule.
+#[derive(Clone, Debug, Default)]
+pub struct ScheduledWindow {
+    /// Index in the pass of the schedule's first run.
+    pub first_run: usize,
+    /// For each run, the index of its variant.
+    pub variant_of_run: Vec<usize>,
+    /// The schedule of these runs.
+    pub schedule: Arc<Schedule>,
+}
+
+impl ScheduledWindow {
+    /// Returns the window of a pass of `runs` runs of the first variant.
+    pub fn of(runs: usize, schedule: Schedule) -> Self {
+        ScheduledWindow { first_run: 0, variant_of_run: vec![0; runs], schedule: Arc::new(schedule) }
+    }
 }
 
 impl PassSchedule {
@@ -26,14 +44,16 @@ impl PassSchedule {
     /// If a variant does not exist.
     pub fn of(program: &Program, variant_of_run: &[usize]) -> Result<Self> {
         let node_infos = (0..program.variants()).map(|variant| program.node_infos(variant)).collect();
-        let mut windows: Vec<(Vec<usize>, Arc<Schedule>)> = Vec::new();
-        for variants in program.windows(variant_of_run) {
-            // Successive windows often have the same variants and can share a schedule.
+        let of_pass = program.windows(variant_of_run);
+        let mut windows: Vec<ScheduledWindow> = Vec::with_capacity(of_pass.len());
+        for (at, &window) in of_pass.iter().enumerate() {
+            // Successive windows often are alike and can share a schedule.
             let schedule = match windows.last() {
-                Some((before, schedule)) if before == variants => Arc::clone(schedule),
-                _ => Arc::new(program.schedule(variants)?),
+                Some(before) if window.is_like(of_pass[at - 1]) => Arc::clone(&before.schedule),
+                _ => Arc::new(program.schedule(window)?),
             };
-            windows.push((variants.to_vec(), schedule));
+            let variant_of_run = window.variant_of_run.to_vec();
+            windows.push(ScheduledWindow { first_run: window.first, variant_of_run, schedule });
         }
         Ok(PassSchedule { node_infos, windows })
     }
@@ -103,12 +123,8 @@ pub fn simulate(
     durations: &dyn Durations,
 ) -> Vec<Timeline> {
     let mut simulated = vec![SimulatedRank::default(); ranks];
-    let mut first_run = 0;
-    for (variant_of_run, schedule) in &pass.windows {
-        let window =
-            Window { node_infos: &pass.node_infos, variant_of_run, schedule, first_run, model, durations };
-        window.simulate(&mut simulated);
-        first_run += variant_of_run.len();
+    for scheduled in &pass.windows {
+        Window { node_infos: &pass.node_infos, scheduled, model, durations }.simulate(&mut simulated);
     }
     simulated.into_iter().map(|rank| Timeline::new(rank.spans)).collect()
 }
@@ -190,10 +206,7 @@ impl SimulatedRank {
 /// Runs that are scheduled together. At the end of a window, the lanes of a rank wait for each other.
 struct Window<'a> {
     node_infos: &'a [Vec<NodeInfo>],
-    variant_of_run: &'a [usize],
-    schedule: &'a Schedule,
-    /// Index in the pass of the window's first run.
-    first_run: usize,
+    scheduled: &'a ScheduledWindow,
     model: &'a CostModel,
     durations: &'a dyn Durations,
 }
@@ -223,11 +236,12 @@ impl Window<'_> {
     fn start(&self, ranks: &mut [SimulatedRank], rank: usize) {
         for lane in 0..MAX_LANES {
             let SimulatedRank { finished, running, .. } = &ranks[rank];
-            let next = self.schedule.0[lane].get(finished[lane]);
+            let ScheduledWindow { first_run, variant_of_run, schedule } = self.scheduled;
+            let next = schedule.0[lane].get(finished[lane]);
             let ready = next.filter(|scheduled| scheduled.is_ready(finished));
             let (None, Some(&scheduled)) = (&running[lane], ready) else { continue };
-            let node_info = self.node_infos[self.variant_of_run[scheduled.run]][scheduled.node];
-            let scheduled = ScheduledNode { run: self.first_run + scheduled.run, ..scheduled };
+            let node_info = self.node_infos[variant_of_run[scheduled.run]][scheduled.node];
+            let scheduled = ScheduledNode { run: first_run + scheduled.run, ..scheduled };
             let ScheduledNode { run, node, .. } = scheduled;
             let is_collective = ranks.len() > 1 && node_info.traffic.is_some();
             let SimulatedRank { running, now, .. } = &mut ranks[rank];
@@ -307,7 +321,7 @@ mod tests {
         resources: [Resource; 2],
         model: &CostModel,
     ) -> Timeline {
-        let windows = vec![(vec![0; runs], Arc::new(schedule.clone()))];
+        let windows = vec![ScheduledWindow::of(runs, schedule.clone())];
         let pass = PassSchedule { node_infos: vec![node_infos(resources)], windows };
         simulate(&pass, 1, model, model).remove(0)
     }
@@ -391,7 +405,8 @@ mod tests {
         schedule.0[1] = vec![scheduled(0, 0, 1), scheduled(1, 0, 2)];
         let mut infos = node_infos([Resource::Links, Resource::Arithmetic]);
         infos[0].traffic = Some(TrafficKind::Dispatch);
-        let twice = vec![(vec![0; 2], Arc::new(schedule.clone())); 2];
+        let window = ScheduledWindow::of(2, schedule.clone());
+        let twice = vec![window.clone(), ScheduledWindow { first_run: 2, ..window }];
         let pass = PassSchedule { node_infos: vec![infos.clone()], windows: twice };
         let spans = |timeline: &Timeline| {
             let spans = timeline.spans().iter().map(|s| (s.node_info.lane, s.step, s.start, s.end));

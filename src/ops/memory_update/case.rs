@@ -2,9 +2,9 @@
 use super::{super::*, Cell, CellVars, FeatureRow, MemoryVars};
 
 /// Builds a case of a cell: `[nodes, unique, d, f, t, g]`. One node in g has no mail; with g = 0, all nodes
-/// have one. Features are indexed by node, event or unique node, for f mod 3 = 0, 1, 2. Memory and mails are
-/// indexed by unique node if there is a seventh number 1, otherwise by node. Two further rows of the unique
-/// nodes are not live.
+/// have one. Features are indexed by node, event or unique node, for f mod 3 = 0, 1, 2. State is indexed by
+/// unique node if there is a seventh number 1, otherwise by node. Two further rows of the unique nodes are not
+/// live.
 pub(in crate::ops) fn build<C: Cell>(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     let [v, n, d, f, t, gap] = dims[..6] else { return Err(Error::shape(C::NAME, "six sizes, or seven")) };
     let gathered = dims.get(6) == Some(&1);
@@ -13,18 +13,20 @@ pub(in crate::ops) fn build<C: Cell>(c: &mut CaseBuilder, dims: &[usize]) -> Res
     let mut unique: Vec<u32> = (0..n as u32).map(|i| (i * 7 + 1) % v as u32).collect();
     unique.extend([NONE; 2]);
     let unique = c.values(Spec::ids(Rows::live(n + 2, count), 1), &unique);
-    let rows = |c: &mut CaseBuilder| if gathered { c.live_real(n + 2, count, d) } else { c.real(v, d) };
+    let rows = if gathered { Rows::live(n + 2, count) } else { Rows::fixed(v) };
+    let memory = |c: &mut CaseBuilder| if gathered { c.live_real(n + 2, count, d) } else { c.real(v, d) };
+    let v = rows.capacity;
     let without_mail = |i: usize| gap > 0 && i % gap == gap - 1;
     let events: Vec<u32> =
         (0..v).map(|i| if without_mail(i) { NONE } else { c.below(stored_events) as u32 }).collect();
     let time: Vec<i64> = (0..v as i64).map(|i| i % 3).collect();
     let mail_time: Vec<i64> = time.iter().map(|t| t + 2).collect();
     let m = MemoryVars {
-        memory: rows(c),
-        memory_time: c.times(&time),
-        mail: rows(c),
-        mail_event: c.ids(&events, 1),
-        mail_time: c.times(&mail_time),
+        memory: memory(c),
+        memory_time: c.values(Spec::times(rows), &time),
+        mail: memory(c),
+        mail_event: c.values(Spec::ids(rows, 1), &events),
+        mail_time: c.values(Spec::times(rows), &mail_time),
         edge: c.real(stored_events, f),
         gathered,
     };

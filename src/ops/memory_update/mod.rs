@@ -7,7 +7,7 @@
 //! | `unique` | `[n]` u32 | nodes |
 //! | `memory`, `memory time` | `[v, d]` f32, `[v]` i64 | node memory and the time of its last update |
 //! | `mail`, `mail time` | `[v, d]` f32, `[v]` i64 | partner's memory in the node's mail, and the time of the mail's event |
-//! | | `[n, d]` f32 | shape of `memory` and `mail` if their rows were gathered for this step |
+//! | | `[n, ..]` | shapes of all state if its rows were gathered for this step: row i is that of `unique[i]` |
 //! | `mail event` | `[v]` u32 | event of the mail, or [`NONE`] if there is no mail |
 //! | `edge` | `[e, f]` f32 | features of the mails' events, indexed by [`FeatureRow`] |
 //! | `w`, `b` | `[1, t]` f32 | time encoding |
@@ -81,7 +81,7 @@ mod output {
 #[derive(Debug)]
 pub struct MemoryUpdate<C> {
     features: FeatureRow,
-    /// Whether memory and mail have one row per unique node instead of one per node.
+    /// Whether state has one row per unique node instead of one per node.
     gathered: bool,
     gaps: Gaps,
     cell: PhantomData<C>,
@@ -240,7 +240,7 @@ impl<'a, R: Real> Tables<'a, R> {
 }
 
 impl<C> MemoryUpdate<C> {
-    /// Creates the op. If `gathered`, memory and mail have one row per unique node instead of one per node.
+    /// Creates the op. If `gathered`, state has one row per unique node instead of one per node.
     pub fn new(features: FeatureRow, gathered: bool, gaps: Gaps) -> Self {
         MemoryUpdate { features, gathered, gaps, cell: PhantomData }
     }
@@ -252,8 +252,8 @@ impl<C> MemoryUpdate<C> {
         let (time, rows) = (io.out::<i64>(output::TIME), io.out::<u32>(output::ROW));
         let dt = io.out::<R>(output::DT);
         let mut m = 0;
-        for (i, &v) in t.unique.iter().enumerate() {
-            let Some(v) = io.row_of(i, v, t.mail_event.len()) else {
+        for i in 0..t.unique.len() {
+            let Some(v) = io.row_of(i, self.node(t, i) as u32, t.mail_event.len()) else {
                 time[i] = 0;
                 continue;
             };
@@ -274,12 +274,12 @@ impl<C> MemoryUpdate<C> {
     }
     /// Returns the memory of the unique node in `row`; `None` if the row is not a node.
     fn memory<'a, R>(&self, t: &Tables<'a, R>, row: usize) -> Option<&'a [R]> {
-        let (v, d) = (t.unique[row] as usize, t.widths.d);
-        (v < t.mail_event.len()).then(|| &t.memory[self.memory_row(row, v) * d..][..d])
+        let (v, d) = (self.node(t, row), t.widths.d);
+        (v < t.mail_event.len()).then(|| &t.memory[v * d..][..d])
     }
-    /// Returns the row in memory and mail of node `v`, which is in `row` of the unique nodes.
-    fn memory_row(&self, row: usize, v: usize) -> usize {
-        if self.gathered { row } else { v }
+    /// Returns the row in the state of the unique node in `row`.
+    fn node<R>(&self, t: &Tables<'_, R>, row: usize) -> usize {
+        if self.gathered { row } else { t.unique[row] as usize }
     }
     /// Returns the row of the features of the mail of node `v`, which is in `row` of the unique nodes.
     fn edge_row(&self, row: usize, v: usize, event: u32) -> usize {
@@ -293,9 +293,9 @@ impl<C> MemoryUpdate<C> {
     /// partner's memory and the edge features.
     fn parts<'a, R>(&self, t: &Tables<'a, R>, row: u32) -> (usize, &'a [R], &'a [R], &'a [R]) {
         let (row, Widths { d, f, .. }) = (row as usize, t.widths);
-        let v = t.unique[row] as usize;
-        let (at, edge) = (self.memory_row(row, v) * d, self.edge_row(row, v, t.mail_event[v]) * f);
-        (v, &t.memory[at..][..d], &t.mail[at..][..d], &t.edge[edge..][..f])
+        let v = self.node(t, row);
+        let edge = self.edge_row(row, v, t.mail_event[v]) * f;
+        (v, &t.memory[v * d..][..d], &t.mail[v * d..][..d], &t.edge[edge..][..f])
     }
     /// Writes the messages of the unique nodes in `rows` to the rows of `messages`.
     fn write_messages(&self, t: &Tables<'_, f32>, rows: &[u32], messages: &mut [f32]) {
@@ -366,7 +366,8 @@ impl<C: Cell> Op for MemoryUpdate<C> {
         let Widths { d, t, .. } = w;
         let (unique, memory, mail) = (ins[input::UNIQUE], ins[input::MEMORY], ins[input::MAIL]);
         let (memory_time, edge) = (ins[input::MEMORY_TIME], ins[input::EDGE]);
-        let (n, nodes) = (unique.rows, memory_time.rows);
+        let n = unique.rows;
+        let nodes = if self.gathered { n } else { memory_time.rows };
         let v = nodes.capacity;
         ensure!(Self::NAME, unique == Spec::ids(n, 1), "unique is {unique}, want {}", Spec::ids(n, 1));
         for (i, what, want) in [
@@ -376,8 +377,7 @@ impl<C: Cell> Op for MemoryUpdate<C> {
         ] {
             ensure!(Self::NAME, ins[i] == want, "{what} is {}, want {want}", ins[i]);
         }
-        let rows = if self.gathered { n } else { nodes };
-        ensure!(Self::NAME, memory == Spec::real(rows, d), "memory is {memory}, its times {memory_time}");
+        ensure!(Self::NAME, memory == Spec::real(nodes, d), "memory is {memory}, its times {memory_time}");
         ensure!(Self::NAME, mail == memory, "mail is {mail}, memory is {memory}");
         typed(Self::NAME, "edge", &edge, DType::F32)?;
         let least = match self.features {

@@ -40,8 +40,8 @@ pub struct MemoryVars {
     pub mail_time: Var,
     /// `[e, f]`, `[v, f]` or `[n, f]` f32 edge features, see [`FeatureRow`].
     pub edge: Var,
-    /// Whether `memory` and `mail` are `[n, d]` rows of the unique nodes, gathered for this step, as is done
-    /// for 16-bit tables. State that is written is never gathered.
+    /// Whether all state is rows of the unique nodes, gathered for this step, as is done for 16-bit tables:
+    /// `[n, d]` and `[n]`. State that is written is never gathered.
     pub gathered: bool,
 }
 

@@ -1,7 +1,7 @@
 //! Records the programs of an event task: the training step, a scored batch, and a batch that only updates
 //! memory.
 use crate::{
-    autograd::{Average, Lanes, Parameters, Program, UpdateBy},
+    autograd::{Average, Lanes, Parameters, Program},
     error::Result,
     model::{EventTables, Forward, Negatives, Net},
     ops::Tape,
@@ -37,25 +37,12 @@ pub(super) struct Programs {
 pub(super) struct TrainingVariants {
     /// The settling step, if the task settles.
     settling: Option<usize>,
-    /// If the gradients are a step old: the first step of an epoch, which updates nothing, and the update
-    /// after its last step.
-    stale: Option<[usize; 2]>,
 }
 
 impl TrainingVariants {
     /// Returns the runs of `batches` batches of an epoch, or of the epoch that settles.
     pub fn runs(self, settling: bool, batches: usize) -> Runs {
-        let (variant, stale) = match self.settling.filter(|_| settling) {
-            Some(variant) => (variant, None),
-            None => (0, self.stale),
-        };
-        let mut runs = Runs::of_batches(variant, batches);
-        if let (Some([first, last]), 1..) = (stale, batches) {
-            runs.variant_of_run[0] = first;
-            runs.variant_of_run.push(last);
-            runs.complete.push(batches);
-        }
-        runs
+        Runs::of_batches(self.settling.filter(|_| settling).unwrap_or(0), batches)
     }
 }
 
@@ -75,9 +62,8 @@ pub(super) struct Recorder<'a> {
     pub scores: BufferId,
     pub batch: usize,
     pub device: &'a Device,
+    /// The lanes of a training step; all other steps read the state as the step before left it.
     pub lanes: Lanes,
-    /// Whether a step updates the parameters by the gradients of the step before.
-    pub stale: bool,
     /// Whether ranks may keep a share of the features each, because the plan leaves it open.
     pub may_partition: bool,
 }
@@ -143,11 +129,15 @@ impl Recorder<'_> {
     /// Records and plans all programs.
     fn record(&self, store: &Store, tables: &mut EventTables) -> Result<Programs> {
         let remember = self.remember(store, tables)?;
-        let by = if self.stale { UpdateBy::Previous } else { UpdateBy::Own };
         // The weights that write memory are those that the memory-only batch reads.
         let writers: Vec<BufferId> = remember.iter().flat_map(Program::stored).collect();
-        let (tapes, training) = tables.while_training(|tables| self.variants(store, tables, by, &writers))?;
-        let variants: Vec<(&Tape, Lanes)> = tapes.iter().map(|tape| (tape, self.lanes)).collect();
+        tables.reads_older_memory = self.lanes.staleness().memory > 0;
+        let recorded = tables.while_training(|tables| self.variants(store, tables, &writers));
+        tables.reads_older_memory = false;
+        let (tapes, training) = recorded?;
+        let fresh = self.lanes.fresh();
+        let lanes = std::iter::once(self.lanes).chain(std::iter::repeat(fresh));
+        let variants: Vec<(&Tape, Lanes)> = tapes.iter().zip(lanes).collect();
         let step = Program::with_variants(&variants, Precision::F32, self.device)?;
         Ok(Programs { step, training, score: self.score(store, tables)?, remember })
     }
@@ -156,30 +146,20 @@ impl Recorder<'_> {
         &self,
         store: &Store,
         tables: &EventTables,
-        by: UpdateBy,
         writers: &[BufferId],
     ) -> Result<(Vec<Tape>, TrainingVariants)> {
-        let (step, grads) = self.training_step(store, tables, by)?;
-        let mut tapes = vec![step];
-        let mut add = |tape| {
-            tapes.push(tape);
-            tapes.len() - 1
-        };
+        let mut tapes = vec![self.training_step(store, tables)?];
         let settling = match self.settling.filter(|_| !writers.is_empty()) {
-            Some(settling) => Some(add(self.settling_step(store, tables, settling, writers)?)),
+            Some(settling) => {
+                tapes.push(self.settling_step(store, tables, settling, writers)?);
+                Some(tapes.len() - 1)
+            }
             None => None,
         };
-        let mut stale = None;
-        if self.stale {
-            let (first, _) = self.training_step(store, tables, UpdateBy::Nothing)?;
-            let mut last = Tape::new();
-            self.parameters.update_by_previous(&mut last, store, &grads)?;
-            stale = Some([add(first), add(last)]);
-        }
-        Ok((tapes, TrainingVariants { settling, stale }))
+        Ok((tapes, TrainingVariants { settling }))
     }
     fn plan(&self, tape: &Tape) -> Result<Program> {
-        Program::on_lanes(tape, &[], Precision::F32, self.device, self.lanes)
+        Program::on_lanes(tape, &[], Precision::F32, self.device, self.lanes.fresh())
     }
     /// Records and plans a batch that only updates the memory; `None` if the model has no memory.
     fn remember(&self, store: &Store, tables: &EventTables) -> Result<Option<Program>> {
@@ -210,21 +190,16 @@ impl Recorder<'_> {
         t.write_rows(table, forward.batch.index, loss)?;
         Ok((forward, loss))
     }
-    /// Records the training step, with the update `by`. Returns its gradients, too, by name.
-    fn training_step(
-        &self,
-        store: &Store,
-        tables: &EventTables,
-        by: UpdateBy,
-    ) -> Result<(Tape, Vec<(String, Var)>)> {
+    /// Records the training step.
+    fn training_step(&self, store: &Store, tables: &EventTables) -> Result<Tape> {
         let mut t = Tape::new();
         let (forward, loss) = self.loss(&mut t, store, tables, !self.frozen)?;
-        let grads = self.parameters.minimize_by(by, &mut t, store, loss)?;
+        self.parameters.minimize(&mut t, store, loss)?;
         if let Some(settling) = self.settling {
             settling.average.record(&mut t, store)?;
         }
         self.net.write(&mut t, store, tables, &forward)?;
-        Ok((t, grads))
+        Ok(t)
     }
     /// Records the step of the settling epoch: all parameters but `writers` learn, with the step sizes of
     /// [`Settling::rates`].

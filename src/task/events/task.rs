@@ -125,7 +125,7 @@ impl Model {
         let optimizer = config.optimizer.optimizer(training_steps(config, split.train.len(), batch, turns)?);
         let mut parameters = Parameters::with_optimizer(&mut store, config.seed, learning_rate, optimizer)?;
         if let Some(ranks) = device.ranks() {
-            parameters.over(&mut store, ranks, plan.gradient_staleness() > 0)?;
+            parameters.over(&mut store, ranks)?;
         }
         if config.static_mode() != StaticMode::Off {
             tables.static_memory = config.static_memory.add(&mut parameters, &mut store, events.nodes)?;
@@ -207,7 +207,6 @@ impl EventTask {
             batch,
             device: &device,
             lanes: plan.lanes(0, false),
-            stale: device.ranks().is_some() && plan.gradient_staleness() > 0,
             may_partition,
         };
         let (programs, memory) =
