@@ -1,4 +1,4 @@
-//! Executes schedules on threads of the host, one for each lane in use.
+//! Executes schedules on threads of the host, each of which takes one lane or several.
 use super::{
     host::{BoundVariant, ViewBuffers},
     lanes::MAX_LANES,
@@ -18,7 +18,6 @@ use crate::{
     },
 };
 use std::{
-    collections::BTreeMap,
     sync::{
         PoisonError,
         atomic::Ordering::{Acquire, Relaxed, Release},
@@ -27,11 +26,17 @@ use std::{
     time::Instant,
 };
 
+/// A thread of the host, with its share of the device, and the lanes that it takes.
+pub(super) struct LaneThread {
+    pub lanes: Vec<usize>,
+    pub device: Device,
+}
+
 /// What lanes run on.
 #[derive(Clone, Copy)]
 pub(super) struct OnLanes<'a> {
-    /// The device of each lane in use.
-    pub devices: &'a BTreeMap<usize, Device>,
+    /// The threads; the first one is the caller's.
+    pub threads: &'a [LaneThread],
     /// The ranks that all lanes belong to.
     pub ranks: Option<&'a Ranks>,
 }
@@ -59,8 +64,8 @@ pub(super) fn repeat(
     mut trace: Option<&mut Trace>,
     on_progress: OnProgress<'_>,
 ) -> Result<(), (Option<usize>, Error)> {
-    let (last_nodes, devices) = (LastNodes::of(runs), on.devices);
-    let others: Vec<usize> = devices.keys().copied().filter(|&lane| lane > 0).collect();
+    let (last_nodes, threads) = (LastNodes::of(runs), on.threads);
+    let others: Vec<usize> = threads.iter().flat_map(|thread| &thread.lanes).copied().skip(1).collect();
     let mut reported = 0;
     let steps_before = trace.as_ref().map(|trace| trace.steps);
     let mut report = |runs: usize, store| {
@@ -74,15 +79,14 @@ pub(super) fn repeat(
         let schedule = &schedules.of(runs.variants, window).map_err(|e| (None, e))?.schedule;
         let worker = || Worker::new(bound, window.variant_of_run, steps_before.map(|steps| steps + first));
         let (mut first_worker, mut other_workers) = (worker(), Vec::new());
-        other_workers.resize_with(others.len(), worker);
+        other_workers.resize_with(threads.len() - 1, worker);
         // Runs that each lane but the first has finished.
         let finished: [AtomicUsize; MAX_LANES] = Default::default();
         let ran = execute(
             schedule,
-            |lane, work| devices[&lane].keep_awake(work),
-            |lane, seen| devices[&lane].help_partners(seen),
+            threads,
             |e| on.abandon(e),
-            &mut |node| {
+            &mut |_, node| {
                 first_worker.run(node)?;
                 if last_nodes.ends(window, 0, node) {
                     let by_others = others
@@ -94,16 +98,15 @@ pub(super) fn repeat(
                 }
                 Ok(())
             },
-            others.iter().zip(&mut other_workers).map(|(&lane, worker)| {
-                let (last_nodes, finished) = (&last_nodes, &finished[lane]);
-                let run = move |node: ScheduledNode| -> Result<()> {
+            other_workers.iter_mut().map(|worker| {
+                let (last_nodes, finished) = (&last_nodes, &finished);
+                move |lane: usize, node: ScheduledNode| -> Result<()> {
                     worker.run(node)?;
                     if last_nodes.ends(window, lane, node) {
-                        finished.store(node.run + 1, Release);
+                        finished[lane].store(node.run + 1, Release);
                     }
                     Ok(())
-                };
-                (lane, run)
+                }
             }),
         );
         if let Some(trace) = &mut trace {
@@ -207,33 +210,38 @@ impl<'a> Worker<'a> {
     }
 }
 
-/// Executes the nodes of the first lane by `first` on this thread, and those of each of the `others` on a
-/// thread of its own. `begin(lane, work)` prepares a thread and calls `work`. A lane that waits, or that has
-/// finished before the others, calls `help(lane, seen)` again and again; it returns whether it found work to
-/// help with. After an error no lane starts another node; `failed` gets the error, to end what lanes wait
-/// for.
+/// Executes the nodes of each thread's lanes: those of the first thread by `first` on this one, those of the
+/// others by `others` on threads of their own; each is called with the lane. A thread whose lanes wait, or have
+/// finished before the others, helps with the work of others. After an error no lane starts another node;
+/// `failed` gets the error, to end what lanes wait for.
 ///
 /// # Errors
 /// The first error, with its run.
-fn execute<R: FnMut(ScheduledNode) -> Result<()> + Send>(
+fn execute<R: FnMut(usize, ScheduledNode) -> Result<()> + Send>(
     schedule: &Schedule,
-    begin: impl Fn(usize, &mut dyn FnMut()) + Sync,
-    help: impl Fn(usize, &mut SeenJobs) -> bool + Sync,
+    threads: &[LaneThread],
     failed: impl Fn(&Error) + Sync,
-    first: &mut dyn FnMut(ScheduledNode) -> Result<()>,
-    others: impl Iterator<Item = (usize, R)>,
+    first: &mut dyn FnMut(usize, ScheduledNode) -> Result<()>,
+    others: impl Iterator<Item = R>,
 ) -> Result<(), (usize, Error)> {
     let sync = LaneSync::default();
     thread::scope(|scope| {
-        for (lane, mut run) in others {
-            let (sync, begin, help, failed) = (&sync, &begin, &help, &failed);
+        for (LaneThread { lanes, device }, mut run) in threads[1..].iter().zip(others) {
+            let (sync, failed) = (&sync, &failed);
             scope.spawn(move || {
-                begin(lane, &mut || {
-                    sync.run_lane(schedule, lane, help, &mut |node| run(node).inspect_err(failed));
+                device.keep_awake(|| {
+                    sync.run_lanes(schedule, lanes, &|seen| device.help_partners(seen), &mut |lane, node| {
+                        run(lane, node).inspect_err(failed)
+                    });
                 });
             });
         }
-        begin(0, &mut || sync.run_lane(schedule, 0, &help, &mut |node| first(node).inspect_err(&failed)));
+        let LaneThread { lanes, device } = &threads[0];
+        device.keep_awake(|| {
+            sync.run_lanes(schedule, lanes, &|seen| device.help_partners(seen), &mut |lane, node| {
+                first(lane, node).inspect_err(&failed)
+            });
+        });
     });
     sync.failure.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
 }
@@ -248,48 +256,45 @@ struct LaneSync {
 }
 
 impl LaneSync {
-    /// Runs the nodes of a lane, each after the nodes of other lanes that it waits for. Returns when all
-    /// lanes are at their end.
-    fn run_lane(
+    /// Runs the nodes of some lanes, each after the nodes of other lanes that it waits for; of several lanes
+    /// whose next node is ready, the one that is behind goes first. While none is ready, and when these lanes
+    /// have ended, it calls `help` again and again, until all lanes are at their end.
+    fn run_lanes(
         &self,
         schedule: &Schedule,
-        lane: usize,
-        help: &dyn Fn(usize, &mut SeenJobs) -> bool,
-        run: &mut dyn FnMut(ScheduledNode) -> Result<()>,
+        lanes: &[usize],
+        help: &dyn Fn(&mut SeenJobs) -> bool,
+        run: &mut dyn FnMut(usize, ScheduledNode) -> Result<()>,
     ) {
         // The other lanes must not wait for one that panicked.
         let _stop = StopOnPanic(&self.stop);
-        let mut seen = SeenJobs::default();
-        let mut wait = |after: [usize; MAX_LANES]| {
-            for (other, nodes) in after.into_iter().enumerate().filter(|&(_, nodes)| nodes > 0) {
-                wait_for(&self.finished[other], nodes, &self.stop, &mut || help(lane, &mut seen));
-            }
-        };
-        for (index, &node) in schedule.0[lane].iter().enumerate() {
-            wait(node.after);
-            if self.stop.load(Relaxed) {
-                return;
-            }
-            if let Err(e) = run(node) {
+        let (mut seen, mut polls, mut next) = (SeenJobs::default(), 0, [0; MAX_LANES]);
+        let has = |lane: usize, nodes: usize| nodes == 0 || self.finished[lane].0.load(Acquire) >= nodes;
+        let have = |after: [usize; MAX_LANES]| (0..MAX_LANES).all(|lane| has(lane, after[lane]));
+        let ends = schedule.0.each_ref().map(Vec::len);
+        while !self.stop.load(Relaxed) {
+            let heads = lanes.iter().filter_map(|&lane| Some((lane, *schedule.0[lane].get(next[lane])?)));
+            let ready = heads.filter(|(_, node)| have(node.after)).min_by_key(|(_, node)| node.run);
+            let Some((lane, node)) = ready else {
+                if lanes.iter().all(|&lane| next[lane] == ends[lane]) && have(ends) {
+                    return;
+                }
+                if help(&mut seen) {
+                    polls = 0;
+                }
+                pause(&mut polls);
+                continue;
+            };
+            polls = 0;
+            if let Err(e) = run(lane, node) {
                 let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
                 failure.get_or_insert((node.run, e));
                 self.stop.store(true, Relaxed);
                 return;
             }
-            self.finished[lane].0.store(index + 1, Release);
+            next[lane] += 1;
+            self.finished[lane].0.store(next[lane], Release);
         }
-        wait(schedule.0.each_ref().map(Vec::len));
-    }
-}
-
-/// Waits until `finished` reaches `nodes` or `stop` is set; meanwhile calls `help` again and again.
-fn wait_for(finished: &Counter, nodes: usize, stop: &AtomicBool, help: &mut dyn FnMut() -> bool) {
-    let mut polls = 0;
-    while finished.0.load(Acquire) < nodes && !stop.load(Relaxed) {
-        if help() {
-            polls = 0;
-        }
-        pause(&mut polls);
     }
 }
 
@@ -337,7 +342,7 @@ mod loom_tests {
             self.values[at].with(|value| unsafe { *value })
         }
         fn run_lane(&self, schedule: &Schedule, lane: usize, mut run: impl FnMut(usize) -> Result<()>) {
-            self.lanes.run_lane(schedule, lane, &|_, _| false, &mut |node| run(node.run));
+            self.lanes.run_lanes(schedule, &[lane], &|_| false, &mut |_, node| run(node.run));
         }
     }
 
@@ -410,21 +415,29 @@ mod tests {
         schedule
     }
 
-    /// Executes the schedule. The node of run 4 on the lane `bad` ends as `ends`.
-    fn ran(bad: usize, ends: fn() -> Result<()>) -> Result<(), (usize, Error)> {
-        let run = |node: ScheduledNode| if (node.run, node.node) == (4, bad) { ends() } else { Ok(()) };
-        let (begin, help) = (|_: usize, work: &mut dyn FnMut()| work(), |_: usize, _: &mut SeenJobs| false);
-        let others = [1, 2].map(|lane| (lane, run));
-        execute(&schedule(), begin, help, |_| {}, &mut |node| run(node), others.into_iter())
+    /// Executes the schedule on threads that take these lanes. The node of run 4 on the lane `bad` ends as
+    /// `ends`.
+    fn ran(lanes: &[&[usize]], bad: usize, ends: fn() -> Result<()>) -> Result<(), (usize, Error)> {
+        let devices = Device::cpu(1).unwrap().lanes(&vec![1; lanes.len()]).unwrap();
+        let thread = |(device, lanes): (Device, &&[usize])| LaneThread { lanes: lanes.to_vec(), device };
+        let threads: Vec<LaneThread> = devices.into_iter().zip(lanes).map(thread).collect();
+        let run = |lane: usize, node: ScheduledNode| {
+            assert_eq!(node.node, lane);
+            if (node.run, lane) == (4, bad) { ends() } else { Ok(()) }
+        };
+        let others = std::iter::repeat_n(run, lanes.len() - 1);
+        execute(&schedule(), &threads, |_| {}, &mut |lane, node| run(lane, node), others)
     }
 
     #[test]
     fn an_error_or_a_panic_of_a_lane_ends_the_others() {
-        for bad in 0..3 {
-            let (run, e) = ran(bad, || Err(Error::usage("planted"))).unwrap_err();
-            assert_eq!((run, e.to_string().as_str()), (4, "planted"));
-            assert!(std::panic::catch_unwind(|| _ = ran(bad, || panic!("planted"))).is_err());
+        for lanes in [&[&[0][..], &[1], &[2]][..], &[&[0], &[1, 2]], &[&[0, 2], &[1]], &[&[0, 1, 2]]] {
+            for bad in 0..3 {
+                let (run, e) = ran(lanes, bad, || Err(Error::usage("planted"))).unwrap_err();
+                assert_eq!((run, e.to_string().as_str()), (4, "planted"));
+                assert!(std::panic::catch_unwind(|| _ = ran(lanes, bad, || panic!("planted"))).is_err());
+            }
+            assert!(ran(lanes, 3, || Ok(())).is_ok());
         }
-        assert!(ran(3, || Ok(())).is_ok());
     }
 }

@@ -95,20 +95,38 @@ impl Lanes {
 pub(super) enum LaneWork {
     /// Exchanges values with other ranks, and mostly waits.
     Communicates,
-    /// Prepares steps.
-    Prefetches,
+    /// Prepares steps, or copies rows.
+    Copies,
     Computes,
 }
 
-/// Divides `threads` threads among lanes. A lane that prefetches gets one, those that compute share the rest,
+/// Returns the lanes that each thread takes, given the lanes in use and the number of threads that compute. The
+/// first lane has a thread of its own, and so has each one that communicates: it waits inside its ops. If there
+/// are more other lanes than threads are left, several share one.
+pub(super) fn lanes_of_threads(in_use: &[(usize, LaneWork)], threads: usize) -> Vec<(Vec<usize>, LaneWork)> {
+    let waits = |&(lane, work): &(usize, LaneWork)| lane > 0 && work == LaneWork::Communicates;
+    let (alone, others): (Vec<_>, Vec<_>) =
+        in_use.iter().copied().partition(|of| of.0 == 0 || waits(of));
+    let left = threads.saturating_sub(1).max(1);
+    let shared = others.chunks(others.len().div_ceil(left).max(1)).map(|lanes| {
+        let work = lanes.iter().map(|&(_, work)| work).max().unwrap_or(LaneWork::Copies);
+        (lanes.iter().map(|&(lane, _)| lane).collect(), work)
+    });
+    let mut all: Vec<(Vec<usize>, LaneWork)> =
+        alone.into_iter().map(|(lane, work)| (vec![lane], work)).chain(shared).collect();
+    all.sort_by_key(|(lanes, _)| lanes[0]);
+    all
+}
+
+/// Divides `threads` threads among lanes. A lane that copies gets one, those that compute share the rest,
 /// each at least one. A lane that only communicates has no share: its thread needs no core of its own.
 pub(super) fn thread_shares(work: &[LaneWork], threads: usize) -> Vec<usize> {
     let count = |of: LaneWork| work.iter().filter(|&&work| work == of).count();
-    let (computing, rest) = (count(LaneWork::Computes), threads.saturating_sub(count(LaneWork::Prefetches)));
+    let (computing, rest) = (count(LaneWork::Computes), threads.saturating_sub(count(LaneWork::Copies)));
     let mut before = 0;
     let share = |work: &LaneWork| match work {
         LaneWork::Communicates => 0,
-        LaneWork::Prefetches => 1,
+        LaneWork::Copies => 1,
         LaneWork::Computes => {
             before += 1;
             // The first lanes get what is left over.
@@ -121,16 +139,32 @@ pub(super) fn thread_shares(work: &[LaneWork], threads: usize) -> Vec<usize> {
 #[cfg(test)]
 mod tests {
     use super::{
-        LaneWork::{Communicates, Computes, Prefetches},
-        thread_shares,
+        LaneWork::{Communicates, Computes, Copies},
+        lanes_of_threads, thread_shares,
     };
 
     #[test]
+    fn lanes_share_a_thread_if_there_are_more_of_them_than_threads() {
+        let in_use = [(0, Computes), (1, Copies), (2, Computes), (4, Communicates), (5, Copies)];
+        let lanes = |threads| {
+            let of_threads = lanes_of_threads(&in_use, threads).into_iter();
+            of_threads.map(|(lanes, work)| (lanes, work == Computes)).collect::<Vec<_>>()
+        };
+        let alone = |lane| (vec![lane], lane == 0 || lane == 2);
+        assert_eq!(lanes(4), [alone(0), alone(1), alone(2), alone(4), alone(5)]);
+        assert_eq!(lanes(3), [alone(0), (vec![1, 2], true), alone(4), alone(5)]);
+        for threads in [1, 2] {
+            assert_eq!(lanes(threads), [alone(0), (vec![1, 2, 5], true), alone(4)]);
+        }
+        assert_eq!(lanes_of_threads(&in_use[..1], 1).len(), 1);
+    }
+
+    #[test]
     fn lanes_that_compute_share_the_threads_that_prefetching_leaves_and_communication_takes_none() {
-        assert_eq!(thread_shares(&[Computes, Prefetches], 8), [7, 1]);
+        assert_eq!(thread_shares(&[Computes, Copies], 8), [7, 1]);
         assert_eq!(thread_shares(&[Computes, Computes], 7), [4, 3]);
-        assert_eq!(thread_shares(&[Computes, Prefetches, Communicates, Computes], 8), [4, 1, 0, 3]);
-        assert_eq!(thread_shares(&[Computes, Computes, Computes, Prefetches], 2), [1, 1, 1, 1]);
-        assert_eq!(thread_shares(&[Prefetches, Computes], 1), [1, 1]);
+        assert_eq!(thread_shares(&[Computes, Copies, Communicates, Computes], 8), [4, 1, 0, 3]);
+        assert_eq!(thread_shares(&[Computes, Computes, Computes, Copies], 2), [1, 1, 1, 1]);
+        assert_eq!(thread_shares(&[Copies, Computes], 1), [1, 1]);
     }
 }

@@ -2,8 +2,8 @@
 use super::{
     device::{ArenaSizes, OnDevice},
     host::{BoundVariant, OnHost, ViewBuffers},
-    lane_threads::{self, OnLanes, one_by_one},
-    lanes::{LaneWork, Lanes, MAX_LANES, thread_shares},
+    lane_threads::{self, LaneThread, OnLanes, one_by_one},
+    lanes::{LaneWork, Lanes, MAX_LANES, lanes_of_threads, thread_shares},
     run::{NodeTime, RepeatProgress, VariantRuns},
     schedule::Schedule,
     schedule_cache::ScheduleCache,
@@ -18,7 +18,7 @@ use crate::{
     ops::{Backend, Cost, Node, Tape},
     runtime::{comm::Ranks, *},
 };
-use std::{collections::BTreeMap, time::Instant};
+use std::time::Instant;
 
 /// The memory of a step's values.
 enum Memory {
@@ -84,8 +84,8 @@ pub struct Program {
     buffer_depth: [usize; MAX_LANES],
     /// The ranks that the device is one of.
     ranks: Option<Ranks>,
-    /// On a host with several lanes: those in use, and the devices that execute them.
-    devices: BTreeMap<usize, Device>,
+    /// On a host with several lanes: the threads that take them.
+    threads: Vec<LaneThread>,
     schedules: ScheduleCache,
     /// Times of the nodes of each variant, while the program is profiled.
     times: Option<Vec<Vec<NodeTime>>>,
@@ -153,12 +153,16 @@ impl Program {
         };
         // A single lane needs no schedule unless steps read older state.
         let fresh = variants.iter().all(|variant| variant.staleness == Staleness::NONE);
-        let devices = match on.filter(|device| device.gpu().is_none() && (in_use.len() > 1 || !fresh)) {
+        let threads = match on.filter(|device| device.gpu().is_none() && (in_use.len() > 1 || !fresh)) {
             Some(device) => {
-                let (in_use, work): (Vec<usize>, Vec<LaneWork>) = in_use.into_iter().unzip();
-                in_use.into_iter().zip(device.lanes(&thread_shares(&work, device.threads()))?).collect()
+                let in_use: Vec<(usize, LaneWork)> = in_use.into_iter().collect();
+                let of_threads = lanes_of_threads(&in_use, device.threads());
+                let work: Vec<LaneWork> = of_threads.iter().map(|(_, work)| *work).collect();
+                let devices = device.lanes(&thread_shares(&work, device.threads()))?;
+                let lanes = of_threads.into_iter().map(|(lanes, _)| lanes);
+                lanes.zip(devices).map(|(lanes, device)| LaneThread { lanes, device }).collect()
             }
-            None => BTreeMap::new(),
+            None => Vec::new(),
         };
         let memory = match &backend {
             Backend::Cuda(gpu) => {
@@ -180,7 +184,7 @@ impl Program {
             backend,
             buffer_depth,
             ranks: on.and_then(|device| device.ranks().cloned()),
-            devices,
+            threads,
             schedules: ScheduleCache::new(buffer_depth),
             times: None,
             trace: None,
@@ -404,14 +408,14 @@ impl Program {
             Memory::Host(h) => {
                 let bound = h.bind(&self.variants, store, &self.backend, self.precision);
                 let bound = bound.map_err(|e| (None, e))?;
-                if !self.devices.is_empty() {
-                    let (devices, schedules) = (&self.devices, &mut self.schedules);
+                if !self.threads.is_empty() {
+                    let (threads, schedules) = (&self.threads, &mut self.schedules);
                     let trace = self.trace.as_mut();
                     // While ops are timed, they run one by one.
                     if let Some(times) = &mut self.times {
                         return one_by_one(runs, &bound, store, schedules, times, trace, on_progress);
                     }
-                    let on = OnLanes { devices, ranks: self.ranks.as_ref() };
+                    let on = OnLanes { threads, ranks: self.ranks.as_ref() };
                     let lanes =
                         || lane_threads::repeat(runs, &bound, store, on, schedules, trace, on_progress);
                     return team::rest(lanes);

@@ -60,7 +60,9 @@ impl PlannedNode {
     fn work(&self) -> LaneWork {
         match (self.node.op.kind(), self.stage) {
             (OpKind::Comm, _) => LaneWork::Communicates,
-            (_, Stage::Sample | Stage::Route | Stage::FetchFeatures) => LaneWork::Prefetches,
+            (OpKind::Nn, _) => LaneWork::Computes,
+            (_, stage) if stage <= Stage::FetchMemory => LaneWork::Copies,
+            (_, Stage::Aggregate | Stage::WriteMemory) => LaneWork::Copies,
             _ => LaneWork::Computes,
         }
     }
@@ -69,7 +71,7 @@ impl PlannedNode {
 /// Returns the lanes that nodes of `variants` are on, and the first one, which the calling thread executes;
 /// each with its work.
 pub(super) fn lanes_in_use(variants: &[Variant]) -> BTreeMap<usize, LaneWork> {
-    let mut lanes = BTreeMap::from([(0, LaneWork::Prefetches)]);
+    let mut lanes = BTreeMap::from([(0, LaneWork::Copies)]);
     for planned in variants.iter().flat_map(|variant| &variant.nodes) {
         let work = lanes.entry(planned.placement.lane).or_insert(planned.work());
         *work = planned.work().max(*work);

@@ -166,9 +166,7 @@ impl ModelConfig for ApanConfig {
             features: (self.combiner == "mean")
                 .then(|| store.zeros("mail features", data.memory_spec(slots, f)))
                 .transpose()?,
-            mail_stamp: (data.memory_as != StoredAs::F32)
-                .then(|| store.zeros("mail stamp", Spec::ids(slots, 1)))
-                .transpose()?,
+            mail_stamp: store.zeros("mail stamp", Spec::ids(slots, 1))?,
         };
         apan.reset(store)?;
         Ok(Box::new(apan))
@@ -222,8 +220,8 @@ struct Apan {
     memory_turns: TurnWrites,
     mail_turns: TurnWrites,
     features: Option<BufferId>,
-    /// Only if mails are stored in 16 bits: stamps of the slots whose mails a step gathers.
-    mail_stamp: Option<BufferId>,
+    /// Stamps of the slots whose mails a step gathers.
+    mail_stamp: BufferId,
 }
 
 /// The mails that a step's queries attend to.
@@ -322,13 +320,21 @@ impl Apan {
             features: self.features.map(stored).transpose()?,
         })
     }
-    /// Returns the mails in the rows `row` of `mailbox`: the tables themselves if they are in f32. Of tables
-    /// in 16 bits, it gathers the unique rows into f32.
-    fn seen(&self, t: &mut Tape, store: &Store, mailbox: Mailbox, row: Var) -> Result<Seen> {
-        let Some(stamp) = self.mail_stamp else {
+    /// Returns the mails in the rows `row` of `mailbox`: the tables themselves, or the unique rows gathered into
+    /// f32: of tables in 16 bits or on the host, or that later steps may write before this one has computed.
+    fn seen(
+        &self,
+        t: &mut Tape,
+        store: &Store,
+        data: &EventTables,
+        mailbox: Mailbox,
+        row: Var,
+    ) -> Result<Seen> {
+        let gathers = data.memory_on_host || data.reads_older_memory;
+        if data.memory_as == StoredAs::F32 && !gathers {
             return Ok(Seen { mail: mailbox.mail, row, features: mailbox.features });
-        };
-        let stamp = t.stored(store, stamp)?;
+        }
+        let stamp = t.stored(store, self.mail_stamp)?;
         let unique = t.unique(stamp, row, &[], 2)?;
         let features = mailbox.features.map(|features| t.gather_rows(features, unique.node)).transpose()?;
         Ok(Seen { mail: t.gather_rows(mailbox.mail, unique.node)?, row: unique.psi[0], features })
@@ -355,7 +361,7 @@ impl EventModel for Apan {
         let mails = t.read_mails(kept.mailbox, (kept.query, q.time), data.gaps)?;
         let seen = match kept.dispatched {
             true => Seen { mail: kept.mailbox.mail, row: mails.row, features: None },
-            false => self.seen(t, store, kept.mailbox, mails.row)?,
+            false => self.seen(t, store, data, kept.mailbox, mails.row)?,
         };
         let (edge, event) = match seen.features {
             Some(features) => (features, seen.row),

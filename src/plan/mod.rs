@@ -254,9 +254,21 @@ pub enum FirstRule {
     Balanced,
 }
 
+/// Returns the placements of MSPipe's five stages: sampling, what is copied to the device, training, and what
+/// is copied back. Features and node memory are on one lane, so that they never compete for the same link.
+fn presampled() -> BTreeMap<Stage, StagePlacement> {
+    let at = |lane, prefetch_depth| StagePlacement { lane, prefetch_depth };
+    BTreeMap::from([
+        (Stage::Sample, at(2, 2)),
+        (Stage::FetchFeatures, at(3, 1)),
+        (Stage::FetchMemory, at(3, 0)),
+        (Stage::WriteMemory, at(4, 0)),
+    ])
+}
+
 impl Plan {
     /// Names of the presets: the plans that need no file.
-    pub const PRESETS: [&str; 10] = [
+    pub const PRESETS: [&str; 11] = [
         "sequential",
         "prefetch",
         "overlap",
@@ -267,6 +279,7 @@ impl Plan {
         "depcomm",
         "sven",
         "sven-cached",
+        "presample",
     ];
 
     /// Name of the plan that [`plan_parallel`] replaces by `disttgl:IxJxK`, for data and ranks.
@@ -314,6 +327,12 @@ impl Plan {
                     plan.stages.insert(stage, StagePlacement { lane, prefetch_depth: 0 });
                 }
                 Some(Plan { ranks, ..plan })
+            }
+            "presample" => Some(Plan { stages: presampled(), ..plan(&[], None) }),
+            _ if name.starts_with("mspipe:k=") => {
+                let memory = name.strip_prefix("mspipe:k=")?.parse().ok()?;
+                let staleness = PlanStaleness { memory, gradients: 0 };
+                Some(Plan { stages: presampled(), staleness, ..plan(&[], None) })
             }
             _ => {
                 let parallel = name.strip_prefix("disttgl:")?.parse().ok()?;
