@@ -53,6 +53,16 @@ impl Lanes {
             _ => Staleness::NONE,
         }
     }
+    /// Returns the same lanes for steps that read node memory that is older by `memory` steps.
+    #[must_use]
+    pub fn with_memory_of(self, memory: usize) -> Self {
+        match self {
+            Lanes::Stages { placements, staleness } => {
+                Lanes::Stages { placements, staleness: Staleness { memory, ..staleness } }
+            }
+            lanes => lanes,
+        }
+    }
     /// Returns the same lanes for steps that read the state as the step before left it.
     #[must_use]
     pub fn fresh(self) -> Self {

@@ -283,6 +283,12 @@ impl Program {
     pub fn start_trace(&mut self) {
         self.trace = Some(Trace::new());
     }
+    /// Ends the trace, and returns it as [`trace`](Self::trace) does.
+    pub fn end_trace(&mut self) -> Vec<Span> {
+        let spans = self.trace();
+        self.trace = None;
+        spans
+    }
     /// Returns all runs of nodes since [`start_trace`](Self::start_trace).
     pub fn trace(&self) -> Vec<Span> {
         let Some(trace) = &self.trace else { return Vec::new() };

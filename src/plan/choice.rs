@@ -1,5 +1,5 @@
 //! What a plan leaves to measurements, as chosen in a run.
-use super::{GroupChoice, MicroBatchChoice};
+use super::{GroupChoice, MicroBatchChoice, StalenessChoice};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -11,6 +11,8 @@ pub enum Choice {
     Groups(GroupChoice),
     /// The number of micro-batches.
     MicroBatches(MicroBatchChoice),
+    /// The staleness of node memory.
+    Staleness(StalenessChoice),
 }
 
 /// One line for the user.
@@ -19,6 +21,7 @@ impl fmt::Display for Choice {
         match self {
             Choice::Groups(choice) => choice.fmt(f),
             Choice::MicroBatches(choice) => choice.fmt(f),
+            Choice::Staleness(choice) => choice.fmt(f),
         }
     }
 }

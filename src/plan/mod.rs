@@ -19,6 +19,7 @@ pub mod partition;
 mod planner;
 mod recording;
 mod simulate;
+mod staleness;
 mod timeline;
 
 pub use accesses::{Access, AccessKind, access_log, accesses};
@@ -37,6 +38,10 @@ pub use parallel::Parallel;
 pub use planner::{Captured, Planned, PlannerOptions, plan_parallel};
 pub use recording::{Recording, fit_links, predict_ranks};
 pub use simulate::{Durations, PassSchedule, ScheduledWindow, predict, simulate};
+pub use staleness::{
+    MAX_STALENESS, MemoryStaleness, StageEnds, StageSeconds, StalenessChoice, StalenessRule, least_staleness,
+    stage_ends, stale_rows, training_idle,
+};
 pub use timeline::{Timeline, Usage};
 
 use self::partition::Partitioner;
@@ -85,15 +90,12 @@ pub struct PlanStaleness {
     /// Steps by which node memory is older (MSPipe, section 3.1): with k, a step reads it as the step of k + 1
     /// steps before left it.
     #[serde(skip_serializing_if = "is_default")]
-    pub memory: usize,
+    pub memory: MemoryStaleness,
     /// Steps by which the gradients are older that an update uses: with 1, those of the step before (Sven,
     /// equation 13), which the ranks then add up while the next step computes.
     #[serde(skip_serializing_if = "is_default")]
     pub gradients: usize,
 }
-
-/// Maximum of each kind of staleness, in steps.
-pub const MAX_STALENESS: usize = 8;
 
 /// What ranks keep and exchange.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -259,8 +261,8 @@ pub enum FirstRule {
 fn presampled() -> BTreeMap<Stage, StagePlacement> {
     let at = |lane, prefetch_depth| StagePlacement { lane, prefetch_depth };
     BTreeMap::from([
-        (Stage::Sample, at(2, 2)),
-        (Stage::FetchFeatures, at(3, 1)),
+        (Stage::Sample, at(2, 1)),
+        (Stage::FetchFeatures, at(3, 0)),
         (Stage::FetchMemory, at(3, 0)),
         (Stage::WriteMemory, at(4, 0)),
     ])
@@ -268,7 +270,7 @@ fn presampled() -> BTreeMap<Stage, StagePlacement> {
 
 impl Plan {
     /// Names of the presets: the plans that need no file.
-    pub const PRESETS: [&str; 11] = [
+    pub const PRESETS: [&str; 12] = [
         "sequential",
         "prefetch",
         "overlap",
@@ -280,6 +282,7 @@ impl Plan {
         "sven",
         "sven-cached",
         "presample",
+        "mspipe",
     ];
 
     /// Name of the plan that [`plan_parallel`] replaces by `disttgl:IxJxK`, for data and ranks.
@@ -329,8 +332,14 @@ impl Plan {
                 Some(Plan { ranks, ..plan })
             }
             "presample" => Some(Plan { stages: presampled(), ..plan(&[], None) }),
-            _ if name.starts_with("mspipe:k=") => {
-                let memory = name.strip_prefix("mspipe:k=")?.parse().ok()?;
+            _ if name.starts_with("mspipe") => {
+                let memory = match name.strip_prefix("mspipe:k=") {
+                    Some(steps) => {
+                        MemoryStaleness::Steps(steps.parse().ok().filter(|&steps| steps <= MAX_STALENESS)?)
+                    }
+                    None if name == "mspipe" => MemoryStaleness::Rule(StalenessRule::Minimal),
+                    None => return None,
+                };
                 let staleness = PlanStaleness { memory, gradients: 0 };
                 Some(Plan { stages: presampled(), staleness, ..plan(&[], None) })
             }
@@ -358,12 +367,16 @@ impl Plan {
         if let Some(parallel) = name.strip_prefix("disttgl:") {
             Parallel::from_str(parallel)?;
         }
+        if let Some(steps) = name.strip_prefix("mspipe:") {
+            let what = format!("`{steps}` is no staleness");
+            return Err(Error::usage(what).remedy(format!("give mspipe:k=0 to mspipe:k={MAX_STALENESS}")));
+        }
         let path = Path::new(name);
         if path.extension().is_none_or(|e| e != "toml") {
             let what = format!("there is no plan `{name}`");
             let names = Self::PRESETS.join(", ");
             return Err(
-                Error::usage(what).remedy(format!("give auto, {names}, disttgl:IxJxK, or a file: PLAN.toml"))
+                Error::usage(what).remedy(format!("give auto, {names}, disttgl:IxJxK, mspipe:k=K, or a file: PLAN.toml"))
             );
         }
         let text = std::fs::read_to_string(path).map_err(|e| Error::io(path, "cannot read", e))?;
@@ -399,7 +412,8 @@ impl Plan {
                 );
             }
         }
-        for (kind, steps) in [("memory", self.staleness.memory), ("gradients", self.staleness.gradients)] {
+        let PlanStaleness { memory, gradients } = self.staleness;
+        for (kind, steps) in [("memory", memory.most()), ("gradients", gradients)] {
             if steps > MAX_STALENESS {
                 let remedy = format!("give 0 to {MAX_STALENESS}");
                 return bad(format!("staleness.{kind} is {steps}"), &remedy);
@@ -421,8 +435,19 @@ impl Plan {
             }
             _ => {}
         }
-        if let Err((what, remedy)) = self.ranks.unwrap_or_default().check() {
+        let over = self.ranks.unwrap_or_default();
+        if let Err((what, remedy)) = over.check() {
             return bad(what, &remedy);
+        }
+        if memory.most() > 0 && over.memory == MemoryOver::Cached {
+            let what = "staleness.memory reads older rows, and with ranks.memory = \"cached\" a rank asks only \
+                        for rows newer than its copies";
+            return bad(what.into(), "give ranks.memory = \"partitioned\"");
+        }
+        if memory.most() > 0 && over.parallel.takes_turns() {
+            let what = "staleness.memory reads older rows, and ranks.parallel lets a memory copy begin anew: \
+                        the first steps would read the end of the stream";
+            return bad(what.into(), "leave out one of them");
         }
         if Self::preset(&self.name).is_some_and(|preset| preset != *self) {
             return bad("name is that of a different preset".into(), "give the plan another name");
@@ -447,9 +472,9 @@ impl Plan {
         }
         Ok(())
     }
-    /// Returns how old the state is that a step reads.
+    /// Returns how old the state is that a step reads, at most.
     pub fn staleness(&self) -> Staleness {
-        Staleness { memory: self.staleness.memory, weights: self.staleness.gradients }
+        Staleness { memory: self.staleness.memory.most(), weights: self.staleness.gradients }
     }
     /// Returns the dependencies between the stages of the plan: [`NEEDS`], but with those differences
     /// that follow from its [`OverRanks`] and from its staleness.

@@ -112,24 +112,18 @@ impl Demand {
     /// `Usage` if an option is out of its range; `Data` if the events are not valid; `OutOfMemory` if their
     /// lists do not fit.
     pub fn of(events: &Events, part: Range<usize>, options: &DemandOptions) -> Result<Self> {
-        check(options, events, &part)?;
-        let sampled = options.neighbors.max(options.recipients);
-        let tcsr = if sampled > 0 { Some(Tcsr::of(events)?) } else { None };
-        let mut pool = if options.negatives { events.dst[part.clone()].to_vec() } else { Vec::new() };
-        pool.sort_unstable();
-        pool.dedup();
-
+        let sampler = Sampler::new(events, &part, options)?;
         let whole = part.len().div_ceil(options.batch);
         let batches = whole.min(options.max_batches);
         let per_event = 5 + 3 * options.neighbors + 2 * options.recipients;
         let bytes = 2 * size_of::<u64>() * batches * options.batch.min(part.len()) * per_event;
         check_room("rows of the counted batches", bytes, "count fewer batches, or fewer neighbours")?;
-        let sampler = Sampler { events, tcsr, pool, options };
         let sample = |last_seen: &mut Seen, i: usize| {
             // The product may exceed 64 bits on no machine that holds the events.
             let batch = (i as u128 * whole as u128 / batches as u128) as usize;
             let start = part.start + batch * options.batch;
-            sampler.batch(start..part.end.min(start + options.batch), batch, last_seen)
+            let of_batch = sampler.batch(start..part.end.min(start + options.batch), batch, last_seen);
+            of_batch.concat()
         };
         let pairs: Vec<Vec<u64>> =
             (0..batches).into_par_iter().map_init(|| Seen::new(events.nodes), sample).collect();
@@ -266,9 +260,37 @@ struct Sampler<'a> {
     options: &'a DemandOptions,
 }
 
-impl Sampler<'_> {
-    /// Returns a pair of node and rank for each row that is needed or written in the batch of these events.
-    fn batch(&self, batch: Range<usize>, number: usize, seen: &mut Seen) -> Vec<u64> {
+/// Returns a function that lists the nodes whose rows a batch of the events needs, each once.
+///
+/// # Errors
+/// As [`Demand::of`].
+pub fn needed_nodes<'a>(
+    events: &'a Events,
+    part: Range<usize>,
+    options: &'a DemandOptions,
+) -> Result<impl FnMut(Range<usize>) -> Vec<u32> + use<'a>> {
+    let sampler = Sampler::new(events, &part, options)?;
+    let (mut seen, mut number) = (Seen::new(events.nodes), 0);
+    Ok(move |batch| {
+        number += 1;
+        let [needed, _] = sampler.batch(batch, number - 1, &mut seen);
+        needed.into_iter().map(|pair| (pair >> 32) as u32).collect()
+    })
+}
+
+impl<'a> Sampler<'a> {
+    fn new(events: &'a Events, part: &Range<usize>, options: &'a DemandOptions) -> Result<Self> {
+        check(options, events, part)?;
+        let sampled = options.neighbors.max(options.recipients);
+        let tcsr = if sampled > 0 { Some(Tcsr::of(events)?) } else { None };
+        let mut pool = if options.negatives { events.dst[part.clone()].to_vec() } else { Vec::new() };
+        pool.sort_unstable();
+        pool.dedup();
+        Ok(Sampler { events, tcsr, pool, options })
+    }
+    /// Returns a pair of node and rank for each row that is needed, and for each that is written, in the batch
+    /// of these events.
+    fn batch(&self, batch: Range<usize>, number: usize, seen: &mut Seen) -> [Vec<u64>; 2] {
         let o = self.options;
         let key = Key::new(o.seed, SALT, [0, number as u32]);
         let (mut pairs, mut written) = (Vec::new(), Vec::new());
@@ -303,8 +325,8 @@ impl Sampler<'_> {
                 }
             }
         }
-        pairs.extend(written.into_iter().map(|node| pair(node, seen.written[node as usize].1 as usize)));
-        pairs
+        let written = written.into_iter().map(|node| pair(node, seen.written[node as usize].1 as usize));
+        [pairs, written.collect()]
     }
     /// Returns the `k` latest events of a node before the event and before the batch, which starts at
     /// `first`.

@@ -30,7 +30,7 @@ mod re_flex_bicut;
 mod simple;
 mod traffic;
 
-pub use demand::{Demand, DemandOptions, RankRows};
+pub use demand::{Demand, DemandOptions, RankRows, needed_nodes};
 pub use partitioner::Partitioner;
 pub use traffic::Traffic;
 

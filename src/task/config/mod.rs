@@ -16,7 +16,7 @@ use crate::{
     data::{Events, ReadOptions, SnapshotOptions, Snapshots, Split, text::toml_error},
     error::{Error, Result},
     model::{self, ModelConfig, ModelName, SnapshotModelConfig, StaticMode, for_each_model},
-    plan::{Parallel, Plan},
+    plan::{MemoryStaleness, Parallel, Plan, StalenessRule},
     runtime::{Device, MatmulPrecision, StoredAs},
 };
 use serde::{Deserialize, Serialize};
@@ -265,6 +265,11 @@ impl Config {
             let what =
                 format!("plan {} exchanges layers by measured times, and deterministic is set", plan.name);
             return Err(Error::usage(what).remedy("give --plan blad-nm"));
+        }
+        if self.deterministic && plan.staleness.memory == MemoryStaleness::Rule(StalenessRule::Minimal) {
+            let what =
+                format!("plan {} chooses its staleness by measured times, and deterministic is set", plan.name);
+            return Err(Error::usage(what).remedy("give a staleness, such as --plan mspipe:k=2"));
         }
         Ok(plan)
     }

@@ -4,6 +4,7 @@ mod candidates;
 mod chunks;
 mod micro_batches;
 mod objective;
+mod online;
 mod owners;
 pub mod predictor;
 mod pretrain;

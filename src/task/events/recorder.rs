@@ -37,12 +37,20 @@ pub(super) struct Programs {
 pub(super) struct TrainingVariants {
     /// The settling step, if the task settles.
     settling: Option<usize>,
+    /// The most steps by which node memory is older, with the first variant. If there are several variants of
+    /// the step, memory is newer by a step with each of them.
+    most_stale: usize,
 }
 
 impl TrainingVariants {
     /// Returns the runs of `batches` batches of an epoch, or of the epoch that settles.
     pub fn runs(self, settling: bool, batches: usize) -> Runs {
         Runs::of_batches(self.settling.filter(|_| settling).unwrap_or(0), batches)
+    }
+    /// Returns the runs of batches with this staleness each, after `before` batches of the pass.
+    pub fn runs_of(self, staleness: &[usize], before: usize) -> Runs {
+        let variant_of_run = staleness.iter().map(|steps| self.most_stale.saturating_sub(*steps)).collect();
+        Runs { variant_of_run, complete: (before + 1..=before + staleness.len()).collect() }
     }
 }
 
@@ -64,6 +72,8 @@ pub(super) struct Recorder<'a> {
     pub device: &'a Device,
     /// The lanes of a training step; all other steps read the state as the step before left it.
     pub lanes: Lanes,
+    /// Whether training steps can also read newer node memory than the lanes say.
+    pub varies: bool,
     /// Whether ranks may keep a share of the features each, because the plan leaves it open.
     pub may_partition: bool,
 }
@@ -135,9 +145,11 @@ impl Recorder<'_> {
         let recorded = tables.while_training(|tables| self.variants(store, tables, &writers));
         tables.reads_older_memory = false;
         let (tapes, training) = recorded?;
-        let fresh = self.lanes.fresh();
-        let lanes = std::iter::once(self.lanes).chain(std::iter::repeat(fresh));
-        let variants: Vec<(&Tape, Lanes)> = tapes.iter().zip(lanes).collect();
+        let newer = if self.varies { 0..training.most_stale } else { 0..0 };
+        let newer = newer.rev().map(|steps| (&tapes[0], self.lanes.with_memory_of(steps)));
+        let settling = tapes[1..].iter().map(|tape| (tape, self.lanes.fresh()));
+        let variants: Vec<(&Tape, Lanes)> =
+            std::iter::once((&tapes[0], self.lanes)).chain(newer).chain(settling).collect();
         let step = Program::with_variants(&variants, Precision::F32, self.device)?;
         Ok(Programs { step, training, score: self.score(store, tables)?, remember })
     }
@@ -149,14 +161,15 @@ impl Recorder<'_> {
         writers: &[BufferId],
     ) -> Result<(Vec<Tape>, TrainingVariants)> {
         let mut tapes = vec![self.training_step(store, tables)?];
+        let most_stale = self.lanes.staleness().memory;
         let settling = match self.settling.filter(|_| !writers.is_empty()) {
             Some(settling) => {
                 tapes.push(self.settling_step(store, tables, settling, writers)?);
-                Some(tapes.len() - 1)
+                Some(if self.varies { 1 + most_stale } else { 1 })
             }
             None => None,
         };
-        Ok((tapes, TrainingVariants { settling }))
+        Ok((tapes, TrainingVariants { settling, most_stale }))
     }
     fn plan(&self, tape: &Tape) -> Result<Program> {
         Program::on_lanes(tape, &[], Precision::F32, self.device, self.lanes.fresh())

@@ -2,6 +2,7 @@
 use super::{
     batches, first_batch,
     objective::{Objective, Target},
+    online::Online,
     owners::travel,
     recorder::{Programs, Recorder, Settling, TrainingVariants},
     setup::Setup,
@@ -77,6 +78,8 @@ pub struct EventTask {
     own_state: Option<Vec<Vec<u8>>>,
     /// The number of micro-batches, if the plan has it fitted.
     pub(super) micro_batches: Option<MicroBatchChoice>,
+    /// The staleness of node memory, if the plan has the least one found.
+    online: Option<Online>,
 }
 
 brief_debug!(EventTask, t => { split: t.split, batch: t.batch });
@@ -191,9 +194,11 @@ impl EventTask {
     /// Those of [`new`](Self::new).
     pub(super) fn with(config: &Config, events: &Events, setup: Setup) -> Result<Self> {
         let mut model = Model::new(config, events, &setup)?;
+        let online = Online::new(config, events, &setup)?;
         let Setup { device, split, plan, may_partition, .. } = setup;
         let Results { losses, scores, columns, settling } = model.results(config, &split)?;
         let Model { mut store, mut tables, parameters, net, target, batch, turns } = model;
+        let lanes = plan.lanes(0, false);
         let recorder = Recorder {
             net: &net,
             parameters: &parameters,
@@ -206,7 +211,8 @@ impl EventTask {
             scores,
             batch,
             device: &device,
-            lanes: plan.lanes(0, false),
+            lanes: online.as_ref().map_or(lanes, |online| lanes.with_memory_of(online.choice.most)),
+            varies: online.is_some(),
             may_partition,
         };
         let (programs, memory) =
@@ -244,6 +250,7 @@ impl EventTask {
             turns,
             own_state: None,
             micro_batches: None,
+            online,
         })
     }
     /// Returns the number of scores of an event: one per candidate, including the event itself, or one per
@@ -265,7 +272,10 @@ impl EventTask {
     }
     /// Returns the variant of each run of the last epoch.
     fn runs_of_epoch(&self) -> Vec<usize> {
-        self.training.runs(false, self.steps).variant_of_run
+        match &self.online {
+            Some(online) => self.training.runs_of(&online.of_pass, 0).variant_of_run,
+            None => self.training.runs(false, self.steps).variant_of_run,
+        }
     }
     /// Returns the schedule of the last epoch.
     ///
@@ -366,6 +376,9 @@ impl EventTask {
         range: Range<usize>,
         progress: Report<'_>,
     ) -> Result<(usize, usize, usize)> {
+        if pass == Pass::Remember && !self.has_memory() {
+            return Ok((0, 0, 0));
+        }
         let train = matches!(pass, Pass::Train | Pass::Settle);
         let (short, batches, total) = self.extent(epoch, &range, pass == Pass::Train);
         let turns = if train { self.turns } else { Turns::ALL };
@@ -373,34 +386,37 @@ impl EventTask {
         let range = if turns == Turns::ALL { range } else { range.start..range.start + total };
         let (core, batch, steps) = (&mut self.core, self.batch, turns.steps(batches));
         self.tables.seek(&mut core.store, epoch, range, short)?;
-        let program = match pass {
-            Pass::Train | Pass::Settle => &mut core.step,
-            Pass::Score => &mut core.score,
-            Pass::Remember => match &mut self.remember {
-                Some(program) => program,
-                None => return Ok((0, 0, 0)),
-            },
-        };
-        let (losses, store) = (train.then_some(core.losses), &mut core.store);
-        let (results, per_batch) = match losses {
-            Some(losses) => (losses, 1),
-            None => (self.scores, batch * self.columns),
+        let (results, per_batch) = match train {
+            true => (core.losses, 1),
+            false => (self.scores, batch * self.columns),
         };
         if core.device.ranks().is_some() {
             // Each rank computes some of the results; the others are added up afterwards.
-            store.clear(results)?;
+            core.store.clear(results)?;
         }
         // The losses of a rank are its parts of the batches' losses.
         let parts = core.device.ranks().map_or(1.0, |ranks| ranks.size() as f64);
         let progress: Report<'_> =
             &mut |p: Progress| progress(Progress { loss: p.loss.map(|loss| loss * parts), ..p });
-        let runs = match train {
-            true => self.training.runs(pass == Pass::Settle, steps),
-            false => Runs::of_batches(0, batches),
-        };
         let count = EventCount { up_to: &|runs| total.min(runs * batch - short), total };
-        let ran =
-            core.device.keep_awake(|| repeat_and_report(program, &runs, store, losses, &count, progress));
+        let (device, training) = (core.device.clone(), self.training);
+        let ran = device.keep_awake(|| match (pass, &mut self.online, &mut self.remember) {
+            (Pass::Train, Some(online), _) => online.pass(core, training, steps, &count, progress),
+            (Pass::Train | Pass::Settle, ..) => {
+                let (runs, store) = (training.runs(pass == Pass::Settle, steps), &mut core.store);
+                repeat_and_report(&mut core.step, &runs, store, Some(core.losses), &count, progress)
+            }
+            (Pass::Score, ..) => {
+                let (runs, store) = (Runs::of_batches(0, batches), &mut core.store);
+                repeat_and_report(&mut core.score, &runs, store, None, &count, progress)
+            }
+            (Pass::Remember, _, Some(program)) => {
+                let (runs, store) = (Runs::of_batches(0, batches), &mut core.store);
+                repeat_and_report(program, &runs, store, None, &count, progress)
+            }
+            (Pass::Remember, _, None) => Ok(()),
+        });
+        let store = &mut core.store;
         store.fetch(&[results])?;
         ran.map_err(|(at, e)| {
             // A device reports the error after the pass. The batch is the first one whose results are not
@@ -507,7 +523,8 @@ impl Task for EventTask {
         accesses(&self.timeline(), rank, self.turns, self.batches)
     }
     fn chosen(&self) -> Option<(Choice, Option<&CostModel>)> {
-        Some((Choice::MicroBatches(self.micro_batches.clone()?), None))
+        let staleness = self.online.as_ref().map(|online| Choice::Staleness(online.choice.clone()));
+        Some((self.micro_batches.clone().map(Choice::MicroBatches).or(staleness)?, None))
     }
     fn state(&self) -> Vec<BufferId> {
         let averages = self.settling.iter().flat_map(|s| s.average.buffers());

@@ -1,0 +1,138 @@
+//! The staleness of a run whose plan has the least one found while it trains (MSPipe, section 3.2).
+//!
+//! A few steps of an epoch are timed, then some hundred follow with the staleness that these times ask for, then
+//! a few are timed again, and so on. So the staleness follows the times of the stages as they change.
+use super::{recorder::TrainingVariants, setup::Setup};
+use crate::{
+    autograd::{Span, Stage},
+    data::Events,
+    error::{Error, Result},
+    plan::{
+        MemoryStaleness, StageSeconds, StalenessChoice, StalenessRule, least_staleness,
+        partition::{DemandOptions, needed_nodes},
+        stale_rows,
+    },
+    runtime::comm::Ranks,
+    task::{
+        config::Config,
+        training::{EventCount, Report, TaskCore, repeat_and_report},
+    },
+};
+
+/// Steps that are timed.
+const TIMED: usize = 16;
+/// Timed steps that do not count: they fill the pipeline.
+const FILLING: usize = 4;
+/// The most steps until others are timed.
+const FOLLOWING: usize = 512;
+/// Batches whose rows are looked at for constraint C3.
+const COUNTED: usize = 200;
+
+/// Finds the staleness of the steps of a run.
+pub(super) struct Online {
+    pub choice: StalenessChoice,
+    /// The times of the last timed steps.
+    seconds: Option<StageSeconds>,
+    /// The staleness of each step of this pass so far.
+    pub of_pass: Vec<usize>,
+}
+
+/// Steps that run with a staleness each.
+struct Segment {
+    staleness: Vec<usize>,
+    /// Whether the steps are timed.
+    timed: bool,
+}
+
+impl Online {
+    /// Returns what finds the staleness; `None` if the plan gives it.
+    ///
+    /// # Errors
+    /// Those of counting rows.
+    pub fn new(config: &Config, events: &Events, setup: &Setup) -> Result<Option<Self>> {
+        if setup.plan.staleness.memory != MemoryStaleness::Rule(StalenessRule::Minimal) {
+            return Ok(None);
+        }
+        let (train, around) = (setup.split.train.clone(), config.event_model()?.rows_around());
+        let batch = config.batch.min(train.len()).max(1);
+        let (neighbors, seed) = (around.read, config.seed);
+        let options = DemandOptions { ranks: 1, batch, neighbors, seed, ..DemandOptions::default() };
+        let needed = needed_nodes(events, train.clone(), &options)?;
+        let choice = StalenessChoice::new(stale_rows(events, train, batch, COUNTED, needed)?);
+        Ok(Some(Online { choice, seconds: None, of_pass: Vec::new() }))
+    }
+    /// Trains a pass of `steps` steps. Collective.
+    ///
+    /// # Errors
+    /// As [`repeat_and_report`]; `Comm`.
+    pub fn pass(
+        &mut self,
+        core: &mut TaskCore,
+        training: TrainingVariants,
+        steps: usize,
+        count: &EventCount<'_>,
+        progress: Report<'_>,
+    ) -> Result<(), (Option<usize>, Error)> {
+        self.of_pass.clear();
+        while self.of_pass.len() < steps {
+            let (segment, begins_trace) = (self.next(steps), !core.traced);
+            if segment.timed && begins_trace {
+                core.step.start_trace();
+            }
+            let runs = training.runs_of(&segment.staleness, self.of_pass.len());
+            let TaskCore { step, store, losses, .. } = core;
+            repeat_and_report(step, &runs, store, Some(*losses), count, progress)?;
+            let spans = match segment.timed {
+                true if begins_trace => core.step.end_trace(),
+                true => core.step.trace(),
+                false => Vec::new(),
+            };
+            self.ran(segment, &spans, core.device.ranks()).map_err(|e| (None, e))?;
+        }
+        Ok(())
+    }
+    /// Returns the next steps of a pass of `steps` steps.
+    fn next(&self, steps: usize) -> Segment {
+        let done = self.of_pass.len();
+        let timed = done.is_multiple_of(TIMED + FOLLOWING);
+        let n = (if timed { TIMED } else { FOLLOWING }).min(steps - done);
+        let staleness = self.seconds.map_or(vec![0; n], |step| least_staleness(&vec![step; n], self.choice.most));
+        Segment { staleness, timed }
+    }
+    /// Takes note of steps that have run, and of when their ops did if they were timed. Collective.
+    ///
+    /// # Errors
+    /// `Comm`.
+    fn ran(&mut self, segment: Segment, spans: &[Span], ranks: Option<&Ranks>) -> Result<()> {
+        self.choice.count(&segment.staleness);
+        if segment.timed {
+            let own = stage_seconds(spans, segment.staleness.len());
+            let seconds = ranks.map_or(Ok(own), |ranks| own.of_slowest(ranks))?;
+            (self.seconds, self.choice.seconds) = (Some(seconds), seconds);
+        }
+        self.of_pass.extend(segment.staleness);
+        Ok(())
+    }
+}
+
+/// Returns the seconds of the stages of a step, as a mean over the last of `steps` steps.
+fn stage_seconds(spans: &[Span], steps: usize) -> StageSeconds {
+    let counted = if steps > 2 * FILLING { steps - FILLING } else { steps };
+    let end = spans.iter().map(|span| span.step + 1).max().unwrap_or(0);
+    let mut sum = StageSeconds::default();
+    for span in spans.iter().filter(|span| span.step + counted >= end) {
+        *match span.node_info.stage {
+            Stage::Sample | Stage::Route => &mut sum.sample,
+            Stage::FetchFeatures => &mut sum.features,
+            Stage::Dispatch | Stage::FetchMemory => &mut sum.memory,
+            Stage::Aggregate | Stage::WriteMemory => &mut sum.write,
+            Stage::UpdateMemory | Stage::Embed | Stage::WeightGrads | Stage::ReduceGradients | Stage::Step => {
+                &mut sum.train
+            }
+        } += span.end - span.start;
+    }
+    let mean = |sum: f64| sum / counted.max(1) as f64;
+    let StageSeconds { sample, features, memory, train, write } = sum;
+    let [sample, features, memory, train, write] = [sample, features, memory, train, write].map(mean);
+    StageSeconds { sample, features, memory, train, write }
+}
