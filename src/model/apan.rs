@@ -11,7 +11,7 @@
 //! ([`temporal_attention`](crate::ops::temporal_attention)).
 use super::{
     Embedded, EventModel, EventTables, ModelConfig, NodeInputs, Queries, RankTables, RowsAround,
-    TimeEncoding, config::Check, turns::TurnWrites,
+    TimeEncoding, config::Check, missed_writes::MissedWrites, turns::TurnWrites,
 };
 use crate::{
     autograd::{Parameters, ScaledInit},
@@ -163,6 +163,7 @@ impl ModelConfig for ApanConfig {
             next,
             memory_turns,
             mail_turns,
+            missed: MissedWrites::new(store, data)?,
             features: (self.combiner == "mean")
                 .then(|| store.zeros("mail features", data.memory_spec(slots, f)))
                 .transpose()?,
@@ -219,6 +220,7 @@ struct Apan {
     next: BufferId,
     memory_turns: TurnWrites,
     mail_turns: TurnWrites,
+    missed: Option<MissedWrites>,
     features: Option<BufferId>,
     /// Stamps of the slots whose mails a step gathers.
     mail_stamp: BufferId,
@@ -283,16 +285,19 @@ impl Apan {
         over: &RankTables,
         batch: &Batch,
         stride: usize,
-        unique: &UniqueNodes,
+        e: &Embedded,
         to: &UniqueNodes,
         out: Var,
     ) -> Result<()> {
-        let memory = t.stored(store, self.memory)?;
+        let (memory, unique) = (t.stored(store, self.memory)?, &e.unique);
         let limit = over.offered(t, batch, Some(unique.positives))?;
         let new = over.offer(t, store, unique.node, limit, false)?;
         let latest = t.gather_rows(unique.phi, new.sent)?;
         let rows = over.aggregate(t, store, &new, &[(out, latest)])?;
         let rows = [new.keep(t, rows[0])?];
+        if let Some(missed) = self.missed {
+            missed.count(t, store, e, (new.place, None))?;
+        }
         self.memory_turns.write(t, store, over, batch, (new.place, &rows), &|t, place, rows| {
             t.write_rows(memory, place, rows[0])
         })?;
@@ -349,6 +354,9 @@ impl EventModel for Apan {
     fn mail_event(&self) -> Option<BufferId> {
         Some(self.mail_event)
     }
+    fn missed_writes(&self) -> Option<BufferId> {
+        self.missed.map(MissedWrites::counts)
+    }
     fn reset(&self, store: &mut Store) -> Result<()> {
         let held = self.memory_turns.counts().into_iter().chain(self.mail_turns.counts());
         self.state().into_iter().chain(held).try_for_each(|id| store.clear(id))?;
@@ -357,14 +365,16 @@ impl EventModel for Apan {
     fn embed(&self, t: &mut Tape, store: &Store, data: &EventTables, q: &Queries) -> Result<Embedded> {
         let (config, update) = (&self.config, &self.update);
         let unique = data.unique(t, store, q.node, &[], q.classes())?;
+        let missed = self.missed.filter(|_| data.reads_older_memory);
+        let seen = missed.map(|missed| missed.seen(t, store, unique.node)).transpose()?;
         let kept = self.kept(t, store, data, q.node, &unique)?;
         let mails = t.read_mails(kept.mailbox, (kept.query, q.time), data.gaps)?;
-        let seen = match kept.dispatched {
+        let mailed = match kept.dispatched {
             true => Seen { mail: kept.mailbox.mail, row: mails.row, features: None },
             false => self.seen(t, store, data, kept.mailbox, mails.row)?,
         };
-        let (edge, event) = match seen.features {
-            Some(features) => (features, seen.row),
+        let (edge, event) = match mailed.features {
+            Some(features) => (features, mailed.row),
             None => {
                 let edge = data.edge_if(t, store, config.edge_features)?;
                 data.mail_edge_rows(t, store, edge, mails.event)?
@@ -383,9 +393,9 @@ impl EventModel for Apan {
         let near = AttentionVars {
             query,
             roots,
-            h: seen.mail,
+            h: mailed.mail,
             learn_h: false,
-            row: seen.row,
+            row: mailed.row,
             event,
             dt: mails.dt,
             count: mails.count,
@@ -402,7 +412,7 @@ impl EventModel for Apan {
         let y = t.ungroup_norm(values, order, old, unique.psi[0], Activation::Identity, (gain, bias))?;
         let out = t.linear(y, w, Some(b), None, Activation::Relu.then_drop(drop(0xD1)))?;
         let z = self.inputs.record(t, store, data, q.node, Some(out))?;
-        Ok(Embedded { z, unique, memory: Some((out, None)), content: None })
+        Ok(Embedded { z, unique, memory: Some((out, None)), content: None, seen })
     }
     fn write(
         &self,
@@ -420,6 +430,9 @@ impl EventModel for Apan {
         let others = data.over.as_ref().filter(|over| !over.is_alone());
         if others.is_none() {
             t.write_latest(memory, (e.unique.node, e.unique.phi), out)?;
+            if let Some(missed) = self.missed {
+                missed.count(t, store, e, (e.unique.node, Some(e.unique.positives)))?;
+            }
         }
         let (node, time) = t.roots(batch.src, batch.dst, batch.time, None)?;
         let how = Sampling { k: self.config.neighbors, strategy: Strategy::Recent, gaps: data.gaps };
@@ -428,7 +441,7 @@ impl EventModel for Apan {
         let recipients = t.expand_targets((node, time), near.node, None)?.node;
         let to = data.unique(t, store, recipients, &[], 2)?;
         if let Some(over) = others {
-            return self.aggregate(t, store, over, batch, stride, &e.unique, &to, out);
+            return self.aggregate(t, store, over, batch, stride, e, &to, out);
         }
         let edge = data.edge_if(t, store, self.config.edge_features)?;
         let (edge, edge_row) = match self.features {

@@ -1,5 +1,7 @@
 //! Node memory with a mailbox of one lean mail per node, updated by a recurrent cell.
-use super::{Embedded, EventTables, RankTables, TimeEncoding, turns::TurnWrites};
+use super::{
+    Embedded, EventTables, RankTables, TimeEncoding, missed_writes::MissedWrites, turns::TurnWrites,
+};
 use crate::{
     autograd::{Parameters, ScaledInit},
     error::{Error, Result},
@@ -55,6 +57,18 @@ pub struct NodeMemory {
     mail_time: BufferId,
     mail_edge: Option<BufferId>,
     turns: TurnWrites,
+    missed: Option<MissedWrites>,
+}
+
+/// Updated memory of unique nodes.
+#[derive(Clone, Copy, Debug)]
+pub struct Updated {
+    /// `[n, d]`: the memory after the mails.
+    pub memory: Var,
+    /// `[n]` i64: its times, in ticks.
+    pub time: Var,
+    /// `[n]` u32: the versions of the rows that were read, if they may be older.
+    pub(crate) seen: Option<Var>,
 }
 
 impl NodeMemory {
@@ -100,6 +114,7 @@ impl NodeMemory {
             mail_event,
             mail_time,
             turns,
+            missed: MissedWrites::new(store, data)?,
             mail_edge: (combiner == Combiner::Mean)
                 .then(|| store.zeros("mail features", data.memory_spec(v, f)))
                 .transpose()?,
@@ -121,6 +136,10 @@ impl NodeMemory {
     /// Returns the buffer of each mail's event id.
     pub fn mail_event(&self) -> BufferId {
         self.mail_event
+    }
+    /// Returns the buffer that counts the writes that fetched rows have missed.
+    pub fn missed_writes(&self) -> Option<BufferId> {
+        self.missed.map(MissedWrites::counts)
     }
     /// Empties memory and mailbox.
     pub fn reset(&self, store: &mut Store) -> Result<()> {
@@ -149,7 +168,7 @@ impl NodeMemory {
         let (mail, mail_event, mail_time) = (rows(mail)?, rows(mail_event)?, rows(mail_time)?);
         Ok(MemoryVars { memory, memory_time, mail, mail_event, mail_time, edge, gathered: true })
     }
-    /// Appends the update of the unique nodes `node`; returns their memory after their mails, and its times.
+    /// Appends the update of the unique nodes `node` by their mails.
     /// Over ranks, micro-batches of the nodes follow one another: the rows of one can travel while another is
     /// updated (Sven, section 3.3.2).
     ///
@@ -162,10 +181,13 @@ impl NodeMemory {
         data: &EventTables,
         time: &TimeEncoding,
         node: Var,
-    ) -> Result<(Var, Var)> {
+    ) -> Result<Updated> {
+        let missed = self.missed.filter(|_| data.reads_older_memory);
+        let seen = missed.map(|missed| missed.seen(t, store, node)).transpose()?;
         let micro_batches = data.over.as_ref().map_or(1, RankTables::micro_batches);
         if micro_batches == 1 {
-            return self.update_part(t, store, data, time, node);
+            let (memory, time) = self.update_part(t, store, data, time, node)?;
+            return Ok(Updated { memory, time, seen });
         }
         let (mut memory, mut times) = (Vec::new(), Vec::new());
         for at in 0..micro_batches {
@@ -174,7 +196,8 @@ impl NodeMemory {
             memory.push(rows);
             times.push(time);
         }
-        Ok((t.join_rows(node, &memory)?, t.join_rows(node, &times)?))
+        let (memory, time) = (t.join_rows(node, &memory)?, t.join_rows(node, &times)?);
+        Ok(Updated { memory, time, seen })
     }
     /// Appends the update of some of the unique nodes.
     fn update_part(
@@ -282,6 +305,9 @@ impl NodeMemory {
             edge_row,
         };
         t.write_memory(state, &written, combiner, stride)?;
+        if let Some(missed) = self.missed {
+            missed.count(t, store, e, (e.unique.node, Some(e.unique.positives)))?;
+        }
         data.over.as_ref().map_or(Ok(()), |over| self.turns.begin_anew(t, store, over, batch))
     }
     /// Appends the writes over several ranks: each new row goes to the ranks that keep it.
@@ -305,6 +331,9 @@ impl NodeMemory {
         let tables = [(memory, new.sent), (time, new.sent), mail, event, event_time];
         let rows = over.aggregate(t, store, &new, &tables)?;
         let rows: Vec<Var> = rows.into_iter().map(|rows| new.keep(t, rows)).collect::<Result<_>>()?;
+        if let Some(missed) = self.missed {
+            missed.count(t, store, e, (new.place, None))?;
+        }
         let state = [self.memory, self.memory_time, self.mail, self.mail_event, self.mail_time];
         self.turns.write(t, store, over, batch, (new.place, &rows), &|t, place, rows| {
             state.into_iter().zip(rows).try_for_each(|(id, &rows)| {

@@ -14,6 +14,7 @@ mod inputs;
 mod layers;
 mod list;
 mod memory;
+mod missed_writes;
 mod neighborhood;
 mod net;
 mod open_end;
@@ -29,7 +30,7 @@ pub use inputs::NodeInputs;
 pub use layers::{Attention, Looked, TimeEncoding, TimeStart};
 pub use list::ModelName;
 pub(crate) use list::for_each_model;
-pub use memory::{CellKind, NodeMemory};
+pub use memory::{CellKind, NodeMemory, Updated};
 pub use neighborhood::{AttentionStack, Neighborhood, StackConfig};
 pub use net::{Forward, HeadKind, Negatives, Net};
 pub use open_end::{Arrivals, OpenEnd};
@@ -98,6 +99,8 @@ pub struct Embedded {
     /// `[2 b, width of the memory]` rows that the batch's mails hold in place of the partner's memory, one
     /// per positive root: source and destination of each event. `None` if mails hold the memory.
     pub content: Option<Var>,
+    /// `[n]` u32: the versions of the rows of node memory that were read, if they may be older.
+    pub(crate) seen: Option<Var>,
 }
 
 /// A model of event streams. Its parameters and its state are in a store.
@@ -108,6 +111,11 @@ pub trait EventModel: Send + Sync {
     }
     /// Returns the state buffer that holds event ids: the event of each mail.
     fn mail_event(&self) -> Option<BufferId> {
+        None
+    }
+    /// Returns the buffer that counts fetched rows of node memory by the number of writes that they have
+    /// missed, `[bins]` u32, if training steps may read older memory.
+    fn missed_writes(&self) -> Option<BufferId> {
         None
     }
     /// Empties the state, as at the start of an epoch.

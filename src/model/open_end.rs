@@ -100,6 +100,7 @@ impl EventTables {
             event_stamp: None,
             on_host: false,
             memory_on_host: false,
+            older_memory: false,
             reads_older_memory: false,
             feature_rows: None,
             memory_as: room.memory_as,

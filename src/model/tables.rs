@@ -57,6 +57,9 @@ pub struct EventTables {
     pub(super) on_host: bool,
     /// Whether devices keep node memory and mails on the host.
     pub(super) memory_on_host: bool,
+    /// Whether training steps may read older memory than the previous step left, if the caller sets it before
+    /// the model is built.
+    pub(crate) older_memory: bool,
     /// Whether the step that is recorded reads older memory than the previous step left: it gathers the rows
     /// that it reads.
     pub(crate) reads_older_memory: bool,
@@ -130,6 +133,7 @@ impl EventTables {
             arrivals: None,
             on_host: false,
             memory_on_host: false,
+            older_memory: false,
             reads_older_memory: false,
             feature_rows: None,
         };

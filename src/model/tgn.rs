@@ -14,7 +14,7 @@ use super::{
     CellKind, Embedded, EventModel, EventTables, ModelConfig, NodeInputs, NodeMemory, Queries, RowsAround,
     TimeEncoding,
     config::Check,
-    neighborhood::{AttentionStack, StackConfig},
+    neighborhood::{AttentionStack, StackConfig}, Updated,
 };
 use crate::{
     autograd::Parameters,
@@ -184,16 +184,19 @@ impl EventModel for Tgn {
     fn mail_event(&self) -> Option<BufferId> {
         Some(self.memory.mail_event())
     }
+    fn missed_writes(&self) -> Option<BufferId> {
+        self.memory.missed_writes()
+    }
     fn reset(&self, store: &mut Store) -> Result<()> {
         self.memory.reset(store)
     }
     fn embed(&self, t: &mut Tape, store: &Store, data: &EventTables, q: &Queries) -> Result<Embedded> {
         let edge = data.edge_if(t, store, self.edge_features)?;
         let (near, unique) = self.attention.sample(t, store, data, q, edge)?;
-        let (memory, time) = self.memory.update(t, store, data, &self.time, unique.node)?;
+        let Updated { memory, time, seen } = self.memory.update(t, store, data, &self.time, unique.node)?;
         let h = self.inputs.record(t, store, data, unique.node, Some(memory))?;
         let z = self.attention.record(t, store, &self.time, &near, &unique, h, q.drop_now())?;
-        Ok(Embedded { z, unique, memory: Some((memory, Some(time))), content: None })
+        Ok(Embedded { z, unique, memory: Some((memory, Some(time))), content: None, seen })
     }
     fn write(
         &self,

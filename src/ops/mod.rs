@@ -356,7 +356,8 @@ macro_rules! ops {
     };
 }
 ops! {
-    accumulate, adam, add, all_reduce, append_history, append_mails, bce_loss, clip_norm, deliver_mails, draw_negatives,
+    accumulate, adam, add, all_reduce, append_history, append_mails, bce_loss, clip_norm, count_missed, deliver_mails,
+    draw_negatives,
     draw_non_edges, exchange_ids, exchange_rows, exp, expand_targets, expire_copies, fill_when, fold_rows, gather_rows,
     gelu, group_roots, group_slots, gru_gates, gru_memory, gru_state, head_linear, hold_rows, join_rows, keep_marked,
     label_loss, latest, layer_norm, least, linear, linear_pair,

@@ -27,6 +27,6 @@ pub use events::{
 pub use over_ranks::on_local_ranks;
 pub use snapshots::{SnapshotSplit, SnapshotTask, embed_snapshots, evaluate_snapshots, train_snapshots};
 pub use training::{
-    Checkpoint, EpochRecord, ExtractRecord, Manifest, MemoryPlan, Progress, RanksRecord, Report, RunOptions,
+    Checkpoint, EpochRecord, ExtractRecord, Manifest, MemoryPlan, Progress, RanksRecord, Report, RunOptions, StalenessRecord,
     StreamRecord, Summary, Task, TaskCore, TrafficRecord, Watch, tensorboard,
 };

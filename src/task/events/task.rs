@@ -24,8 +24,8 @@ use crate::{
         config::Config,
         evaluation::{EdgeBank, Scores, TestScores},
         training::{
-            EventCount, Progress, Report, Runs, Task, TaskCore, add_up, evaluation_clock, located,
-            repeat_and_report,
+            EventCount, Progress, Report, Runs, StalenessRecord, Task, TaskCore, add_up, evaluation_clock,
+            located, repeat_and_report,
         },
     },
 };
@@ -80,6 +80,8 @@ pub struct EventTask {
     pub(super) micro_batches: Option<MicroBatchChoice>,
     /// The staleness of node memory, if the plan has the least one found.
     online: Option<Online>,
+    /// What training steps have missed, if they may read older memory.
+    staleness: Option<StalenessRecord>,
 }
 
 brief_debug!(EventTask, t => { split: t.split, batch: t.batch });
@@ -134,6 +136,7 @@ impl Model {
             tables.static_memory = config.static_memory.add(&mut parameters, &mut store, events.nodes)?;
         }
         let target = Target::new(config, events, split, batch, &mut store)?;
+        tables.older_memory = plan.staleness().memory > 0;
         let model = config.event_model()?;
         let net = Net::new(&mut parameters, &mut store, &tables, model, target.head, config.seed)?;
         if config.classify.frozen {
@@ -198,7 +201,7 @@ impl EventTask {
         let Setup { device, split, plan, may_partition, .. } = setup;
         let Results { losses, scores, columns, settling } = model.results(config, &split)?;
         let Model { mut store, mut tables, parameters, net, target, batch, turns } = model;
-        let lanes = plan.lanes(0, false);
+        let (lanes, stale) = (plan.lanes(0, false), plan.staleness().memory > 0);
         let recorder = Recorder {
             net: &net,
             parameters: &parameters,
@@ -251,6 +254,7 @@ impl EventTask {
             own_state: None,
             micro_batches: None,
             online,
+            staleness: stale.then(StalenessRecord::default),
         })
     }
     /// Returns the number of scores of an event: one per candidate, including the event itself, or one per
@@ -312,6 +316,28 @@ impl EventTask {
         }
         let control = ranks.channel(Channel::Control);
         state.into_iter().try_for_each(|id| control.broadcast(0, store.raw_mut(id)?))
+    }
+    /// Adds the writes that the pass has missed on all ranks to those of the passes before. Collective.
+    fn add_missed_writes(&mut self) -> Result<()> {
+        let (Some(record), Some(id)) = (&mut self.staleness, self.net.model.missed_writes()) else {
+            return Ok(());
+        };
+        let store = &mut self.core.store;
+        store.fetch(&[id])?;
+        let own = store.read::<u32>(id)?.to_vec();
+        store.clear(id)?;
+        let all = match self.core.device.ranks() {
+            Some(ranks) => ranks.gathered(bytemuck::cast_slice(&own))?,
+            None => vec![bytemuck::cast_slice(&own).to_vec()],
+        };
+        for bytes in all {
+            let counts: Vec<u32> = bytemuck::pod_collect_to_vec(&bytes);
+            let used = counts.iter().rposition(|&rows| rows > 0).map_or(0, |at| at + 1);
+            let rows = &mut record.missed_writes;
+            rows.resize(rows.len().max(used), 0);
+            rows.iter_mut().zip(counts).for_each(|(sum, count)| *sum += u64::from(count));
+        }
+        Ok(())
     }
     /// Returns the rows of the static memory; `None` if they are a parameter or do not exist.
     fn static_rows(&self) -> Option<BufferId> {
@@ -430,9 +456,13 @@ impl EventTask {
                 _ => located(e, epoch, at.or_else(first_bad)),
             }
         })?;
+        if pass == Pass::Train {
+            self.add_missed_writes()?;
+        }
+        let core = &mut self.core;
         let numbers = if train { steps } else { total * self.columns };
         if pass != Pass::Remember {
-            add_up(core.device.ranks(), store, results, numbers)?;
+            add_up(core.device.ranks(), &mut core.store, results, numbers)?;
         }
         Ok((steps, batches, total * turns.batches()))
     }
@@ -525,6 +555,9 @@ impl Task for EventTask {
     fn chosen(&self) -> Option<(Choice, Option<&CostModel>)> {
         let staleness = self.online.as_ref().map(|online| Choice::Staleness(online.choice.clone()));
         Some((self.micro_batches.clone().map(Choice::MicroBatches).or(staleness)?, None))
+    }
+    fn staleness(&self) -> Option<StalenessRecord> {
+        self.staleness.clone()
     }
     fn state(&self) -> Vec<BufferId> {
         let averages = self.settling.iter().flat_map(|s| s.average.buffers());

@@ -21,7 +21,8 @@ pub(super) use over_ranks::{add_up, agree, from_first, load};
 pub(super) use run::{Run, restored, test_replayed};
 pub use run::{RunOptions, Watch};
 pub use summary::{
-    BaselineScores, DataRecord, DeviceRecord, EdgeBankScores, EpochRecord, PeakMemory, RanksRecord, Summary,
+    BaselineScores, DataRecord, DeviceRecord, EdgeBankScores, EpochRecord, PeakMemory, RanksRecord, StalenessRecord,
+    Summary,
     TrafficRecord,
 };
 pub(super) use task::{EventCount, Runs, evaluation_clock, located, repeat_and_report};

@@ -357,6 +357,7 @@ impl<'a> Run<'a> {
             model: config.model_name().into(),
             plan: task.plan().name.clone(),
             chosen: task.chosen().map(|(choice, _)| choice),
+            staleness: task.staleness(),
             task: config.task,
             seed: config.seed,
             protocol: config.protocol_name().into(),

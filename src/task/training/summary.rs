@@ -173,6 +173,14 @@ pub struct PeakMemory {
     pub device: u64,
 }
 
+/// What training steps that read older node memory have missed.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct StalenessRecord {
+    /// Number of fetched rows by the number of writes that they have missed, from 0 on, over all training steps
+    /// of the run; empty if no rank knows, because memory is partitioned.
+    pub missed_writes: Vec<u64>,
+}
+
 /// The contents of `summary.json`, schema 1: configuration, device, data and results of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[allow(missing_docs)] // documented in docs/summary.md, key by key
@@ -190,6 +198,8 @@ pub struct Summary {
     pub plan: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chosen: Option<Choice>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub staleness: Option<StalenessRecord>,
     pub seed: u64,
     pub protocol: String,
     pub negatives: NegativeKind,

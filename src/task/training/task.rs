@@ -1,6 +1,6 @@
 //! The interface between the training loop and a task: passes over its data, what a checkpoint holds, and
 //! what there is to report.
-use super::MemoryPlan;
+use super::{MemoryPlan, StalenessRecord};
 use crate::{
     autograd::{Parameters, Program},
     data::Part,
@@ -168,6 +168,11 @@ pub trait Task {
     /// Returns what the plan leaves to measurements, as chosen, and the cost model of ops, if it was chosen
     /// by predictions; `None` if the plan leaves nothing to measurements, or nothing is chosen yet.
     fn chosen(&self) -> Option<(Choice, Option<&CostModel>)> {
+        None
+    }
+
+    /// Returns what training steps have missed so far, if they read older node memory.
+    fn staleness(&self) -> Option<StalenessRecord> {
         None
     }
 
