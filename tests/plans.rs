@@ -130,6 +130,13 @@ fn the_dependencies_of_the_stages_are_those_of_every_model_and_task() {
     let [one, several] = [(); 2].map(|()| tempfile::tempdir().unwrap());
     let owners = plan_file(one.path(), "partitioned", "", "");
     let readers = plan_file(several.path(), "partitioned", "update = \"readers\"\nmicro_batches = 3", "");
+    let older = tempfile::tempdir().unwrap();
+    let older = plan_file(
+        older.path(),
+        "partitioned",
+        "update = \"readers\"",
+        "[staleness]\nmemory = 1\ngradients = 2",
+    );
     let mut seen: BTreeMap<Stage, usize> = BTreeMap::new();
     for (name, config) in every_model(8) {
         for task in [TaskName::Link, TaskName::Node, TaskName::Edge] {
@@ -142,6 +149,8 @@ fn the_dependencies_of_the_stages_are_those_of_every_model_and_task() {
                     (&alone, owners.as_str()),
                     (&alone, readers.as_str()),
                     (&cpu, "auto"),
+                    (&cpu, "mspipe:k=2"),
+                    (&alone, &older),
                     (&alone, "depcache"),
                     (&alone, "depcomm"),
                     (&alone, "sven"),
@@ -150,7 +159,7 @@ fn the_dependencies_of_the_stages_are_those_of_every_model_and_task() {
                     let c = Config { plan: plan.into(), ..c.clone() };
                     let mean = c.tgn.combiner == "mean" || c.apan.combiner == "mean";
                     // Not over ranks. APAN's readers update its rows, also if owners should.
-                    if mean && plan != "auto"
+                    if mean && device.ranks().is_some()
                         || c.model == ModelName::Apan && [owners.as_str(), "depcomm"].contains(&plan)
                     {
                         continue;
@@ -197,7 +206,7 @@ fn every_op_of_a_tgn_is_in_its_stage() {
 
 /// Trains two epochs; returns the losses and the final state. If `traced`, also checks that no node began
 /// before the nodes that it must follow had ended.
-fn trained(c: &Config, events: &Events, device: &Device, traced: bool) -> (Vec<f64>, Vec<Vec<u8>>) {
+pub fn trained(c: &Config, events: &Events, device: &Device, traced: bool) -> (Vec<f64>, Vec<Vec<u8>>) {
     let mut task = EventTask::new(c, events, device.clone()).unwrap();
     if traced {
         task.trace();
@@ -404,7 +413,8 @@ fn the_simulator_runs_the_same_nodes_on_every_lane_as_the_executor_and_in_the_sa
     let (events, cpu) = (rich(), Device::cpu(2).unwrap());
     let dir = tempfile::tempdir().unwrap();
     let c = Config { batch: 60, ..small_config(ModelName::Tgn, 8) };
-    let presets = ["sequential", "prefetch", "overlap"].map(|name| Plan::named(name).unwrap());
+    let presets = ["sequential", "prefetch", "overlap", "presample", "mspipe:k=2"];
+    let presets = presets.map(|name| Plan::named(name).unwrap());
     for plan in presets.iter().chain(&given()) {
         let c = by_plan(plan, &c, dir.path());
         check(&mut EventTask::new(&c, &events, cpu.clone()).unwrap(), &plan.name);

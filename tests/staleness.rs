@@ -1,10 +1,25 @@
 //! Steps that read older state: which version of it, on every lane, device and rank.
-use crate::emulated::{device, drawn};
+use crate::{
+    emulated::{device, drawn},
+    plans,
+    properties::small,
+    ranks::of_model,
+    turns::frozen,
+};
+use std::{fs, ops::Range, path::Path};
 use tgnn::{
     autograd::{Lanes, Optimizer, Parameters, Placement, Program, ScaledInit, Stage, Staleness, UpdateRule},
+    data::Events,
     error::{ErrorKind, Result},
+    model::ModelName,
     ops::{Tape, epilogue::Activation},
-    runtime::{philox::Key, *},
+    plan::{
+        Access, AccessKind, Choice, Plan, StageSeconds,
+        partition::{DemandOptions, needed_nodes},
+        stale_rows,
+    },
+    runtime::{comm::DEADLINE, philox::Key, *},
+    task::{Config, EventTask, Task, on_local_ranks},
 };
 
 /// Number of rows of the table that the program of [`Versions`] reads and writes.
@@ -158,5 +173,247 @@ fn a_captured_graph_keeps_the_versions_under_every_schedule() {
             versions.program.profile();
             assert_eq!(versions.ran(&passes), want, "{lanes:?}, profiled");
         }
+    }
+}
+
+/// Models with node memory.
+const MODELS: [ModelName; 4] = [ModelName::Tgn, ModelName::Jodie, ModelName::DyRep, ModelName::Apan];
+
+/// Writes a plan with this staleness and memory over ranks, and MSPipe's lanes; returns its path.
+fn plan_of(dir: &Path, [memory, gradients]: [usize; 2], ranks: &str) -> String {
+    let stages = "[stages.sample]\nlane = 2\nprefetch_depth = 1\n[stages.fetch_features]\nlane = 3\n\
+                  [stages.fetch_memory]\nlane = 3\n[stages.write_memory]\nlane = 4\n";
+    let name = format!("{memory}-{gradients}-{}", ranks.len());
+    let staleness = format!("[staleness]\nmemory = {memory}\ngradients = {gradients}\n");
+    let path = dir.join(format!("{name}.toml"));
+    let ranks = if ranks.is_empty() { String::new() } else { format!("[ranks]\n{ranks}\n") };
+    fs::write(&path, format!("name = \"{name}\"\n{staleness}{ranks}{stages}")).unwrap();
+    path.to_str().unwrap().into()
+}
+
+/// Returns the state of the nodes, whole, after an epoch.
+fn state_after(config: &Config, events: &Events, device: Device) -> Result<Vec<Vec<u8>>> {
+    let mut task = EventTask::new(config, events, device)?;
+    task.train_epoch(0, &mut |_| {})?;
+    let state = task.state_of_nodes();
+    task.core.store.fetch(&state)?;
+    state.iter().map(|&id| Ok(task.core.store.raw(id)?.to_vec())).collect()
+}
+
+/// The rows of a table that belong to a node.
+fn rows_of(node: u32, table: &[u8], nodes: usize) -> Range<usize> {
+    let bytes = table.len() / nodes;
+    node as usize * bytes..(node as usize + 1) * bytes
+}
+
+/// Returns the state of the nodes after an epoch with this memory staleness by the definition: each batch is
+/// trained on a copy of the state as it was, and the rows of its sources and destinations are kept.
+fn defined_state(config: &Config, events: &Events, staleness: usize) -> Vec<Vec<u8>> {
+    let mut task = EventTask::new(config, events, Device::cpu(1).unwrap()).unwrap();
+    let (train, batch, nodes) = (task.split.train.clone(), task.batch(), events.nodes);
+    let state = task.state_of_nodes();
+    let read = |task: &EventTask| -> Vec<Vec<u8>> {
+        state.iter().map(|&id| task.core.store.raw(id).unwrap().to_vec()).collect()
+    };
+    // Version n is what n batches have left.
+    let mut versions = vec![read(&task)];
+    for (at, first) in train.clone().step_by(batch).enumerate() {
+        let range = first..train.end.min(first + batch);
+        task.set_own_memory(versions[at.saturating_sub(staleness)].clone());
+        task.split.train = range.clone();
+        task.train_epoch(0, &mut |_| {}).unwrap();
+        let (new, mut kept) = (read(&task), versions[at].clone());
+        for node in range.flat_map(|event| [events.src[event], events.dst[event]]) {
+            for (kept, new) in kept.iter_mut().zip(&new) {
+                let rows = rows_of(node, new, nodes);
+                kept[rows.clone()].copy_from_slice(&new[rows]);
+            }
+        }
+        versions.push(kept);
+    }
+    versions.pop().unwrap()
+}
+
+#[test]
+fn with_frozen_weights_memory_is_that_of_the_definition_for_any_staleness_lanes_and_ranks() {
+    let (events, dir) = (small(500), tempfile::tempdir().unwrap());
+    for model in MODELS {
+        for k in [1, 2, 5] {
+            let config = |plan: &str| Config { batch: 30, ..frozen(model, plan, 1) };
+            let fixed = config(&format!("mspipe:k={k}"));
+            let want = state_after(&fixed, &events, Device::cpu(1).unwrap()).unwrap();
+            // The mails of APAN go to neighbours, too, and a mailbox depends on how many it has got.
+            if model != ModelName::Apan {
+                assert_eq!(want, defined_state(&config("sequential"), &events, k), "{model:?}, {k}");
+            }
+            assert_ne!(want, state_after(&config("sequential"), &events, Device::cpu(1).unwrap()).unwrap());
+            let four = state_after(&fixed, &events, Device::cpu(4).unwrap()).unwrap();
+            assert_eq!(four, want, "{model:?}, {k}, four threads");
+            let mut over =
+                vec!["memory = \"replicated\"", "memory = \"partitioned\"\nupdate = \"readers\""];
+            if model != ModelName::Apan {
+                over.push("memory = \"partitioned\"\nupdate = \"owners\"");
+                over.push("memory = \"partitioned\"\nupdate = \"readers\"\nmicro_batches = 3");
+            }
+            for ranks in over {
+                let config = config(&plan_of(dir.path(), [k, 0], ranks));
+                for size in [2, 3] {
+                    let whole = |device: Device| {
+                        let mut task = EventTask::new(&config, &events, device)?;
+                        task.train_epoch(0, &mut |_| {})?;
+                        let tables = task.rank_tables().unwrap().clone();
+                        let state = task.state_of_nodes();
+                        let rows = state.iter().map(|&id| Ok(task.core.store.raw(id)?.to_vec()));
+                        let rows = rows.collect::<Result<Vec<_>>>()?;
+                        let own = tables.own().iter().enumerate().map(|(at, &node)| (at as u32, node));
+                        for (at, node) in own {
+                            for (own, want) in rows.iter().zip(&want) {
+                                let own = &own[rows_of(at, own, tables.own().len())];
+                                let same = own == &want[rows_of(node, want, events.nodes)];
+                                assert!(same, "{model:?}, {k}, {ranks}, {size} ranks: node {node}");
+                            }
+                        }
+                        Ok(())
+                    };
+                    on_local_ranks(size, DEADLINE, |_| Device::cpu(1), whole).unwrap();
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn training_with_older_state_has_the_same_bits_on_any_lanes_and_as_many_ranks_as_one_would() {
+    let (events, dir) = (small(500), tempfile::tempdir().unwrap());
+    for (model, kind) in MODELS.into_iter().zip([[1, 0], [3, 2], [2, 1], [0, 4]]) {
+        let config = |plan: &str| Config { batch: 30, ..of_model(model, plan, 1) };
+        let [memory, gradients] = kind;
+        let one_lane = dir.path().join("one-lane.toml");
+        let text = format!("name = \"x\"\n[staleness]\nmemory = {memory}\ngradients = {gradients}\n");
+        fs::write(&one_lane, text).unwrap();
+        let one_lane = config(one_lane.to_str().unwrap());
+        let several = config(&plan_of(dir.path(), kind, ""));
+        let cpu = |threads| Device::cpu(threads).unwrap();
+        let (losses, state) = plans::trained(&several, &events, &cpu(2), true);
+        assert!(plans::trained(&one_lane, &events, &cpu(1), true) == (losses.clone(), state), "{model:?}");
+        let replicated = config(&plan_of(dir.path(), kind, "memory = \"replicated\""));
+        let of_rank = |device: Device| {
+            let mut task = EventTask::new(&replicated, &events, device)?;
+            let over_ranks: Vec<f64> =
+                (0..2).map(|epoch| Ok(task.train_epoch(epoch, &mut |_| {})?.0)).collect::<Result<_>>()?;
+            for (own, one) in over_ranks.iter().zip(&losses) {
+                assert!((own - one).abs() < 1e-5, "{model:?}: {over_ranks:?} {losses:?}");
+            }
+            Ok(())
+        };
+        on_local_ranks(2, DEADLINE, |_| Device::cpu(1), of_rank).unwrap();
+    }
+}
+
+#[test]
+#[cfg_attr(not(feature = "emu"), ignore = "wants --features emu, or a GPU and TGNN_TEST_DEVICE=cuda")]
+fn devices_read_the_same_versions_in_a_captured_graph() {
+    let Some(on) = device(0) else { return };
+    let (events, dir) = (small(400), tempfile::tempdir().unwrap());
+    for (case, (model, kind)) in MODELS.into_iter().zip([[2, 1], [1, 0], [4, 0], [1, 2]]).enumerate() {
+        let plan = plan_of(dir.path(), kind, "");
+        let config = Config { batch: 30, ..frozen(model, &plan, 1) };
+        let want = state_after(&config, &events, Device::cpu(1).unwrap()).unwrap();
+        for (_, seed) in drawn(case, 1, 4) {
+            on.schedule(seed + case as u64);
+            let found = state_after(&config, &events, on.device()).unwrap();
+            // Kernels add up in another order than the processor.
+            for (found, want) in found.iter().zip(&want) {
+                let differ = found.chunks(4).zip(want.chunks(4)).filter(|(a, b)| {
+                    let [a, b] = [a, b].map(|x| f32::from_le_bytes([x[0], x[1], x[2], x[3]]));
+                    a.to_bits() != b.to_bits() && (a - b).abs() > 1e-4 * (1.0 + b.abs())
+                });
+                assert_eq!(differ.count(), 0, "{model:?}, {kind:?}, seed {seed}");
+            }
+        }
+    }
+}
+
+#[test]
+fn no_row_misses_more_writes_than_the_staleness_and_the_shares_are_those_of_the_data() {
+    let events = small(3000);
+    for model in MODELS {
+        for k in [1, 2, 4] {
+            let config = Config { batch: 40, ..of_model(model, &format!("mspipe:k={k}"), 1) };
+            let mut task = EventTask::new(&config, &events, Device::cpu(2).unwrap()).unwrap();
+            task.trace();
+            task.train_epoch(0, &mut |_| {}).unwrap();
+            let missed = task.staleness().unwrap().missed_writes;
+            assert_eq!(missed.len(), k + 1, "{model:?}: {missed:?}");
+            // Batches of the whole part, with negatives of another draw.
+            let around = if model == ModelName::Tgn { config.tgn.neighbors } else { 0 };
+            let options = DemandOptions { ranks: 1, batch: 40, neighbors: around, ..DemandOptions::default() };
+            let needed = needed_nodes(&events, task.split.train.clone(), &options).unwrap();
+            let shares = stale_rows(&events, task.split.train.clone(), 40, 1000, needed).unwrap();
+            let share = missed[1..].iter().sum::<u64>() as f64 / missed.iter().sum::<u64>() as f64;
+            let same = model == ModelName::DyRep || (share - shares[k - 1]).abs() < 0.05;
+            assert!(same, "{model:?}, {k}: {share} {shares:?}");
+            // Every fetch begins after the last write that it must see; that it ends before the first one that it
+            // must not see is checked op by op, in the test of lanes.
+            let log = task.accesses();
+            let of = |kind| log.iter().filter(move |access| access.kind == kind);
+            let writes: Vec<&Access> = of(AccessKind::Write).collect();
+            for read in of(AccessKind::Read).filter(|read| read.step > k) {
+                let (seen, unseen) = (writes[read.step - 1 - k], writes[read.step - k]);
+                assert!(seen.end <= read.begin && read.begin <= unseen.begin, "{read:?} {seen:?} {unseen:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_least_staleness_is_found_while_a_run_trains_and_kept_to() {
+    let events = small(3000);
+    let config = Config { batch: 4, ..of_model(ModelName::Tgn, "mspipe", 2) };
+    let mut task = EventTask::new(&config, &events, Device::cpu(2).unwrap()).unwrap();
+    for epoch in 0..2 {
+        task.train_epoch(epoch, &mut |_| {}).unwrap();
+    }
+    let Some((Choice::Staleness(choice), None)) = task.chosen() else { panic!("a choice") };
+    assert_eq!(choice.steps.iter().sum::<usize>(), 2 * task.steps());
+    assert!(choice.steps.len() > 1 && choice.steps.len() <= choice.most + 1, "{choice:?}");
+    let StageSeconds { sample, memory, train, write, .. } = choice.seconds;
+    assert!([sample, memory, train, write].iter().all(|&seconds| seconds > 0.0), "{choice:?}");
+    assert!(task.staleness().unwrap().missed_writes.len() <= choice.most + 1);
+    // Ranks agree on it.
+    let of_rank = |device: Device| {
+        let mut task = EventTask::new(&config, &events, device)?;
+        task.train_epoch(0, &mut |_| {})?;
+        assert!(task.chosen().is_some());
+        Ok(())
+    };
+    on_local_ranks(2, DEADLINE, |_| Device::cpu(1), of_rank).unwrap();
+    let fixed = Config { deterministic: true, ..config };
+    let e = EventTask::new(&fixed, &events, Device::cpu(1).unwrap()).unwrap_err();
+    assert!(e.to_string().contains("deterministic is set; give a staleness"), "{e}");
+}
+
+#[test]
+fn what_cannot_be_combined_is_refused_with_the_rule() {
+    let refused = |text: &str| Plan::parse(&format!("name = \"x\"\n{text}")).unwrap_err().to_string();
+    let text = refused("[staleness]\nmemory = 9");
+    assert_eq!(text, "plan x: staleness.memory is 9; give 0 to 8");
+    let text = refused("[staleness]\ngradients = 64");
+    assert_eq!(text, "plan x: staleness.gradients is 64; give 0 to 8");
+    let text = refused("[staleness]\nmemory = \"most\"");
+    assert!(text.contains("a number of steps, 0 to 8, or \"minimal\""), "{text}");
+    let text = refused("[staleness]\nmemory = 1\n[ranks]\nmemory = \"cached\"\nupdate = \"readers\"");
+    assert!(text.contains("rows newer than its copies; give ranks.memory = \"partitioned\""), "{text}");
+    let text = refused("[staleness]\nmemory = 1\n[ranks]\nmemory = \"replicated\"\n[ranks.parallel]\nmemory = 2");
+    assert!(text.contains("would read the end of the stream"), "{text}");
+    let text = refused("[staleness]\nmemory = 1\n[groups]\nfirst = \"even\"");
+    assert!(text.contains("groups and staleness are both given"), "{text}");
+    // On the lane of the write, a fetch can be neither earlier nor later than its version.
+    let text = refused("[staleness]\nmemory = 1\n[stages.sample]\nlane = 2\nprefetch_depth = 3\n\
+                        [stages.fetch_memory]\nprefetch_depth = 1");
+    assert!(text.contains("comes before write_memory of 2 steps before, which it needs"), "{text}");
+    for name in ["mspipe:k=9", "mspipe:2", "mspipe:k="] {
+        let text = Plan::named(name).unwrap_err().to_string();
+        assert!(text.contains("is no staleness; give mspipe:k=0 to mspipe:k=8"), "{text}");
     }
 }

@@ -111,12 +111,15 @@ pub(super) enum LaneWork {
 }
 
 /// Returns the lanes that each thread takes, given the lanes in use and the number of threads that compute. The
-/// first lane has a thread of its own, and so has each one that communicates: it waits inside its ops. If there
+/// first lane has a thread of its own, and so have those that `wait` for other ranks inside their ops. If there
 /// are more other lanes than threads are left, several share one.
-pub(super) fn lanes_of_threads(in_use: &[(usize, LaneWork)], threads: usize) -> Vec<(Vec<usize>, LaneWork)> {
-    let waits = |&(lane, work): &(usize, LaneWork)| lane > 0 && work == LaneWork::Communicates;
+pub(super) fn lanes_of_threads(
+    in_use: &[(usize, LaneWork)],
+    threads: usize,
+    wait: impl Fn(usize) -> bool,
+) -> Vec<(Vec<usize>, LaneWork)> {
     let (alone, others): (Vec<_>, Vec<_>) =
-        in_use.iter().copied().partition(|of| of.0 == 0 || waits(of));
+        in_use.iter().copied().partition(|&(lane, _)| lane == 0 || wait(lane));
     let left = threads.saturating_sub(1).max(1);
     let shared = others.chunks(others.len().div_ceil(left).max(1)).map(|lanes| {
         let work = lanes.iter().map(|&(_, work)| work).max().unwrap_or(LaneWork::Copies);
@@ -157,7 +160,7 @@ mod tests {
     fn lanes_share_a_thread_if_there_are_more_of_them_than_threads() {
         let in_use = [(0, Computes), (1, Copies), (2, Computes), (4, Communicates), (5, Copies)];
         let lanes = |threads| {
-            let of_threads = lanes_of_threads(&in_use, threads).into_iter();
+            let of_threads = lanes_of_threads(&in_use, threads, |lane| lane == 4).into_iter();
             of_threads.map(|(lanes, work)| (lanes, work == Computes)).collect::<Vec<_>>()
         };
         let alone = |lane| (vec![lane], lane == 0 || lane == 2);
@@ -166,7 +169,8 @@ mod tests {
         for threads in [1, 2] {
             assert_eq!(lanes(threads), [alone(0), (vec![1, 2, 5], true), alone(4)]);
         }
-        assert_eq!(lanes_of_threads(&in_use[..1], 1).len(), 1);
+        assert_eq!(lanes_of_threads(&in_use[..1], 1, |_| true).len(), 1);
+        assert_eq!(lanes_of_threads(&in_use, 1, |_| true).len(), 5);
     }
 
     #[test]

@@ -156,7 +156,9 @@ impl Program {
         let threads = match on.filter(|device| device.gpu().is_none() && (in_use.len() > 1 || !fresh)) {
             Some(device) => {
                 let in_use: Vec<(usize, LaneWork)> = in_use.into_iter().collect();
-                let of_threads = lanes_of_threads(&in_use, device.threads());
+                let several = device.ranks().is_some_and(|ranks| ranks.size() > 1);
+                let waits = |lane| several && variants.iter().any(|variant| variant.communicates_on(lane));
+                let of_threads = lanes_of_threads(&in_use, device.threads(), waits);
                 let work: Vec<LaneWork> = of_threads.iter().map(|(_, work)| *work).collect();
                 let devices = device.lanes(&thread_shares(&work, device.threads()))?;
                 let lanes = of_threads.into_iter().map(|(lanes, _)| lanes);

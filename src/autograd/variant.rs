@@ -94,6 +94,10 @@ pub(super) struct Variant {
 }
 
 impl Variant {
+    /// Whether a node of a lane exchanges values with other ranks.
+    pub fn communicates_on(&self, lane: usize) -> bool {
+        self.nodes.iter().any(|p| p.placement.lane == lane && p.node.op.kind() == OpKind::Comm)
+    }
     /// Plans `tape` for `lanes`; the values `keep` survive a run.
     ///
     /// # Errors

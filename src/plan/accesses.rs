@@ -41,12 +41,20 @@ pub struct Access {
 }
 
 /// Returns the accesses of a rank in a pass over `batches` batches, in the order of the steps, from the
-/// `timeline` of the pass.
-pub fn accesses(timeline: &Timeline, rank: usize, turns: Turns, batches: usize) -> Vec<Access> {
+/// `timeline` of the pass. `gathers` says whether steps gather the rows of node memory that they read, as those
+/// do that read older memory, or read them in place.
+pub fn accesses(
+    timeline: &Timeline,
+    rank: usize,
+    turns: Turns,
+    batches: usize,
+    gathers: bool,
+) -> Vec<Access> {
     let mut times: BTreeMap<(usize, AccessKind), [f64; 2]> = BTreeMap::new();
     for span in timeline.spans() {
         let kind = match span.node_info.stage {
-            Stage::FetchMemory | Stage::UpdateMemory if !span.node_info.tag.backward => AccessKind::Read,
+            Stage::Dispatch | Stage::FetchMemory => AccessKind::Read,
+            Stage::UpdateMemory if !span.node_info.tag.backward && !gathers => AccessKind::Read,
             Stage::Aggregate | Stage::WriteMemory => AccessKind::Write,
             _ => continue,
         };

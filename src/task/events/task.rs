@@ -550,7 +550,8 @@ impl Task for EventTask {
             return Vec::new();
         }
         let rank = self.core.device.ranks().map_or(0, Ranks::rank);
-        accesses(&self.timeline(), rank, self.turns, self.batches)
+        let gathers = self.core.plan.staleness().memory > 0;
+        accesses(&self.timeline(), rank, self.turns, self.batches, gathers)
     }
     fn chosen(&self) -> Option<(Choice, Option<&CostModel>)> {
         let staleness = self.online.as_ref().map(|online| Choice::Staleness(online.choice.clone()));
