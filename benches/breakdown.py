@@ -18,7 +18,7 @@ from pathlib import Path
 
 import cluster
 
-# Each part with what it changes: the section [ranks] and the stages.
+# Each part with what it changes: the section [ranks], the stages, and the section [staleness].
 RANKS = {"memory": "partitioned", "partition": "range", "update": "readers", "deduplicate": "none"}
 PREFETCH = {stage: (2, 1) for stage in ("sample", "route", "fetch_features")}
 PARTS = {
@@ -27,16 +27,18 @@ PARTS = {
     "+ Re-FlexBiCut": ({"partition": "re-flex-bicut"}, {}),
     "+ prefetch": ({}, PREFETCH),
     "+ micro-batches": ({"micro_batches": 2}, {"dispatch": (3, 0), "aggregate": (3, 0)}),
-    "+ asynchronous all-reduce": ({"gradient_staleness": 1}, {"reduce_gradients": (4, 0)}),
+    "+ asynchronous all-reduce": ({}, {"reduce_gradients": (4, 0)}, {"gradients": 1}),
 }
 
 
 def plans(folder):
     """Writes a plan for each part, with all parts before it. Returns their paths, by part."""
     ranks, stages, paths = dict(RANKS), {}, {}
-    for number, (part, (of_ranks, of_stages)) in enumerate(PARTS.items()):
+    for number, (part, (of_ranks, of_stages, *staleness)) in enumerate(PARTS.items()):
         ranks, stages = ranks | of_ranks, stages | of_stages
         text = [f'name = "part-{number}"', "[ranks]", *(f"{key} = {json.dumps(value)}" for key, value in ranks.items())]
+        for steps in staleness:
+            text += ["[staleness]", *(f"{key} = {value}" for key, value in steps.items())]
         for stage, (lane, depth) in stages.items():
             text += [f"[stages.{stage}]", f"lane = {lane}", f"prefetch_depth = {depth}"]
         path = Path(folder) / f"part-{number}.toml"

@@ -27,7 +27,7 @@ from record import head
 MODELS, BATCHES, NUMBERS = ("tgn", "jodie", "apan"), (400, 800, 1200, 1600, 2000, 2400), range(1, 9)
 SHOWN = {"local": "local", "mpi": "MPI", "none": "no limit", "1gbit": "1 Gbit/s", "200mbit": "200 Mbit/s"}
 # The plan `sven`.
-RANKS = {"partition": "re-flex-bicut", "update": "readers", "gradient_staleness": 1}
+RANKS = {"partition": "re-flex-bicut", "update": "readers"}
 STAGES = {**dict.fromkeys(("sample", "route", "fetch_features"), (2, 1)), "dispatch": (3, 0), "aggregate": (3, 0),
           "reduce_gradients": (4, 0)}
 
@@ -37,7 +37,8 @@ def plans(numbers, folder):
     paths = {}
     for number in (*numbers, "fitted"):
         ranks = RANKS | {"micro_batches": number}
-        text = [f'name = "parts-{number}"', "[ranks]", *(f"{key} = {json.dumps(value)}" for key, value in ranks.items())]
+        text = [f'name = "parts-{number}"', "[staleness]", "gradients = 1", "[ranks]"]
+        text += [f"{key} = {json.dumps(value)}" for key, value in ranks.items()]
         for stage, (lane, depth) in STAGES.items():
             text += [f"[stages.{stage}]", f"lane = {lane}", f"prefetch_depth = {depth}"]
         paths[number] = Path(folder) / f"parts-{number}.toml"

@@ -37,7 +37,7 @@ next_batch(const uint32_t* __restrict__ src, const uint32_t* __restrict__ dst, c
            const uint32_t* range, uint32_t* clock, uint32_t* count, uint32_t* src_out, uint32_t* dst_out, uint32_t* event,
            int64_t* time_out, uint32_t* rank, uint32_t* index, uint32_t* now, float* share, uint32_t* writes,
            uint32_t* slot, uint32_t* clear, Rows events, uint32_t capacity, uint32_t slice, uint32_t ranks,
-           uint32_t group, uint32_t groups, uint32_t copy, uint32_t copies) {
+           uint32_t whole, uint32_t group, uint32_t groups, uint32_t copy, uint32_t copies) {
   uint32_t epoch = clock[0], step = clock[1], begin = range[0], end = range[1], less = range[2];
   __syncthreads();  // all threads have read the clock
   Turn turn{group, groups, copy, copies};
@@ -49,6 +49,7 @@ next_batch(const uint32_t* __restrict__ src, const uint32_t* __restrict__ dst, c
   uint64_t past = min(until - min(until, uint64_t(less)), uint64_t(min(end, events.live())));
   uint32_t n = first < past ? uint32_t(past - first) : 0;
   uint32_t before = uint32_t(uint64_t(n) * slice / ranks), after = uint32_t(uint64_t(n) * (slice + 1) / ranks);
+  if (whole) before = 0, after = step % ranks == slice ? n : 0;
   if (threadIdx.x == 0) {
     clock[1] = step + 1;
     *count = after - before;

@@ -23,8 +23,8 @@ use tgnn::{
     task::{Config, EventTask, SnapshotTask, Task, TaskName},
 };
 
-/// Whether `stage` may rely on `other`, of `back` steps before, having finished. A negative number is of later
-/// steps.
+/// Whether `stage` may rely on `other`, of `back` steps before, having finished. A negative number is of
+/// later steps.
 fn follows(needs: &[Need], stage: Stage, other: Stage, back: isize) -> bool {
     let (mut seen, mut next) = (Vec::new(), vec![(stage, 0)]);
     while let Some(at) = next.pop() {
@@ -50,9 +50,9 @@ struct Follows {
     back: isize,
 }
 
-/// Returns the steps and nodes of a few steps in the order of their accesses to memory: step by step, but with
-/// what reads node memory, and before that prepares a step, and with what updates parameters, as many steps
-/// earlier and later as the state is older.
+/// Returns the steps and nodes of a few steps in the order of their accesses to memory: step by step, but
+/// with what reads node memory, and before that prepares a step, and with what updates parameters, as many
+/// steps earlier and later as the state is older.
 fn in_order_of_accesses(program: &Program, Staleness { memory, weights }: Staleness) -> Vec<(usize, usize)> {
     let mut late: HashSet<Var> = HashSet::new();
     let of_step = |(node, (n, stage)): (usize, (&Node, Stage))| {

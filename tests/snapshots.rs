@@ -9,6 +9,7 @@ use std::{collections::BTreeSet, path::Path};
 use tgnn::{
     data::{Features, Snapshots},
     model::ModelName,
+    plan::Plan,
     runtime::{philox::Key, *},
     task::{self, Checkpoint, Config, RunOptions, SnapshotTask, Summary, Task, TaskName},
 };
@@ -157,13 +158,11 @@ fn a_plan_that_the_model_does_not_support_or_that_does_not_exist_is_refused_in_o
         refused(&c),
         "plan blad-even shares out snapshots, and tgn reads none; give --plan prefetch, or a model of snapshots"
     );
-    let c = Config { plan: "pipetgl".into(), ..config(MODELS[0], 8) };
+    let c = Config { plan: "nothing".into(), ..config(MODELS[0], 8) };
     let e = SnapshotTask::new(&c, &turning(24, 9, 3), Device::cpu(1).unwrap()).err().unwrap();
-    assert_eq!(
-        e.to_string(),
-        "there is no plan `pipetgl`; give auto, sequential, prefetch, overlap, blad-even, blad-nm, blad, depcache, depcomm, sven, sven-cached, disttgl:IxJxK, \
-         or a file: PLAN.toml"
-    );
+    let presets = Plan::PRESETS.join(", ");
+    let others = "disttgl:IxJxK, mspipe:k=K, or a file: PLAN.toml";
+    assert_eq!(e.to_string(), format!("there is no plan `nothing`; give auto, {presets}, {others}"));
 }
 
 #[test]

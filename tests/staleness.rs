@@ -19,14 +19,14 @@ use tgnn::{
         stale_rows,
     },
     runtime::{comm::DEADLINE, philox::Key, *},
-    task::{Config, EventTask, Task, on_local_ranks},
+    task::{Config, EventTask, MixedRows, Task, on_local_ranks},
 };
 
 /// Number of rows of the table that the program of [`Versions`] reads and writes.
 const ROWS: usize = 5;
 
-/// A program that reads a row of a table, adds a weight to it, writes the sum back and to a trace, and updates
-/// the weight by a slope of the step. All numbers are small integers, so every sum is exact.
+/// A program that reads a row of a table, adds a weight to it, writes the sum back and to a trace, and
+/// updates the weight by a slope of the step. All numbers are small integers, so every sum is exact.
 struct Versions {
     store: Store,
     program: Program,
@@ -117,7 +117,7 @@ fn lanes(staleness: Staleness) -> impl Iterator<Item = Lanes> {
         })
     });
     let placements = std::iter::once([Placement::default(); Stage::ALL.len()]).chain(drawn);
-    placements.map(move |placements| Lanes::Stages { placements, staleness })
+    placements.map(move |placements| Lanes::Stages { placements, staleness, ahead: placements[0].lane })
 }
 
 /// Returns kinds of staleness.
@@ -249,8 +249,7 @@ fn with_frozen_weights_memory_is_that_of_the_definition_for_any_staleness_lanes_
             assert_ne!(want, state_after(&config("sequential"), &events, Device::cpu(1).unwrap()).unwrap());
             let four = state_after(&fixed, &events, Device::cpu(4).unwrap()).unwrap();
             assert_eq!(four, want, "{model:?}, {k}, four threads");
-            let mut over =
-                vec!["memory = \"replicated\"", "memory = \"partitioned\"\nupdate = \"readers\""];
+            let mut over = vec!["memory = \"replicated\"", "memory = \"partitioned\"\nupdate = \"readers\""];
             if model != ModelName::Apan {
                 over.push("memory = \"partitioned\"\nupdate = \"owners\"");
                 over.push("memory = \"partitioned\"\nupdate = \"readers\"\nmicro_batches = 3");
@@ -347,14 +346,15 @@ fn no_row_misses_more_writes_than_the_staleness_and_the_shares_are_those_of_the_
             assert_eq!(missed.len(), k + 1, "{model:?}: {missed:?}");
             // Batches of the whole part, with negatives of another draw.
             let around = if model == ModelName::Tgn { config.tgn.neighbors } else { 0 };
-            let options = DemandOptions { ranks: 1, batch: 40, neighbors: around, ..DemandOptions::default() };
+            let options =
+                DemandOptions { ranks: 1, batch: 40, neighbors: around, ..DemandOptions::default() };
             let needed = needed_nodes(&events, task.split.train.clone(), &options).unwrap();
             let shares = stale_rows(&events, task.split.train.clone(), 40, 1000, needed).unwrap();
             let share = missed[1..].iter().sum::<u64>() as f64 / missed.iter().sum::<u64>() as f64;
             let same = model == ModelName::DyRep || (share - shares[k - 1]).abs() < 0.05;
             assert!(same, "{model:?}, {k}: {share} {shares:?}");
-            // Every fetch begins after the last write that it must see; that it ends before the first one that it
-            // must not see is checked op by op, in the test of lanes.
+            // Every fetch begins after the last write that it must see; that it ends before the first one
+            // that it must not see is checked op by op, in the test of lanes.
             let log = task.accesses();
             let of = |kind| log.iter().filter(move |access| access.kind == kind);
             let writes: Vec<&Access> = of(AccessKind::Write).collect();
@@ -404,16 +404,74 @@ fn what_cannot_be_combined_is_refused_with_the_rule() {
     assert!(text.contains("a number of steps, 0 to 8, or \"minimal\""), "{text}");
     let text = refused("[staleness]\nmemory = 1\n[ranks]\nmemory = \"cached\"\nupdate = \"readers\"");
     assert!(text.contains("rows newer than its copies; give ranks.memory = \"partitioned\""), "{text}");
-    let text = refused("[staleness]\nmemory = 1\n[ranks]\nmemory = \"replicated\"\n[ranks.parallel]\nmemory = 2");
+    let text =
+        refused("[staleness]\nmemory = 1\n[ranks]\nmemory = \"replicated\"\n[ranks.parallel]\nmemory = 2");
     assert!(text.contains("would read the end of the stream"), "{text}");
     let text = refused("[staleness]\nmemory = 1\n[groups]\nfirst = \"even\"");
     assert!(text.contains("groups and staleness are both given"), "{text}");
     // On the lane of the write, a fetch can be neither earlier nor later than its version.
-    let text = refused("[staleness]\nmemory = 1\n[stages.sample]\nlane = 2\nprefetch_depth = 3\n\
-                        [stages.fetch_memory]\nprefetch_depth = 1");
+    let text = refused(
+        "[staleness]\nmemory = 1\n[stages.sample]\nlane = 2\nprefetch_depth = 3\n\
+                        [stages.fetch_memory]\nprefetch_depth = 1",
+    );
     assert!(text.contains("comes before write_memory of 2 steps before, which it needs"), "{text}");
-    for name in ["mspipe:k=9", "mspipe:2", "mspipe:k="] {
+    let text = refused("[staleness]\nmitigation = \"similar\"\n[ranks]\n");
+    assert!(text.contains("counts the common neighbours of its events alone"), "{text}");
+    let events = small(300);
+    let over = |device| EventTask::new(&of_model(ModelName::Tgn, "mspipe-s", 1), &events, device).map(drop);
+    let text = on_local_ranks(2, DEADLINE, |_| Device::cpu(1), over).unwrap_err().to_string();
+    assert!(text.contains("train on one rank, or give --plan mspipe"), "{text}");
+    for name in ["mspipe:k=9", "mspipe:2", "mspipe:k=", "mspipe-s:k=9"] {
         let text = Plan::named(name).unwrap_err().to_string();
         assert!(text.contains("is no staleness; give mspipe:k=0 to mspipe:k=8"), "{text}");
+    }
+}
+
+#[test]
+fn mixing_rows_with_those_of_similar_nodes_brings_the_stale_ones_nearer_to_what_they_should_be() {
+    let events = small(3000);
+    for model in MODELS {
+        let config = Config { batch: 10, ..of_model(model, "mspipe-s:k=3", 2) };
+        let cpu = |threads| Device::cpu(threads).unwrap();
+        let mut task = EventTask::new(&config, &events, cpu(1)).unwrap();
+        for epoch in 0..2 {
+            task.train_epoch(epoch, &mut |_| {}).unwrap();
+        }
+        let MixedRows { all, stale } = task.staleness().unwrap().mixed.unwrap();
+        assert!(
+            stale.rows > 5.0 && stale.rows < all.rows && all.before == stale.before,
+            "{model:?}: {all:?}"
+        );
+        // The rows of APAN are its last outputs, and no sum over a node's events: their means tell less.
+        assert!(stale.after < stale.before || model == ModelName::Apan, "{model:?}: {stale:?}");
+        let trained = plans::trained(&config, &events, &cpu(4), true);
+        assert!(plans::trained(&config, &events, &cpu(1), true) == trained, "{model:?}");
+        let without = Config { plan: "mspipe:k=3".into(), ..config };
+        assert!(plans::trained(&without, &events, &cpu(1), false) != trained, "{model:?}");
+    }
+}
+
+#[test]
+#[cfg_attr(not(feature = "emu"), ignore = "wants --features emu, or a GPU and TGNN_TEST_DEVICE=cuda")]
+fn devices_find_the_same_similar_nodes() {
+    let Some(on) = device(0) else { return };
+    let events = small(1200);
+    for (case, model) in [ModelName::Tgn, ModelName::Apan].into_iter().enumerate() {
+        let config = Config { batch: 20, ..of_model(model, "mspipe-s:k=2", 1) };
+        let mixed = |device| {
+            let mut task = EventTask::new(&config, &events, device).unwrap();
+            let loss = task.train_epoch(0, &mut |_| {}).unwrap().0;
+            (task.staleness().unwrap(), loss)
+        };
+        let (want, want_loss) = mixed(Device::cpu(1).unwrap());
+        for (_, seed) in drawn(case, 1, 4) {
+            on.schedule(seed);
+            let (found, loss) = mixed(on.device());
+            assert_eq!(found.missed_writes, want.missed_writes);
+            let [found, want] = [found, want.clone()].map(|record| record.mixed.unwrap());
+            assert_eq!((found.all.rows, found.stale.rows), (want.all.rows, want.stale.rows));
+            assert!(want.all.rows > 5.0 && (loss - want_loss).abs() < 1e-3, "{loss} {want_loss}");
+            assert!((found.all.after / want.all.after - 1.0).abs() < 1e-3, "{found:?} {want:?}");
+        }
     }
 }

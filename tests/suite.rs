@@ -20,6 +20,7 @@ mod operands;
 mod ops;
 mod optimizers;
 mod partition;
+mod pipeline;
 mod plans;
 mod predict;
 mod predict_command;

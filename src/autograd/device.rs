@@ -316,7 +316,8 @@ impl BoundProgram {
         }
         Ok(taken)
     }
-    /// Runs the nodes of all runs one after the other, each between two events, and adds the times to `times`.
+    /// Runs the nodes of all runs one after the other, each between two events, and adds the times to
+    /// `times`.
     ///
     /// # Errors
     /// As [`repeat`](Self::repeat).

@@ -211,9 +211,9 @@ impl<'a> Worker<'a> {
 }
 
 /// Executes the nodes of each thread's lanes: those of the first thread by `first` on this one, those of the
-/// others by `others` on threads of their own; each is called with the lane. A thread whose lanes wait, or have
-/// finished before the others, helps with the work of others. After an error no lane starts another node;
-/// `failed` gets the error, to end what lanes wait for.
+/// others by `others` on threads of their own; each is called with the lane. A thread whose lanes wait, or
+/// have finished before the others, helps with the work of others. After an error no lane starts another
+/// node; `failed` gets the error, to end what lanes wait for.
 ///
 /// # Errors
 /// The first error, with its run.

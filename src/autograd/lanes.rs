@@ -32,6 +32,8 @@ pub enum Lanes {
         placements: [Placement; Stage::ALL.len()],
         /// How old the state is that a step reads. What reads it is prefetched as much deeper.
         staleness: Staleness,
+        /// Steps by which a lane may be ahead of the one that computes embeddings.
+        ahead: usize,
     },
     /// By [section](crate::ops::Section): the first few sections, forward and backward, on the first lane,
     /// the others on the second. With the snapshots of a group as sections this is BLAD's two-lane split
@@ -57,8 +59,8 @@ impl Lanes {
     #[must_use]
     pub fn with_memory_of(self, memory: usize) -> Self {
         match self {
-            Lanes::Stages { placements, staleness } => {
-                Lanes::Stages { placements, staleness: Staleness { memory, ..staleness } }
+            Lanes::Stages { placements, staleness, ahead } => {
+                Lanes::Stages { placements, staleness: Staleness { memory, ..staleness }, ahead }
             }
             lanes => lanes,
         }
@@ -67,7 +69,9 @@ impl Lanes {
     #[must_use]
     pub fn fresh(self) -> Self {
         match self {
-            Lanes::Stages { placements, .. } => Lanes::Stages { placements, staleness: Staleness::NONE },
+            Lanes::Stages { placements, .. } => {
+                Lanes::Stages { placements, staleness: Staleness::NONE, ahead: 0 }
+            }
             lanes => lanes,
         }
     }
@@ -79,7 +83,7 @@ impl Lanes {
         placements[Stage::Sample as usize] = Placement { lane: 1, prefetch_depth: 1 };
         placements[Stage::Route as usize] = Placement { lane: 1, prefetch_depth: 1 };
         placements[Stage::FetchFeatures as usize] = Placement { lane: 1, prefetch_depth: 1 };
-        Lanes::Stages { placements, staleness: Staleness::NONE }
+        Lanes::Stages { placements, staleness: Staleness::NONE, ahead: 0 }
     };
 
     /// Returns the buffer depth of each lane: the number of steps whose values it holds at the same time, if
@@ -87,12 +91,13 @@ impl Lanes {
     pub(crate) fn buffer_depth(self) -> [usize; MAX_LANES] {
         match self {
             Lanes::One => [1; MAX_LANES],
-            Lanes::Stages { placements, staleness } => std::array::from_fn(|lane| {
+            Lanes::Stages { placements, staleness, ahead } => std::array::from_fn(|lane| {
                 let of_lane = Stage::ALL.iter().zip(placements).filter(|(_, p)| p.lane == lane);
                 let depths = of_lane.map(|(&stage, p)| {
                     p.prefetch_depth + if stage <= Stage::FetchMemory { staleness.memory } else { 0 }
                 });
-                1 + depths.max().unwrap_or(0)
+                let ahead = if lane == placements[Stage::Embed as usize].lane { 0 } else { ahead };
+                1 + ahead + depths.max().unwrap_or(0)
             }),
             Lanes::Sections { pipelined, .. } => [1 + usize::from(pipelined); MAX_LANES],
         }
@@ -110,9 +115,9 @@ pub(super) enum LaneWork {
     Computes,
 }
 
-/// Returns the lanes that each thread takes, given the lanes in use and the number of threads that compute. The
-/// first lane has a thread of its own, and so have those that `wait` for other ranks inside their ops. If there
-/// are more other lanes than threads are left, several share one.
+/// Returns the lanes that each thread takes, given the lanes in use and the number of threads that compute.
+/// The first lane has a thread of its own, and so have those that `wait` for other ranks inside their ops. If
+/// there are more other lanes than threads are left, several share one.
 pub(super) fn lanes_of_threads(
     in_use: &[(usize, LaneWork)],
     threads: usize,

@@ -79,7 +79,8 @@ fn check(lanes: Lanes) -> Result<()> {
     }
 }
 
-/// Refuses nodes that read node memory itself, later than those that gather its rows: its state is then newer.
+/// Refuses nodes that read node memory itself, later than those that gather its rows: its state is then
+/// newer.
 fn check_reads(nodes: &[&Node], stages: &[Stage], phases: &[Phase], specs: &[Spec]) -> Result<()> {
     let state = state(nodes, specs);
     let reads = |n: &Node| n.ins.iter().enumerate().any(|(i, v)| state.contains(v) && !n.writes.contains(&i));

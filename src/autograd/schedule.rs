@@ -2,8 +2,8 @@
 //! lanes.
 //!
 //! Waits follow from the declared reads and writes alone. If one of two nodes writes what the other reads or
-//! writes, the two execute in the order of the program and of its runs, whatever their lanes are; if runs read
-//! older state, in the [order](Precedence) that follows from that. All other nodes may overlap.
+//! writes, the two execute in the order of the program and of its runs, whatever their lanes are; if runs
+//! read older state, in the [order](Precedence) that follows from that. All other nodes may overlap.
 use super::{
     lanes::MAX_LANES,
     staleness::{Precedence, Staleness},
@@ -244,8 +244,8 @@ impl Schedule {
     }
 }
 
-/// Returns the (run, item) pairs of a lane over `runs` runs, in order. `precedences` returns when the items of
-/// a run are due.
+/// Returns the (run, item) pairs of a lane over `runs` runs, in order. `precedences` returns when the items
+/// of a run are due.
 pub fn in_order<I: Iterator<Item = Precedence>>(
     runs: usize,
     lane: usize,

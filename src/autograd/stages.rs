@@ -118,6 +118,8 @@ struct Values {
     routed: HashSet<Var>,
     /// Rows of state that other ranks have dispatched.
     dispatched: HashSet<Var>,
+    /// What nodes that write state have prepared.
+    prepared: HashSet<Var>,
 }
 
 fn written(n: &Node) -> impl Iterator<Item = Var> {
@@ -158,6 +160,7 @@ impl Values {
             computed: HashSet::new(),
             routed: HashSet::new(),
             dispatched: HashSet::new(),
+            prepared: HashSet::new(),
         }
     }
     /// Returns the stage of a node that can be prefetched.
@@ -183,8 +186,8 @@ impl Values {
             if reads(&self.dispatched) { Stage::FetchMemory } else { Stage::WriteMemory }
         } else if computes(n) && !n.writes.is_empty() {
             Stage::Step
-        } else if after && !computes(n) && !writes_stored(n) {
-            // After the backward pass, such nodes prepare the rows to be written.
+        } else if after && !computes(n) && (!writes_stored(n) || reads(&self.prepared)) {
+            // After the backward pass, such nodes prepare the rows to be written, or compare them.
             Stage::WriteMemory
         } else if !n.outs.is_empty() && n.outs.iter().all(|v| self.sent.contains(v)) {
             // Picks updated rows for other ranks.
@@ -206,6 +209,10 @@ impl Values {
             Stage::Sample | Stage::FetchFeatures => {}
             Stage::Route => self.routed.extend(outs),
             Stage::FetchMemory => self.fetched.extend(outs),
+            Stage::WriteMemory => {
+                self.prepared.extend(outs.clone());
+                self.computed.extend(outs);
+            }
             Stage::Dispatch if !n.ins.iter().any(|v| self.computed.contains(v)) => {
                 self.fetched.extend(outs.clone());
                 self.dispatched.extend(outs);

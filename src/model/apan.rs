@@ -11,7 +11,7 @@
 //! ([`temporal_attention`](crate::ops::temporal_attention)).
 use super::{
     Embedded, EventModel, EventTables, ModelConfig, NodeInputs, Queries, RankTables, RowsAround,
-    TimeEncoding, config::Check, missed_writes::MissedWrites, turns::TurnWrites,
+    TimeEncoding, config::Check, missed_writes::MissedWrites, similar_nodes::SimilarNodes, turns::TurnWrites,
 };
 use crate::{
     autograd::{Parameters, ScaledInit},
@@ -164,6 +164,7 @@ impl ModelConfig for ApanConfig {
             memory_turns,
             mail_turns,
             missed: MissedWrites::new(store, data)?,
+            similar: SimilarNodes::new(store, data)?,
             features: (self.combiner == "mean")
                 .then(|| store.zeros("mail features", data.memory_spec(slots, f)))
                 .transpose()?,
@@ -221,6 +222,7 @@ struct Apan {
     memory_turns: TurnWrites,
     mail_turns: TurnWrites,
     missed: Option<MissedWrites>,
+    similar: Option<SimilarNodes>,
     features: Option<BufferId>,
     /// Stamps of the slots whose mails a step gathers.
     mail_stamp: BufferId,
@@ -325,8 +327,9 @@ impl Apan {
             features: self.features.map(stored).transpose()?,
         })
     }
-    /// Returns the mails in the rows `row` of `mailbox`: the tables themselves, or the unique rows gathered into
-    /// f32: of tables in 16 bits or on the host, or that later steps may write before this one has computed.
+    /// Returns the mails in the rows `row` of `mailbox`: the tables themselves, or the unique rows gathered
+    /// into f32: of tables in 16 bits or on the host, or that later steps may write before this one has
+    /// computed.
     fn seen(
         &self,
         t: &mut Tape,
@@ -335,7 +338,7 @@ impl Apan {
         mailbox: Mailbox,
         row: Var,
     ) -> Result<Seen> {
-        let gathers = data.memory_on_host || data.reads_older_memory;
+        let gathers = data.memory_on_host || data.gathers_memory;
         if data.memory_as == StoredAs::F32 && !gathers {
             return Ok(Seen { mail: mailbox.mail, row, features: mailbox.features });
         }
@@ -357,7 +360,11 @@ impl EventModel for Apan {
     fn missed_writes(&self) -> Option<BufferId> {
         self.missed.map(MissedWrites::counts)
     }
+    fn row_errors(&self) -> Option<BufferId> {
+        self.similar.map(SimilarNodes::errors)
+    }
     fn reset(&self, store: &mut Store) -> Result<()> {
+        self.similar.map_or(Ok(()), |similar| similar.reset(store))?;
         let held = self.memory_turns.counts().into_iter().chain(self.mail_turns.counts());
         self.state().into_iter().chain(held).try_for_each(|id| store.clear(id))?;
         store.fill(self.mail_event, NONE)
@@ -365,7 +372,7 @@ impl EventModel for Apan {
     fn embed(&self, t: &mut Tape, store: &Store, data: &EventTables, q: &Queries) -> Result<Embedded> {
         let (config, update) = (&self.config, &self.update);
         let unique = data.unique(t, store, q.node, &[], q.classes())?;
-        let missed = self.missed.filter(|_| data.reads_older_memory);
+        let missed = self.missed.filter(|_| data.gathers_memory);
         let seen = missed.map(|missed| missed.seen(t, store, unique.node)).transpose()?;
         let kept = self.kept(t, store, data, q.node, &unique)?;
         let mails = t.read_mails(kept.mailbox, (kept.query, q.time), data.gaps)?;
@@ -385,7 +392,14 @@ impl EventModel for Apan {
         let (w_k, w_v, b_v) = (stored(update.w_k)?, stored(update.w_v)?, stored(update.b_v)?);
         let (w, b) = (stored(update.w)?, stored(update.b)?);
         let (gain, bias) = (stored(update.norm_gain)?, stored(update.norm_bias)?);
-        let old = t.gather_rows(kept.memory, kept.node)?;
+        let mixed = match (self.similar.filter(|_| data.gathers_memory), &q.batch) {
+            (Some(similar), Some(batch)) => {
+                let mails = (kept.mailbox.event, kept.mailbox.time);
+                Some(similar.mixed(t, store, data, (kept.memory, mails), kept.node, batch)?)
+            }
+            _ => None,
+        };
+        let old = mixed.map_or_else(|| t.gather_rows(kept.memory, kept.node), |mixed| Ok(mixed.rows))?;
         let query = t.linear(old, w_q, Some(b_q), None, Activation::Identity)?;
         let query = t.head_up(query, w_k, config.heads)?;
         let roots = t.group_roots(unique.psi[0], mails.count, t.spec(query).rows)?;
@@ -412,7 +426,7 @@ impl EventModel for Apan {
         let y = t.ungroup_norm(values, order, old, unique.psi[0], Activation::Identity, (gain, bias))?;
         let out = t.linear(y, w, Some(b), None, Activation::Relu.then_drop(drop(0xD1)))?;
         let z = self.inputs.record(t, store, data, q.node, Some(out))?;
-        Ok(Embedded { z, unique, memory: Some((out, None)), content: None, seen })
+        Ok(Embedded { z, unique, memory: Some((out, None)), content: None, seen, mixed, roots: None })
     }
     fn write(
         &self,
@@ -428,6 +442,9 @@ impl EventModel for Apan {
         };
         let memory = t.stored(store, self.memory)?;
         let others = data.over.as_ref().filter(|over| !over.is_alone());
+        if let (Some(similar), Some(mixed)) = (self.similar, &e.mixed) {
+            similar.add_errors(t, store, memory, mixed)?;
+        }
         if others.is_none() {
             t.write_latest(memory, (e.unique.node, e.unique.phi), out)?;
             if let Some(missed) = self.missed {

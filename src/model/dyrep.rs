@@ -20,7 +20,7 @@
 //! here `dt` is encoded when the mail is consumed, with gradients.
 use super::{
     Attention, CellKind, Embedded, EventModel, EventTables, Looked, ModelConfig, NodeInputs, NodeMemory,
-    Queries, RowsAround, TimeEncoding, config::Check, Updated,
+    Queries, RowsAround, TimeEncoding, Updated, config::Check,
 };
 use crate::{
     autograd::Parameters,
@@ -162,10 +162,11 @@ impl DyRep {
         // The others are positive roots again: the rows of the roots are theirs, too.
         let stamp = data.stamp(t, store)?;
         let unique = t.unique(stamp, q.node, others, q.classes())?;
-        let Updated { memory, time, seen } = self.memory.update(t, store, data, &self.time, unique.node)?;
+        let Updated { memory, time, seen, mixed, roots } =
+            self.memory.update(t, store, data, &self.time, &unique, q.batch.as_ref())?;
         let h = self.inputs.record(t, store, data, unique.node, Some(memory))?;
         let z = t.gather_rows(h, unique.psi[0])?;
-        Ok((Embedded { z, unique, memory: Some((memory, Some(time))), content: None, seen }, h))
+        Ok((Embedded { z, unique, memory: Some((memory, Some(time))), content: None, seen, mixed, roots }, h))
     }
 }
 
@@ -178,6 +179,9 @@ impl EventModel for DyRep {
     }
     fn missed_writes(&self) -> Option<BufferId> {
         self.memory.missed_writes()
+    }
+    fn row_errors(&self) -> Option<BufferId> {
+        self.memory.row_errors()
     }
     fn reset(&self, store: &mut Store) -> Result<()> {
         self.memory.reset(store)

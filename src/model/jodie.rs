@@ -6,7 +6,7 @@
 //! normalises before the projection and takes t_s before the mail.
 use super::{
     CellKind, Embedded, EventModel, EventTables, ModelConfig, NodeInputs, NodeMemory, Queries, TimeEncoding,
-    config::Check, Updated,
+    Updated, config::Check,
 };
 use crate::{
     autograd::{Parameters, ScaledInit},
@@ -109,18 +109,22 @@ impl EventModel for Jodie {
     fn missed_writes(&self) -> Option<BufferId> {
         self.memory.missed_writes()
     }
+    fn row_errors(&self) -> Option<BufferId> {
+        self.memory.row_errors()
+    }
     fn reset(&self, store: &mut Store) -> Result<()> {
         self.memory.reset(store)
     }
     fn embed(&self, t: &mut Tape, store: &Store, data: &EventTables, q: &Queries) -> Result<Embedded> {
         let unique = data.unique(t, store, q.node, &[], q.classes())?;
-        let Updated { memory, time, seen } = self.memory.update(t, store, data, &self.time, unique.node)?;
+        let Updated { memory, time, seen, mixed, roots } =
+            self.memory.update(t, store, data, &self.time, &unique, q.batch.as_ref())?;
         let h = self.inputs.record(t, store, data, unique.node, Some(memory))?;
         let [w, b] = t.stored_all(store, self.project)?;
         let [gain, bias] = t.stored_all(store, self.norm)?;
         let z = t.project_time((h, time), (unique.psi[0], q.time), (w, b), data.gaps.seconds_per_tick)?;
         let z = t.layer_norm(z, gain, bias)?;
-        Ok(Embedded { z, unique, memory: Some((memory, Some(time))), content: None, seen })
+        Ok(Embedded { z, unique, memory: Some((memory, Some(time))), content: None, seen, mixed, roots })
     }
     fn write(
         &self,

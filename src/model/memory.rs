@@ -1,6 +1,9 @@
 //! Node memory with a mailbox of one lean mail per node, updated by a recurrent cell.
 use super::{
-    Embedded, EventTables, RankTables, TimeEncoding, missed_writes::MissedWrites, turns::TurnWrites,
+    Embedded, EventTables, RankTables, TimeEncoding,
+    missed_writes::MissedWrites,
+    similar_nodes::{Mixed, SimilarNodes},
+    turns::TurnWrites,
 };
 use crate::{
     autograd::{Parameters, ScaledInit},
@@ -11,6 +14,7 @@ use crate::{
         memory_update::{Cell, CellVars, FeatureRow, MemoryVars},
         next_batch::Batch,
         rnn_memory::Rnn,
+        split_rows::Split,
         unique::UniqueNodes,
         write_memory::{Combiner, Written},
     },
@@ -58,6 +62,7 @@ pub struct NodeMemory {
     mail_edge: Option<BufferId>,
     turns: TurnWrites,
     missed: Option<MissedWrites>,
+    similar: Option<SimilarNodes>,
 }
 
 /// Updated memory of unique nodes.
@@ -69,6 +74,10 @@ pub struct Updated {
     pub time: Var,
     /// `[n]` u32: the versions of the rows that were read, if they may be older.
     pub(crate) seen: Option<Var>,
+    /// The rows that were read, if some were mixed with those of similar nodes.
+    pub(crate) mixed: Option<Mixed>,
+    /// Memory and times of the positive roots, the first of the unique nodes, if they were updated apart.
+    pub(crate) roots: Option<(Var, Var)>,
 }
 
 impl NodeMemory {
@@ -115,6 +124,7 @@ impl NodeMemory {
             mail_time,
             turns,
             missed: MissedWrites::new(store, data)?,
+            similar: SimilarNodes::new(store, data)?,
             mail_edge: (combiner == Combiner::Mean)
                 .then(|| store.zeros("mail features", data.memory_spec(v, f)))
                 .transpose()?,
@@ -141,8 +151,13 @@ impl NodeMemory {
     pub fn missed_writes(&self) -> Option<BufferId> {
         self.missed.map(MissedWrites::counts)
     }
+    /// Returns the buffer of the errors of rows that are mixed with those of similar nodes.
+    pub fn row_errors(&self) -> Option<BufferId> {
+        self.similar.map(SimilarNodes::errors)
+    }
     /// Empties memory and mailbox.
     pub fn reset(&self, store: &mut Store) -> Result<()> {
+        self.similar.map_or(Ok(()), |similar| similar.reset(store))?;
         self.state().into_iter().chain(self.turns.counts()).try_for_each(|id| store.clear(id))?;
         store.fill(self.mail_event, NONE)
     }
@@ -158,13 +173,19 @@ impl NodeMemory {
             gathered: false,
         })
     }
-    /// Gathers the rows of the unique nodes `node` into f32: of tables stored in 16 bits or on the host, or that
-    /// later steps may write before this one has computed.
-    fn gathered(&self, t: &mut Tape, state: MemoryVars, node: Var) -> Result<MemoryVars> {
+    /// Gathers the rows of the unique nodes `node` into f32: of tables stored in 16 bits or on the host, or
+    /// that later steps may write before this one has computed.
+    fn gathered(
+        &self,
+        t: &mut Tape,
+        state: MemoryVars,
+        node: Var,
+        mixed: Option<Mixed>,
+    ) -> Result<MemoryVars> {
         let edge = if self.mail_edge.is_some() { t.gather_rows(state.edge, node)? } else { state.edge };
         let MemoryVars { memory, memory_time, mail, mail_event, mail_time, .. } = state;
         let mut rows = |table| t.gather_rows(table, node);
-        let (memory, memory_time) = (rows(memory)?, rows(memory_time)?);
+        let (memory, memory_time) = (mixed.map_or_else(|| rows(memory), |m| Ok(m.rows))?, rows(memory_time)?);
         let (mail, mail_event, mail_time) = (rows(mail)?, rows(mail_event)?, rows(mail_time)?);
         Ok(MemoryVars { memory, memory_time, mail, mail_event, mail_time, edge, gathered: true })
     }
@@ -180,26 +201,57 @@ impl NodeMemory {
         store: &Store,
         data: &EventTables,
         time: &TimeEncoding,
-        node: Var,
+        unique: &UniqueNodes,
+        batch: Option<&Batch>,
     ) -> Result<Updated> {
-        let missed = self.missed.filter(|_| data.reads_older_memory);
+        let node = unique.node;
+        let missed = self.missed.filter(|_| data.gathers_memory);
         let seen = missed.map(|missed| missed.seen(t, store, node)).transpose()?;
+        let mixed = match (self.similar.filter(|_| data.gathers_memory), batch) {
+            (Some(similar), Some(batch)) => {
+                let [memory, event, time] =
+                    t.stored_all(store, [self.memory, self.mail_event, self.mail_time])?;
+                Some(similar.mixed(t, store, data, (memory, (event, time)), node, batch)?)
+            }
+            _ => None,
+        };
+        if data.roots_first && data.gathers_memory {
+            return self.update_roots_first(t, store, data, time, unique);
+        }
         let micro_batches = data.over.as_ref().map_or(1, RankTables::micro_batches);
         if micro_batches == 1 {
-            let (memory, time) = self.update_part(t, store, data, time, node)?;
-            return Ok(Updated { memory, time, seen });
+            let (memory, time) = self.update_part(t, store, data, time, node, mixed)?;
+            return Ok(Updated { memory, time, seen, mixed, roots: None });
         }
         let (mut memory, mut times) = (Vec::new(), Vec::new());
         for at in 0..micro_batches {
             let part = t.slice_rows(node, at, micro_batches)?;
-            let (rows, time) = self.update_part(t, store, data, time, part)?;
+            let (rows, time) = self.update_part(t, store, data, time, part, None)?;
             memory.push(rows);
             times.push(time);
         }
         let (memory, time) = (t.join_rows(node, &memory)?, t.join_rows(node, &times)?);
-        Ok(Updated { memory, time, seen })
+        Ok(Updated { memory, time, seen, mixed: None, roots: None })
     }
-    /// Appends the update of some of the unique nodes.
+    /// Appends the update of the positive roots, whose new rows other ranks wait for, and then that of the
+    /// other nodes (PipeTGL, section 4.1).
+    fn update_roots_first(
+        &self,
+        t: &mut Tape,
+        store: &Store,
+        data: &EventTables,
+        time: &TimeEncoding,
+        unique: &UniqueNodes,
+    ) -> Result<Updated> {
+        let parts = t.split_rows(unique.node, unique.positives)?;
+        let roots = self.update_part(t, store, data, time, parts.first, None)?;
+        let rest = self.update_part(t, store, data, time, parts.rest, None)?;
+        let memory = t.join_split(unique.node, Split { first: roots.0, rest: rest.0 })?;
+        let time = t.join_split(unique.node, Split { first: roots.1, rest: rest.1 })?;
+        Ok(Updated { memory, time, seen: None, mixed: None, roots: Some(roots) })
+    }
+    /// Appends the update of some of the unique nodes, or of all of them with memory that is `mixed`.
+    #[allow(clippy::too_many_arguments)]
     fn update_part(
         &self,
         t: &mut Tape,
@@ -207,6 +259,7 @@ impl NodeMemory {
         data: &EventTables,
         time: &TimeEncoding,
         node: Var,
+        mixed: Option<Mixed>,
     ) -> Result<(Var, Var)> {
         let edge = data.edge_if(t, store, self.edge_features)?;
         let mut state = self.vars(t, store, edge)?;
@@ -234,9 +287,9 @@ impl NodeMemory {
             }
         }
         // Rows that travel over the bus do so once, ahead of the arithmetic.
-        let elsewhere = data.memory_on_host || data.reads_older_memory;
+        let elsewhere = data.memory_on_host || data.gathers_memory;
         if t.spec(state.memory).dtype.is_half() || elsewhere && !received {
-            state = self.gathered(t, state, node)?;
+            state = self.gathered(t, state, node, mixed)?;
         }
         let cell = {
             let (time_w, time_b) = time.vars(t, store)?;
@@ -282,7 +335,7 @@ impl NodeMemory {
             return Err(Error::shape("write_memory", "there is no new memory"));
         };
         if let Some(over) = data.over.as_ref().filter(|over| !over.is_alone()) {
-            return self.aggregate(t, store, over, batch, stride, e, (memory, time));
+            return self.aggregate(t, store, over, batch, stride, e, e.roots.unwrap_or((memory, time)));
         }
         let combiner = if self.mail_edge.is_some() { Combiner::Mean } else { Combiner::Last };
         let edge = data.edge_if(t, store, self.edge_features)?;
@@ -304,6 +357,9 @@ impl NodeMemory {
             edge,
             edge_row,
         };
+        if let (Some(similar), Some(mixed)) = (self.similar, &e.mixed) {
+            similar.add_errors(t, store, state.memory, mixed)?;
+        }
         t.write_memory(state, &written, combiner, stride)?;
         if let Some(missed) = self.missed {
             missed.count(t, store, e, (e.unique.node, Some(e.unique.positives)))?;

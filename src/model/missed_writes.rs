@@ -15,8 +15,8 @@ pub(super) struct MissedWrites {
 }
 
 impl MissedWrites {
-    /// Adds the counts to `store`; `None` if no training step reads older memory, or if memory is partitioned:
-    /// then no rank knows the versions of all rows that it reads.
+    /// Adds the counts to `store`; `None` if no training step reads older memory, or if memory is
+    /// partitioned: then no rank knows the versions of all rows that it reads.
     ///
     /// # Errors
     /// `OutOfMemory`.
@@ -40,18 +40,12 @@ impl MissedWrites {
         let version = t.stored(store, self.version)?;
         t.gather_rows(version, node)
     }
-    /// Appends the counts of the rows that were read in a step, if it looked at their versions. The step writes
-    /// the rows of the first `limit` of the nodes `written`, or of all.
+    /// Appends the counts of the rows that were read in a step, if it looked at their versions. The step
+    /// writes the rows of the first `limit` of the nodes `written`, or of all.
     ///
     /// # Errors
     /// `Shape` if the op refuses its inputs.
-    pub fn count(
-        self,
-        t: &mut Tape,
-        store: &Store,
-        e: &Embedded,
-        written: (Var, Option<Var>),
-    ) -> Result<()> {
+    pub fn count(self, t: &mut Tape, store: &Store, e: &Embedded, written: (Var, Option<Var>)) -> Result<()> {
         let (Some(seen), Some((memory, _))) = (e.seen, e.memory) else { return Ok(()) };
         let versions = t.stored_all(store, [self.version, self.missed])?;
         t.count_missed((e.unique.node, seen), written, versions, memory)

@@ -19,6 +19,7 @@ mod neighborhood;
 mod net;
 mod open_end;
 mod rank_tables;
+mod similar_nodes;
 mod snapshot;
 mod tables;
 mod turns;
@@ -101,6 +102,10 @@ pub struct Embedded {
     pub content: Option<Var>,
     /// `[n]` u32: the versions of the rows of node memory that were read, if they may be older.
     pub(crate) seen: Option<Var>,
+    /// The rows of node memory that were read, if some were mixed with those of similar nodes.
+    pub(crate) mixed: Option<similar_nodes::Mixed>,
+    /// Memory and times of the positive roots, if they were updated apart from the other nodes.
+    pub(crate) roots: Option<(Var, Var)>,
 }
 
 /// A model of event streams. Its parameters and its state are in a store.
@@ -116,6 +121,11 @@ pub trait EventModel: Send + Sync {
     /// Returns the buffer that counts fetched rows of node memory by the number of writes that they have
     /// missed, `[bins]` u32, if training steps may read older memory.
     fn missed_writes(&self) -> Option<BufferId> {
+        None
+    }
+    /// Returns the buffer of the errors of rows that training steps mix with those of similar nodes, f32 `[1,
+    /// 6]` ([`row_errors`](crate::ops::row_errors)), if they do.
+    fn row_errors(&self) -> Option<BufferId> {
         None
     }
     /// Empties the state, as at the start of an epoch.

@@ -176,8 +176,13 @@ impl RankTables {
     /// is this rank's.
     pub fn in_turns(mut self, turns: Turns, most_events: usize) -> Self {
         let ranks = self.ranks.size() / turns.groups.max(1);
-        self.slice = Slice { rank: self.ranks.rank() % ranks.max(1), ranks, turns };
+        self.slice = Slice { rank: self.ranks.rank() % ranks.max(1), ranks, turns, ..self.slice };
         self.most_events = most_events;
+        self
+    }
+    /// Gives the ranks whole batches, one after the other.
+    pub fn with_whole_batches(mut self) -> Self {
+        self.slice.whole = true;
         self
     }
     /// Returns which events of which batches this rank gets.
@@ -284,7 +289,9 @@ impl RankTables {
     }
     /// Returns the most ids that a rank receives if each rank sends at most `each`.
     fn capacity(&self, each: usize) -> usize {
-        self.ranks.size() * if self.repeats() { each } else { each.min(self.own.len()) }
+        // If ranks get whole batches, one of them sends.
+        let senders = if self.slice.whole { 1 } else { self.ranks.size() };
+        senders * if self.repeats() { each } else { each.min(self.own.len()) }
     }
     /// Appends the request for rows of the nodes `node`.
     fn request(&self, t: &mut Tape, store: &Store, node: Var) -> Result<(Var, Var, Parts)> {

@@ -116,6 +116,6 @@ impl EventModel for StaticRows {
         let unique = data.unique(t, store, q.node, &[], q.classes())?;
         let rows = t.stored(store, self.0)?;
         let z = t.gather_rows(rows, q.node)?;
-        Ok(Embedded { z, unique, memory: None, content: None, seen: None })
+        Ok(Embedded { z, unique, memory: None, content: None, seen: None, mixed: None, roots: None })
     }
 }

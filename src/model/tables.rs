@@ -60,9 +60,15 @@ pub struct EventTables {
     /// Whether training steps may read older memory than the previous step left, if the caller sets it before
     /// the model is built.
     pub(crate) older_memory: bool,
-    /// Whether the step that is recorded reads older memory than the previous step left: it gathers the rows
-    /// that it reads.
-    pub(crate) reads_older_memory: bool,
+    /// Ticks without an event after which training steps mix the memory of a node with that of similar nodes,
+    /// if the caller sets it before the model is built.
+    pub(crate) mixed_after: Option<i64>,
+    /// Whether training steps update the memory of positive roots apart from that of other nodes and before
+    /// it, if the caller sets it before the model is built.
+    pub(crate) roots_first: bool,
+    /// Whether the step that is recorded gathers the rows of node memory that it reads: it reads older memory
+    /// than the previous step left, or mixes rows.
+    pub(crate) gathers_memory: bool,
     /// How ranks exchange rows of features, if each keeps a share of them.
     pub(super) feature_rows: Option<FeatureRows>,
     /// The ranks over which the model trains, if the caller sets them before the model is built.
@@ -134,7 +140,9 @@ impl EventTables {
             on_host: false,
             memory_on_host: false,
             older_memory: false,
-            reads_older_memory: false,
+            mixed_after: None,
+            roots_first: false,
+            gathers_memory: false,
             feature_rows: None,
         };
         if store.spec(edge).dtype.is_half() {

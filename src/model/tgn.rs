@@ -12,9 +12,9 @@
 //! writes.
 use super::{
     CellKind, Embedded, EventModel, EventTables, ModelConfig, NodeInputs, NodeMemory, Queries, RowsAround,
-    TimeEncoding,
+    TimeEncoding, Updated,
     config::Check,
-    neighborhood::{AttentionStack, StackConfig}, Updated,
+    neighborhood::{AttentionStack, StackConfig},
 };
 use crate::{
     autograd::Parameters,
@@ -187,16 +187,20 @@ impl EventModel for Tgn {
     fn missed_writes(&self) -> Option<BufferId> {
         self.memory.missed_writes()
     }
+    fn row_errors(&self) -> Option<BufferId> {
+        self.memory.row_errors()
+    }
     fn reset(&self, store: &mut Store) -> Result<()> {
         self.memory.reset(store)
     }
     fn embed(&self, t: &mut Tape, store: &Store, data: &EventTables, q: &Queries) -> Result<Embedded> {
         let edge = data.edge_if(t, store, self.edge_features)?;
         let (near, unique) = self.attention.sample(t, store, data, q, edge)?;
-        let Updated { memory, time, seen } = self.memory.update(t, store, data, &self.time, unique.node)?;
+        let Updated { memory, time, seen, mixed, roots } =
+            self.memory.update(t, store, data, &self.time, &unique, q.batch.as_ref())?;
         let h = self.inputs.record(t, store, data, unique.node, Some(memory))?;
         let z = self.attention.record(t, store, &self.time, &near, &unique, h, q.drop_now())?;
-        Ok(Embedded { z, unique, memory: Some((memory, Some(time))), content: None, seen })
+        Ok(Embedded { z, unique, memory: Some((memory, Some(time))), content: None, seen, mixed, roots })
     }
     fn write(
         &self,

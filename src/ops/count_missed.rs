@@ -9,8 +9,8 @@
 //! | `version` | `[v]` u32, state | number of writes of each node's row before this step, which the op increments |
 //! | `missed` | `[bins]` u32, state | to whose entry i the rows are added that have missed i writes, or more if i is the last one |
 //!
-//! With a memory staleness of k steps no row misses more than k writes. Versions follow from the data alone, so
-//! without `after` the op would be prefetched, and count before the step writes. At most 32 bins.
+//! With a memory staleness of k steps no row misses more than k writes. Versions follow from the data alone,
+//! so without `after` the op would be prefetched, and count before the step writes. At most 32 bins.
 //! Deterministic.
 //! Source: the staleness of MSPipe, section 3.1, as it is seen by the rows of a fetch.
 use super::*;
@@ -50,7 +50,8 @@ impl Tape {
     /// let ids = |n| Spec::ids(Rows::fixed(n), 1);
     /// let node = tape.input(&mut store, "node", ids(3), &[0u32, 1, 2])?;
     /// let seen = tape.input(&mut store, "seen", ids(3), &[5u32, 7, 2])?;
-    /// let (versions, counts) = (store.values("version", ids(3), &[5u32, 8, 4])?, store.zeros("missed", ids(3))?);
+    /// let versions = store.values("version", ids(3), &[5u32, 8, 4])?;
+    /// let counts = store.zeros("missed", ids(3))?;
     /// let [version, missed] = tape.stored_all(&store, [versions, counts])?;
     /// let after = tape.input(&mut store, "after", Spec::real(Rows::fixed(1), 1), &[0.0f32])?;
     /// tape.count_missed((node, seen), (node, None), [version, missed], after)?;
@@ -138,8 +139,13 @@ impl Op for CountMissed {
 }
 
 /// `[nodes, rows read, rows written, bins, limit + 1 or 0 for none]`
-pub(super) const CASES: &[&[usize]] =
-    &[&[1, 1, 1, 1, 0], &[9, 9, 4, 3, 0], &[2000, 1500, 1100, 9, 700], &[5, 0, 0, 2, 0], &[30, 20, 20, 32, 1]];
+pub(super) const CASES: &[&[usize]] = &[
+    &[1, 1, 1, 1, 0],
+    &[9, 9, 4, 3, 0],
+    &[2000, 1500, 1100, 9, 700],
+    &[5, 0, 0, 2, 0],
+    &[30, 20, 20, 32, 1],
+];
 pub(super) const BENCH: &[&[usize]] = &[&[9_228, 5_000, 1_200, 9, 0]];
 pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     let [v, n, m, bins, limit] = dims[..] else { return Err(Error::shape("count_missed", "five numbers")) };

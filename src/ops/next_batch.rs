@@ -18,7 +18,8 @@
 //! | slot | `[1]` u32 | number of this step among those that train on the same batch |
 //! | clear | `[1]` u32 | in the last step with the batch, the slot after which memory begins anew; else [`NONE`] |
 //!
-//! Of N ranks, rank r gets the events from n r / N up to n (r + 1) / N of the batch, rounded down. Groups of
+//! Of N ranks, rank r gets the events from n r / N up to n (r + 1) / N of the batch, rounded down; or, if
+//! ranks get whole batches, all events in every N-th step, from step r on (PipeTGL, section 4.1). Groups of
 //! ranks can take [`Turns`]: then each step has a batch for each group.
 use super::*;
 
@@ -39,15 +40,17 @@ pub struct Slice {
     pub ranks: usize,
     /// The batches that these ranks get.
     pub turns: Turns,
+    /// Whether the ranks get whole batches, one rank after the other, in place of a part of each.
+    pub whole: bool,
 }
 
 impl Slice {
     /// All events of every batch.
-    pub const ALL: Slice = Slice { rank: 0, ranks: 1, turns: Turns::ALL };
+    pub const ALL: Slice = Slice::of(0, 1);
 
     /// The slice of a rank, of `ranks` ranks that share every batch.
     pub const fn of(rank: usize, ranks: usize) -> Self {
-        Slice { rank, ranks, turns: Turns::ALL }
+        Slice { rank, ranks, turns: Turns::ALL, whole: false }
     }
 }
 
@@ -170,7 +173,7 @@ impl Tape {
         self.next_slice(stream, range, clock, capacity, Slice::ALL)
     }
     /// Appends [`NextBatch`] for a rank's slice of the batch. It has at most `capacity` / ranks events,
-    /// rounded up. Otherwise as [`next_batch`](Self::next_batch).
+    /// rounded up, or `capacity` if ranks get whole batches. Otherwise as [`next_batch`](Self::next_batch).
     ///
     /// # Errors
     /// `Shape` if types do not fit, the clock is not writable, or there is no such rank.
@@ -202,7 +205,7 @@ impl Tape {
         capacity: usize,
         slice: Slice,
     ) -> Result<Batch> {
-        let ([src, dst, time], Slice { rank, ranks, turns }) = (stream, slice);
+        let ([src, dst, time], Slice { rank, ranks, turns, .. }) = (stream, slice);
         let op = NextBatch { capacity, slice };
         ensure!(NextBatch::NAME, rank < ranks, "rank {rank} of {ranks}");
         let known = turns.group < turns.groups && turns.copy < turns.copies;
@@ -221,7 +224,7 @@ impl Tape {
 impl NextBatch {
     /// Returns the maximum number of events of a rank.
     fn rows(&self) -> usize {
-        self.capacity.div_ceil(self.slice.ranks)
+        if self.slice.whole { self.capacity } else { self.capacity.div_ceil(self.slice.ranks) }
     }
 }
 
@@ -288,14 +291,17 @@ impl Op for NextBatch {
         let end = end.min(io.rows(SRC));
         // Batches are counted as if the pass began `missing` events earlier; the events before `begin` are
         // left out.
-        let Slice { rank, ranks, turns } = self.slice;
+        let Slice { rank, ranks, turns, whole } = self.slice;
         let batches = (end.saturating_sub(begin) + missing).div_ceil(self.capacity.max(1));
         let turn = turns.at(clock[1] as usize, batches);
         let nth = if turns == Turns::ALL { clock[1] as usize } else { turn.batch.unwrap_or(batches) };
         let batch = begin + nth * self.capacity;
         let first = batch.saturating_sub(missing).max(begin);
         let n = (batch + self.capacity).saturating_sub(missing).min(end).saturating_sub(first);
-        let [before, past] = [rank, rank + 1].map(|rank| n * rank / ranks);
+        let [before, past] = match whole {
+            true => [0, if clock[1] as usize % ranks == rank { n } else { 0 }],
+            false => [rank, rank + 1].map(|rank| n * rank / ranks),
+        };
         let share = if n == 0 { 0.0 } else { (past - before) as f64 / (n * turns.batches()) as f64 };
         let (first, n) = (first + before, past - before);
         io.out::<R>(SHARE)[0] = R::of(share);
@@ -319,7 +325,7 @@ impl Op for NextBatch {
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (src, dst, time) = (on.input(SRC), on.input(DST), on.input(TIME));
-        let Slice { rank, ranks, turns } = self.slice;
+        let Slice { rank, ranks, turns, whole } = self.slice;
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
         unsafe {
             k.next_batch(
@@ -346,6 +352,7 @@ impl Op for NextBatch {
                 self.capacity as u32,
                 rank as u32,
                 ranks as u32,
+                u32::from(whole),
                 turns.group as u32,
                 turns.groups as u32,
                 turns.copy as u32,
@@ -360,9 +367,9 @@ impl Op for NextBatch {
 }
 
 /// `[events, batch, batches done, how much shorter the first batch is]`, and optionally by how many events
-/// the range exceeds the stream, rank and number of ranks, and the four numbers of turns. A full batch, a
-/// short last one, one past the end, one of many rows; a shortened first batch, the batches after it, an
-/// empty one.
+/// the range exceeds the stream, rank and number of ranks, the four numbers of turns, and 1 for whole
+/// batches. A full batch, a short last one, one past the end, one of many rows; a shortened first batch, the
+/// batches after it, an empty one.
 pub(super) const CASES: &[&[usize]] = &[
     &[1, 1, 0, 0],
     &[10, 4, 1, 0],
@@ -390,6 +397,9 @@ pub(super) const CASES: &[&[usize]] = &[
     &[10, 4, 0, 0, 0, 0, 1, 0, 1, 2, 3],
     &[20, 4, 3, 0, 0, 0, 1, 2, 3, 1, 2],
     &[20, 4, 6, 0, 0, 1, 2, 2, 3, 1, 2],
+    &[20, 4, 2, 1, 0, 2, 3, 0, 1, 0, 1, 1],
+    &[20, 4, 3, 0, 0, 2, 3, 0, 1, 0, 1, 1],
+    &[20, 4, 3, 0, 0, 1, 2, 0, 1, 1, 2, 1],
 ];
 pub(super) const BENCH: &[&[usize]] = &[&[110_232, 600, 100, 0]];
 pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
@@ -398,12 +408,12 @@ pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     let time = c.times(&(0..n as i64).map(|t| 3 * t).collect::<Vec<_>>());
     let end = n + dims.get(4).unwrap_or(&0);
     let (range, clock) = (c.ids(&[0, end as u32, dims[3] as u32], 3), c.ids(&[2, dims[2] as u32], 2));
-    let turns = match dims.get(7..) {
+    let turns = match dims.get(7..11) {
         Some(&[group, groups, copy, copies]) => Turns { group, groups, copy, copies },
         _ => Turns::ALL,
     };
     let slice = match dims.get(5..7) {
-        Some(&[rank, ranks]) => Slice { rank, ranks, turns },
+        Some(&[rank, ranks]) => Slice { rank, ranks, turns, whole: dims.get(11) == Some(&1) },
         _ => Slice::ALL,
     };
     let batch = c.tape.next_slice([src, dst, time], range, clock, dims[1], slice)?;

@@ -41,8 +41,8 @@ pub struct Access {
 }
 
 /// Returns the accesses of a rank in a pass over `batches` batches, in the order of the steps, from the
-/// `timeline` of the pass. `gathers` says whether steps gather the rows of node memory that they read, as those
-/// do that read older memory, or read them in place.
+/// `timeline` of the pass. `gathers` says whether steps gather the rows of node memory that they read, as
+/// those do that read older memory, or read them in place.
 pub fn accesses(
     timeline: &Timeline,
     rank: usize,

@@ -17,6 +17,7 @@ mod needs;
 mod parallel;
 pub mod partition;
 mod planner;
+mod presets;
 mod recording;
 mod simulate;
 mod staleness;
@@ -39,8 +40,8 @@ pub use planner::{Captured, Planned, PlannerOptions, plan_parallel};
 pub use recording::{Recording, fit_links, predict_ranks};
 pub use simulate::{Durations, PassSchedule, ScheduledWindow, predict, simulate};
 pub use staleness::{
-    MAX_STALENESS, MemoryStaleness, StageEnds, StageSeconds, StalenessChoice, StalenessRule, least_staleness,
-    stage_ends, stale_rows, training_idle,
+    MAX_STALENESS, MemoryStaleness, Mitigation, StageEnds, StageSeconds, StalenessChoice, StalenessRule,
+    least_staleness, stage_ends, stale_rows, training_idle,
 };
 pub use timeline::{Timeline, Usage};
 
@@ -87,14 +88,17 @@ pub struct Plan {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PlanStaleness {
-    /// Steps by which node memory is older (MSPipe, section 3.1): with k, a step reads it as the step of k + 1
-    /// steps before left it.
+    /// Steps by which node memory is older (MSPipe, section 3.1): with k, a step reads it as the step of k +
+    /// 1 steps before left it.
     #[serde(skip_serializing_if = "is_default")]
     pub memory: MemoryStaleness,
     /// Steps by which the gradients are older that an update uses: with 1, those of the step before (Sven,
     /// equation 13), which the ranks then add up while the next step computes.
     #[serde(skip_serializing_if = "is_default")]
     pub gradients: usize,
+    /// Whether the memory of nodes that had no event for long is mixed with that of similar nodes that had.
+    #[serde(skip_serializing_if = "is_default")]
+    pub mitigation: Mitigation,
 }
 
 /// What ranks keep and exchange.
@@ -103,6 +107,9 @@ pub struct PlanStaleness {
 pub struct OverRanks {
     /// Where node memory is.
     pub memory: MemoryOver,
+    /// How ranks get batches.
+    #[serde(skip_serializing_if = "is_default")]
+    pub batches: BatchesOver,
     /// Where features are. `None`: on every rank if they fit on its device, else partitioned.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub features: Option<FeaturesOver>,
@@ -139,6 +146,21 @@ impl OverRanks {
                 "ranks.parallel has several epochs or copies, and the memory of a copy is not replicated";
             return bad(what.into(), "give ranks.memory = \"replicated\", and no ranks.deduplicate");
         }
+        if self.batches == BatchesOver::InTurn {
+            if memory == MemoryOver::Partitioned && self.update == UpdateOver::Owners {
+                let what = "ranks.batches is \"in_turn\", and owners that update rows would wait for the gradients \
+                            of each other's batches";
+                return bad(what.into(), "give ranks.update = \"readers\", or ranks.memory = \"replicated\"");
+            }
+            if parallel.epoch > 1 {
+                let what = "ranks.batches is \"in_turn\", and ranks.parallel.epoch lets ranks share a batch";
+                return bad(what.into(), "give ranks.parallel.epoch = 1");
+            }
+            if micro_batches != MicroBatches::Count(1) || deduplicate != Deduplicate::Both {
+                let what = "ranks.batches is \"in_turn\", and rows are dispatched in other parts";
+                return bad(what.into(), "leave out ranks.micro_batches and ranks.deduplicate");
+            }
+        }
         if memory == MemoryOver::Cached && deduplicate != Deduplicate::Both {
             let what = "ranks.memory is \"cached\", and ranks.deduplicate is not \"both\"";
             return bad(what.into(), "leave out ranks.deduplicate");
@@ -150,6 +172,19 @@ impl OverRanks {
         }
         Ok(())
     }
+}
+
+/// How ranks get the batches of training, if several train together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BatchesOver {
+    /// Each batch is divided among all ranks.
+    #[default]
+    Divided,
+    /// Each batch is on one rank, one rank after the other (PipeTGL, section 4.1). Steps have the order of
+    /// one rank, but with n ranks the gradients that an update uses are n - 1 steps old: when a rank begins a
+    /// batch, those of the batches that the others still have are not there yet.
+    InTurn,
 }
 
 /// Where node memory is, if several ranks train together.
@@ -256,101 +291,10 @@ pub enum FirstRule {
     Balanced,
 }
 
-/// Returns the placements of MSPipe's five stages: sampling, what is copied to the device, training, and what
-/// is copied back. Features and node memory are on one lane, so that they never compete for the same link.
-fn presampled() -> BTreeMap<Stage, StagePlacement> {
-    let at = |lane, prefetch_depth| StagePlacement { lane, prefetch_depth };
-    BTreeMap::from([
-        (Stage::Sample, at(2, 1)),
-        (Stage::FetchFeatures, at(3, 0)),
-        (Stage::FetchMemory, at(3, 0)),
-        (Stage::WriteMemory, at(4, 0)),
-    ])
-}
-
 impl Plan {
-    /// Names of the presets: the plans that need no file.
-    pub const PRESETS: [&str; 12] = [
-        "sequential",
-        "prefetch",
-        "overlap",
-        "blad-even",
-        "blad-nm",
-        "blad",
-        "depcache",
-        "depcomm",
-        "sven",
-        "sven-cached",
-        "presample",
-        "mspipe",
-    ];
-
     /// Name of the plan that [`plan_parallel`] replaces by `disttgl:IxJxK`, for data and ranks.
     pub const PLANNED: &str = "disttgl";
 
-    /// Returns the preset `name`; `None` if there is no such preset.
-    pub fn preset(name: &str) -> Option<Self> {
-        let plan = |on_second_lane: &[(Stage, usize)], groups| {
-            let placement = |&(stage, prefetch_depth): &(Stage, usize)| {
-                (stage, StagePlacement { lane: 2, prefetch_depth })
-            };
-            let stages = on_second_lane.iter().map(placement).collect();
-            Plan { name: name.to_owned(), stages, staleness: PlanStaleness::default(), groups, ranks: None }
-        };
-        let prefetched = [(Stage::Sample, 1), (Stage::Route, 1), (Stage::FetchFeatures, 1)];
-        let groups = |rule, exchange| Some(Groups { first: First::Rule(rule), exchange });
-        match name {
-            "sequential" => Some(plan(&[], None)),
-            "prefetch" => Some(plan(&prefetched, None)),
-            "overlap" => {
-                let overlapped = [(Stage::WeightGrads, 0), (Stage::WriteMemory, 0)];
-                Some(plan(&[&prefetched[..], &overlapped].concat(), None))
-            }
-            "blad-even" => Some(plan(&[], groups(FirstRule::Even, false))),
-            "blad-nm" => Some(plan(&[], groups(FirstRule::Balanced, false))),
-            "blad" => Some(plan(&[], groups(FirstRule::Balanced, true))),
-            "depcache" => {
-                let ranks = Some(OverRanks { memory: MemoryOver::Replicated, ..OverRanks::default() });
-                Some(Plan { ranks, ..plan(&prefetched, None) })
-            }
-            "depcomm" => {
-                let (partition, deduplicate) = (Partitioner::Range, Deduplicate::Aggregation);
-                let ranks = Some(OverRanks { partition, deduplicate, ..OverRanks::default() });
-                Some(Plan { ranks, ..plan(&prefetched, None) })
-            }
-            "sven" | "sven-cached" => {
-                let (partition, update) = (Partitioner::ReFlexBiCut, UpdateOver::Readers);
-                let memory = if name == "sven" { MemoryOver::Partitioned } else { MemoryOver::Cached };
-                let ranks = Some(OverRanks { memory, partition, update, ..OverRanks::default() });
-                let mut plan = plan(&prefetched, None);
-                plan.staleness.gradients = 1;
-                for (stage, lane) in
-                    [(Stage::Dispatch, 3), (Stage::Aggregate, 3), (Stage::ReduceGradients, 4)]
-                {
-                    plan.stages.insert(stage, StagePlacement { lane, prefetch_depth: 0 });
-                }
-                Some(Plan { ranks, ..plan })
-            }
-            "presample" => Some(Plan { stages: presampled(), ..plan(&[], None) }),
-            _ if name.starts_with("mspipe") => {
-                let memory = match name.strip_prefix("mspipe:k=") {
-                    Some(steps) => {
-                        MemoryStaleness::Steps(steps.parse().ok().filter(|&steps| steps <= MAX_STALENESS)?)
-                    }
-                    None if name == "mspipe" => MemoryStaleness::Rule(StalenessRule::Minimal),
-                    None => return None,
-                };
-                let staleness = PlanStaleness { memory, gradients: 0 };
-                Some(Plan { stages: presampled(), staleness, ..plan(&[], None) })
-            }
-            _ => {
-                let parallel = name.strip_prefix("disttgl:")?.parse().ok()?;
-                let memory = MemoryOver::Replicated;
-                let ranks = Some(OverRanks { memory, parallel, ..OverRanks::default() });
-                Some(Plan { ranks, ..plan(&prefetched, None) })
-            }
-        }
-    }
     /// Returns the preset `name`, or, if `name` ends in `.toml`, the plan in that file.
     ///
     /// # Errors
@@ -367,7 +311,7 @@ impl Plan {
         if let Some(parallel) = name.strip_prefix("disttgl:") {
             Parallel::from_str(parallel)?;
         }
-        if let Some(steps) = name.strip_prefix("mspipe:") {
+        if let Some(steps) = name.strip_prefix("mspipe-s:").or(name.strip_prefix("mspipe:")) {
             let what = format!("`{steps}` is no staleness");
             return Err(Error::usage(what).remedy(format!("give mspipe:k=0 to mspipe:k={MAX_STALENESS}")));
         }
@@ -375,9 +319,8 @@ impl Plan {
         if path.extension().is_none_or(|e| e != "toml") {
             let what = format!("there is no plan `{name}`");
             let names = Self::PRESETS.join(", ");
-            return Err(
-                Error::usage(what).remedy(format!("give auto, {names}, disttgl:IxJxK, mspipe:k=K, or a file: PLAN.toml"))
-            );
+            return Err(Error::usage(what)
+                .remedy(format!("give auto, {names}, disttgl:IxJxK, mspipe:k=K, or a file: PLAN.toml")));
         }
         let text = std::fs::read_to_string(path).map_err(|e| Error::io(path, "cannot read", e))?;
         Self::parse(&text).map_err(|e| e.in_file(path))
@@ -412,7 +355,7 @@ impl Plan {
                 );
             }
         }
-        let PlanStaleness { memory, gradients } = self.staleness;
+        let PlanStaleness { memory, gradients, mitigation } = self.staleness;
         for (kind, steps) in [("memory", memory.most()), ("gradients", gradients)] {
             if steps > MAX_STALENESS {
                 let remedy = format!("give 0 to {MAX_STALENESS}");
@@ -443,6 +386,11 @@ impl Plan {
             let what = "staleness.memory reads older rows, and with ranks.memory = \"cached\" a rank asks only \
                         for rows newer than its copies";
             return bad(what.into(), "give ranks.memory = \"partitioned\"");
+        }
+        if mitigation == Mitigation::Similar && self.ranks.is_some() {
+            let what = "staleness.mitigation is \"similar\", and a rank counts the common neighbours of its events \
+                        alone";
+            return bad(what.into(), "leave out [ranks], and train on one rank");
         }
         if memory.most() > 0 && over.parallel.takes_turns() {
             let what = "staleness.memory reads older rows, and ranks.parallel lets a memory copy begin anew: \
@@ -475,6 +423,22 @@ impl Plan {
     /// Returns how old the state is that a step reads, at most.
     pub fn staleness(&self) -> Staleness {
         Staleness { memory: self.staleness.memory.most(), weights: self.staleness.gradients }
+    }
+    /// Whether ranks get whole batches, one rank after the other.
+    pub fn in_turn(&self) -> bool {
+        self.ranks.unwrap_or_default().batches == BatchesOver::InTurn
+    }
+    /// Returns the plan as `ranks` ranks execute it that share a memory. If they get batches in turn,
+    /// gradients are as old as there are other ranks, and stages are prefetched by whole rounds.
+    #[must_use]
+    pub fn of_ranks(mut self, ranks: usize) -> Self {
+        if self.in_turn() {
+            self.staleness.gradients = ranks.saturating_sub(1);
+            for placement in self.stages.values_mut() {
+                placement.prefetch_depth = (placement.prefetch_depth * ranks).min(MAX_PREFETCH_DEPTH);
+            }
+        }
+        self
     }
     /// Returns the dependencies between the stages of the plan: [`NEEDS`], but with those differences
     /// that follow from its [`OverRanks`] and from its staleness.
@@ -523,7 +487,11 @@ impl Plan {
                 (placements, Staleness::NONE) if placements == [Placement::default(); Stage::ALL.len()] => {
                     Lanes::One
                 }
-                (placements, staleness) => Lanes::Stages { placements, staleness },
+                (placements, staleness) => {
+                    // A rank serves the steps of the others while it trains on its own batch.
+                    let ahead = if self.in_turn() { 1 + staleness.weights } else { 0 };
+                    Lanes::Stages { placements, staleness, ahead }
+                }
             },
         }
     }

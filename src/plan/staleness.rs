@@ -1,9 +1,9 @@
 //! The least staleness of node memory with which no training stage waits (MSPipe, section 3.2).
 //!
-//! A step has five stages: sampling, features, node memory, training, and the write of node memory. Each stage
-//! of a step follows the stage before, and the same stage of the step before; features and memory share a link,
-//! so features also wait for the memory of the step before (equations 3 and 4). With staleness k, the memory of
-//! step i follows the write of step i - 1 - k, too. The least k of each step is that with which
+//! A step has five stages: sampling, features, node memory, training, and the write of node memory. Each
+//! stage of a step follows the stage before, and the same stage of the step before; features and memory share
+//! a link, so features also wait for the memory of the step before (equations 3 and 4). With staleness k, the
+//! memory of step i follows the write of step i - 1 - k, too. The least k of each step is that with which
 //!
 //! - the memory is there when training could begin if it depended on no write (constraints C1 and C2), and
 //! - at most half of its rows are out of date (C3).
@@ -42,7 +42,8 @@ pub enum MemoryStaleness {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StalenessRule {
-    /// In each step the [least](least_staleness) with which training does not wait, by the times of recent steps.
+    /// In each step the [least](least_staleness) with which training does not wait, by the times of recent
+    /// steps.
     Minimal,
 }
 
@@ -60,6 +61,19 @@ impl Default for MemoryStaleness {
     fn default() -> Self {
         MemoryStaleness::Steps(0)
     }
+}
+
+/// What is done about node memory that is not up to date.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mitigation {
+    /// Nothing.
+    #[default]
+    None,
+    /// The memory of nodes that had no event for longer than 99 % of the gaps between a node's events is
+    /// mixed with that of similar nodes that had (MSPipe-S, section 3.3): 0.95 of its own, and 0.05 of the
+    /// mean. Over one rank only.
+    Similar,
 }
 
 /// The stages of a step, in order.
@@ -123,8 +137,8 @@ impl StageEnds {
     }
 }
 
-/// Returns when the stages of each step end, with the given staleness of node memory; `None` if memory depends
-/// on no write.
+/// Returns when the stages of each step end, with the given staleness of node memory; `None` if memory
+/// depends on no write.
 ///
 /// ```
 /// use tgnn::plan::{StageSeconds, stage_ends};
@@ -197,8 +211,8 @@ pub struct StalenessChoice {
 }
 
 impl StalenessChoice {
-    /// Returns what is known before the first step: the shares of rows that are out of date, and the most steps
-    /// that C3 allows.
+    /// Returns what is known before the first step: the shares of rows that are out of date, and the most
+    /// steps that C3 allows.
     pub fn new(stale_rows: Vec<f64>) -> Self {
         let most = stale_rows.iter().take_while(|&&share| share <= MOST_STALE).count();
         StalenessChoice { most, stale_rows, ..StalenessChoice::default() }
@@ -228,9 +242,9 @@ impl fmt::Display for StalenessChoice {
     }
 }
 
-/// Returns, for each staleness from 1 to [`MAX_STALENESS`], the share of the rows of a fetch that it leaves out
-/// of date, over at most `batches` batches of the events in `part` at equal distances. `needed` lists the nodes
-/// whose rows a batch fetches, each once; a batch writes the rows of its sources and destinations.
+/// Returns, for each staleness from 1 to [`MAX_STALENESS`], the share of the rows of a fetch that it leaves
+/// out of date, over at most `batches` batches of the events in `part` at equal distances. `needed` lists the
+/// nodes whose rows a batch fetches, each once; a batch writes the rows of its sources and destinations.
 ///
 /// # Errors
 /// `Data` if the part is not one of the events'.
@@ -350,9 +364,16 @@ mod tests {
         let needed = |batch: Range<usize>| vec![batch.start as u32 % 4, 4, 5];
         let shares = stale_rows(&events, 0..40, 1, 1000, needed).unwrap();
         let third = 1.0 / 3.0;
-        assert_eq!(shares, [third, third, third, 2.0 * third, 2.0 * third, 2.0 * third, 2.0 * third, 2.0 * third]);
+        assert_eq!(
+            shares,
+            [third, third, third, 2.0 * third, 2.0 * third, 2.0 * third, 2.0 * third, 2.0 * third]
+        );
         assert_eq!(StalenessChoice::new(shares).most, 3);
-        assert_eq!(stale_rows(&events, 0..3, 1, 10, needed).unwrap(), [0.0; MAX_STALENESS], "too few batches");
+        assert_eq!(
+            stale_rows(&events, 0..3, 1, 10, needed).unwrap(),
+            [0.0; MAX_STALENESS],
+            "too few batches"
+        );
         assert!(stale_rows(&events, 0..41, 1, 10, needed).is_err());
     }
 }

@@ -3,8 +3,8 @@ use super::{super::*, Cell, CellVars, FeatureRow, MemoryVars};
 
 /// Builds a case of a cell: `[nodes, unique, d, f, t, g]`. One node in g has no mail; with g = 0, all nodes
 /// have one. Features are indexed by node, event or unique node, for f mod 3 = 0, 1, 2. State is indexed by
-/// unique node if there is a seventh number 1, otherwise by node. Two further rows of the unique nodes are not
-/// live.
+/// unique node if there is a seventh number 1, otherwise by node. Two further rows of the unique nodes are
+/// not live.
 pub(in crate::ops) fn build<C: Cell>(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     let [v, n, d, f, t, gap] = dims[..6] else { return Err(Error::shape(C::NAME, "six sizes, or seven")) };
     let gathered = dims.get(6) == Some(&1);

@@ -288,8 +288,8 @@ impl<'a> Sampler<'a> {
         pool.dedup();
         Ok(Sampler { events, tcsr, pool, options })
     }
-    /// Returns a pair of node and rank for each row that is needed, and for each that is written, in the batch
-    /// of these events.
+    /// Returns a pair of node and rank for each row that is needed, and for each that is written, in the
+    /// batch of these events.
     fn batch(&self, batch: Range<usize>, number: usize, seen: &mut Seen) -> [Vec<u64>; 2] {
         let o = self.options;
         let key = Key::new(o.seed, SALT, [0, number as u32]);

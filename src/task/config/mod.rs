@@ -267,8 +267,10 @@ impl Config {
             return Err(Error::usage(what).remedy("give --plan blad-nm"));
         }
         if self.deterministic && plan.staleness.memory == MemoryStaleness::Rule(StalenessRule::Minimal) {
-            let what =
-                format!("plan {} chooses its staleness by measured times, and deterministic is set", plan.name);
+            let what = format!(
+                "plan {} chooses its staleness by measured times, and deterministic is set",
+                plan.name
+            );
             return Err(Error::usage(what).remedy("give a staleness, such as --plan mspipe:k=2"));
         }
         Ok(plan)

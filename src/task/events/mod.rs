@@ -3,14 +3,15 @@
 mod candidates;
 mod chunks;
 mod micro_batches;
+mod model;
 mod objective;
-mod online;
 mod owners;
 pub mod predictor;
 mod pretrain;
 mod recorded;
 mod recorder;
 mod setup;
+mod staleness;
 mod task;
 
 pub use chunks::{batches, first_batch};

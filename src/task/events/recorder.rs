@@ -74,6 +74,8 @@ pub(super) struct Recorder<'a> {
     pub lanes: Lanes,
     /// Whether training steps can also read newer node memory than the lanes say.
     pub varies: bool,
+    /// Whether training steps mix the memory of some nodes with that of others.
+    pub mixes: bool,
     /// Whether ranks may keep a share of the features each, because the plan leaves it open.
     pub may_partition: bool,
 }
@@ -141,9 +143,9 @@ impl Recorder<'_> {
         let remember = self.remember(store, tables)?;
         // The weights that write memory are those that the memory-only batch reads.
         let writers: Vec<BufferId> = remember.iter().flat_map(Program::stored).collect();
-        tables.reads_older_memory = self.lanes.staleness().memory > 0;
+        tables.gathers_memory = self.mixes || tables.roots_first || self.lanes.staleness().memory > 0;
         let recorded = tables.while_training(|tables| self.variants(store, tables, &writers));
-        tables.reads_older_memory = false;
+        tables.gathers_memory = false;
         let (tapes, training) = recorded?;
         let newer = if self.varies { 0..training.most_stale } else { 0..0 };
         let newer = newer.rev().map(|steps| (&tapes[0], self.lanes.with_memory_of(steps)));

@@ -3,8 +3,8 @@
 use super::owners::owners;
 use crate::{
     data::{Events, Split},
-    error::{Error, Result},
-    plan::{FeaturesOver, MemoryOver, MicroBatches, Plan},
+    error::{Error, ErrorKind, Result},
+    plan::{FeaturesOver, MemoryOver, MicroBatches, Mitigation, Plan},
     runtime::{
         Device,
         comm::{Channel, Ranks, launched},
@@ -36,6 +36,9 @@ impl Setup {
         let split = config.split(events)?;
         check_ranks(config, events, &device)?;
         let plan = config.plan_on(&device)?;
+        let ranks = device.ranks().map_or(1, Ranks::size);
+        let copies = plan.ranks.unwrap_or_default().parallel.memory;
+        let plan = plan.of_ranks(ranks / copies.max(1));
         let may_partition = may_partition(config, &plan, &device)?;
         check_parallel(config, &plan, &device)?;
         let owners = match device.ranks() {
@@ -94,7 +97,16 @@ fn may_partition(config: &Config, plan: &Plan, device: &Device) -> Result<bool> 
 /// # Errors
 /// `Plan` if there are more or fewer ranks; `Usage` if the steps with the same batch would not differ.
 fn check_parallel(config: &Config, plan: &Plan, device: &Device) -> Result<()> {
-    let parallel = plan.ranks.unwrap_or_default().parallel.of(device.ranks().map_or(1, Ranks::size))?;
+    let ranks = device.ranks().map_or(1, Ranks::size);
+    if ranks > 1 && plan.staleness.mitigation == Mitigation::Similar {
+        let what = format!(
+            "the plan {} mixes memory with that of similar nodes, and a rank counts the common neighbours of its \
+             events alone",
+            plan.name
+        );
+        return Err(Error::new(ErrorKind::Plan, what).remedy("train on one rank, or give --plan mspipe"));
+    }
+    let parallel = plan.ranks.unwrap_or_default().parallel.of(ranks)?;
     if parallel.epoch > 1 && config.task != TaskName::Link {
         let what = format!(
             "the plan {} trains {} times in a row on the same events, with other negatives, and task {} has none",

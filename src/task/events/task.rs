@@ -1,20 +1,20 @@
 //! A model on an event stream: the passes that train and evaluate it.
 use super::{
     batches, first_batch,
-    objective::{Objective, Target},
-    online::Online,
-    owners::travel,
+    model::{Model, Results},
+    objective::Objective,
     recorder::{Programs, Recorder, Settling, TrainingVariants},
     setup::Setup,
+    staleness::{Online, add_missed},
 };
 use crate::{
-    autograd::{LearningRates, Parameters, Program},
+    autograd::Program,
     data::{Events, Part, Split, text::span},
     error::{ErrorKind, Result},
-    model::{EventTables, Net, RankTables, StaticMode},
+    model::{EventTables, Net, RankTables},
     ops::next_batch::Turns,
     plan::{
-        Access, Choice, CostModel, FeaturesOver, MicroBatchChoice, PassSchedule, Timeline, accesses, predict,
+        Access, Choice, CostModel, MicroBatchChoice, Mitigation, PassSchedule, Timeline, accesses, predict,
     },
     runtime::{
         comm::{Channel, Ranks},
@@ -30,10 +30,6 @@ use crate::{
     },
 };
 use std::ops::Range;
-
-/// Epochs over which weights are averaged for settling: one epoch is noisy, three remember outdated weights
-/// (docs/evaluation.md).
-const AVERAGED_EPOCHS: usize = 2;
 
 /// What a pass over a range of events does.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -86,102 +82,6 @@ pub struct EventTask {
 
 brief_debug!(EventTask, t => { split: t.split, batch: t.batch });
 
-/// A model with its tables, before its programs are recorded.
-struct Model {
-    store: Store,
-    tables: EventTables,
-    parameters: Parameters,
-    net: Net,
-    target: Target,
-    /// Maximum number of events of a batch.
-    batch: usize,
-    turns: Turns,
-}
-
-impl Model {
-    /// Builds the tables and the model.
-    ///
-    /// # Errors
-    /// `Usage` if the task does not fit the model; `Data` if the data lack what the task learns from;
-    /// `OutOfMemory`.
-    fn new(config: &Config, events: &Events, setup: &Setup) -> Result<Self> {
-        let Setup { device, split, plan, owners, .. } = setup;
-        let mut store = Store::new(Precision::F32);
-        let mut tables = tables(config, events, split, setup.copies_here()?, &mut store)?;
-        // A batch larger than the data is the whole data.
-        let batch = config.batch.min(split.train.len().max(longest_evaluated(split)));
-        let mut turns = Turns::ALL;
-        if let Some(ranks) = device.ranks() {
-            let over = plan.ranks.unwrap_or_default();
-            let (owners, travel) = (owners.as_ref().map(|owners| owners.as_slice()), travel(&over));
-            tables.over = Some(RankTables::new(&mut store, ranks, events.nodes, owners, travel)?);
-            if over.features == Some(FeaturesOver::Partitioned) {
-                tables.partition_features(&mut store)?;
-            }
-            turns = over.parallel.of(ranks.size())?.turns(ranks.rank());
-            if turns != Turns::ALL {
-                let with_copy = ranks.split(turns.copies)?;
-                let in_turns = RankTables::new(&mut store, &with_copy, events.nodes, None, travel)?;
-                tables.in_turns = Some(in_turns.in_turns(turns, batch));
-            }
-        }
-        let events_of_step = batch.saturating_mul(turns.batches());
-        let learning_rate = config.optimizer.rate_of_step(config.learning_rate, events_of_step);
-        let optimizer = config.optimizer.optimizer(training_steps(config, split.train.len(), batch, turns)?);
-        let mut parameters = Parameters::with_optimizer(&mut store, config.seed, learning_rate, optimizer)?;
-        if let Some(ranks) = device.ranks() {
-            parameters.over(&mut store, ranks)?;
-        }
-        if config.static_mode() != StaticMode::Off {
-            tables.static_memory = config.static_memory.add(&mut parameters, &mut store, events.nodes)?;
-        }
-        let target = Target::new(config, events, split, batch, &mut store)?;
-        tables.older_memory = plan.staleness().memory > 0;
-        let model = config.event_model()?;
-        let net = Net::new(&mut parameters, &mut store, &tables, model, target.head, config.seed)?;
-        if config.classify.frozen {
-            parameters.learn_only(Net::HEADS);
-        }
-        Ok(Model { store, tables, parameters, net, target, batch, turns })
-    }
-    /// Adds the buffers of what passes compute.
-    ///
-    /// # Errors
-    /// `OutOfMemory`.
-    fn results(&mut self, config: &Config, split: &Split) -> Result<Results> {
-        let (columns, scored) = (self.target.objective.columns(&self.store), longest_evaluated(split));
-        check_room("scores", 4 * scored * columns, "take fewer events")?;
-        let most_steps = Rows::fixed(self.turns.steps(1 + split.train.len().div_ceil(self.batch)));
-        let losses = self.store.zeros("losses", Spec::real(most_steps, 1))?;
-        let scores = self.store.zeros("scores", Spec::real(Rows::fixed(scored), columns))?;
-        Ok(Results { losses, scores, columns, settling: self.settling(config, most_steps)? })
-    }
-    /// Adds the buffers of the settling epoch; `None` if the task does not settle.
-    fn settling(&mut self, config: &Config, batches: Rows) -> Result<Option<Settling>> {
-        if !config.settle || self.net.model.state().is_empty() {
-            return Ok(None);
-        }
-        Ok(Some(Settling {
-            average: self.parameters.average(&mut self.store, AVERAGED_EPOCHS)?,
-            rates: self.store.zeros("settling rates", Spec::real(batches, 1))?,
-        }))
-    }
-}
-
-/// The buffers of what passes compute besides the model.
-struct Results {
-    losses: BufferId,
-    scores: BufferId,
-    /// Number of scores of an event.
-    columns: usize,
-    settling: Option<Settling>,
-}
-
-/// Returns the number of events of the larger of the validation and the test part.
-fn longest_evaluated(split: &Split) -> usize {
-    split.val.len().max(split.test.len())
-}
-
 impl EventTask {
     /// Builds the model and records its programs.
     ///
@@ -216,6 +116,7 @@ impl EventTask {
             device: &device,
             lanes: online.as_ref().map_or(lanes, |online| lanes.with_memory_of(online.choice.most)),
             varies: online.is_some(),
+            mixes: plan.staleness.mitigation == Mitigation::Similar,
             may_partition,
         };
         let (programs, memory) =
@@ -316,28 +217,6 @@ impl EventTask {
         }
         let control = ranks.channel(Channel::Control);
         state.into_iter().try_for_each(|id| control.broadcast(0, store.raw_mut(id)?))
-    }
-    /// Adds the writes that the pass has missed on all ranks to those of the passes before. Collective.
-    fn add_missed_writes(&mut self) -> Result<()> {
-        let (Some(record), Some(id)) = (&mut self.staleness, self.net.model.missed_writes()) else {
-            return Ok(());
-        };
-        let store = &mut self.core.store;
-        store.fetch(&[id])?;
-        let own = store.read::<u32>(id)?.to_vec();
-        store.clear(id)?;
-        let all = match self.core.device.ranks() {
-            Some(ranks) => ranks.gathered(bytemuck::cast_slice(&own))?,
-            None => vec![bytemuck::cast_slice(&own).to_vec()],
-        };
-        for bytes in all {
-            let counts: Vec<u32> = bytemuck::pod_collect_to_vec(&bytes);
-            let used = counts.iter().rposition(|&rows| rows > 0).map_or(0, |at| at + 1);
-            let rows = &mut record.missed_writes;
-            rows.resize(rows.len().max(used), 0);
-            rows.iter_mut().zip(counts).for_each(|(sum, count)| *sum += u64::from(count));
-        }
-        Ok(())
     }
     /// Returns the rows of the static memory; `None` if they are a parameter or do not exist.
     fn static_rows(&self) -> Option<BufferId> {
@@ -457,7 +336,9 @@ impl EventTask {
             }
         })?;
         if pass == Pass::Train {
-            self.add_missed_writes()?;
+            if let Some(record) = &mut self.staleness {
+                add_missed(record, &*self.net.model, &mut self.core)?;
+            }
         }
         let core = &mut self.core;
         let numbers = if train { steps } else { total * self.columns };
@@ -466,50 +347,6 @@ impl EventTask {
         }
         Ok((steps, batches, total * turns.batches()))
     }
-}
-
-/// Creates the tables of a stream, with the storage types of the configuration. There will be so many copies
-/// of the model's memory on this computer.
-///
-/// # Errors
-/// `OutOfMemory` if the model's memory does not fit.
-fn tables(
-    config: &Config,
-    events: &Events,
-    split: &Split,
-    copies: usize,
-    store: &mut Store,
-) -> Result<EventTables> {
-    let model = config.event_model()?;
-    let state = model.state_bytes(events.nodes, events.edge_width(), config.memory_as);
-    match copies {
-        0 | 1 => check_room("node memory and mailbox", state, "take a narrower memory, or fewer nodes")?,
-        _ => check_room(
-            &format!("{copies} copies of node memory and mailbox, one for each rank of this computer,"),
-            state.saturating_mul(copies),
-            "take fewer ranks a computer, a plan with partitioned memory, or a narrower memory",
-        )?,
-    }
-    let mut tables = EventTables::keeping(store, events, config.features_as)?;
-    tables.memory_as = config.memory_as;
-    tables.gaps.longest = split.longest_gap(events, model.gap_quantile());
-    Ok(tables)
-}
-
-/// Steps of all epochs over `events` events by ranks that take turns; 0 if no learning rate depends on them.
-///
-/// # Errors
-/// As [`LearningRates::check_steps`].
-fn training_steps(config: &Config, events: usize, batch: usize, turns: Turns) -> Result<usize> {
-    if !config.optimizer.depends_on_steps() {
-        return Ok(0);
-    }
-    LearningRates::check_steps(config.epochs.saturating_mul(turns.groups + events.div_ceil(batch)))?;
-    let of_epoch = |epoch: usize| {
-        let first = first_batch(config.seed, epoch as u32, batch, config.chunks);
-        turns.steps(batches(events, batch, first).min(config.most_batches()))
-    };
-    Ok((0..config.epochs).step_by(turns.batches()).map(of_epoch).sum())
 }
 
 impl Task for EventTask {

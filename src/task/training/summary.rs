@@ -176,9 +176,45 @@ pub struct PeakMemory {
 /// What training steps that read older node memory have missed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct StalenessRecord {
-    /// Number of fetched rows by the number of writes that they have missed, from 0 on, over all training steps
-    /// of the run; empty if no rank knows, because memory is partitioned.
+    /// Number of fetched rows by the number of writes that they have missed, from 0 on, over all training
+    /// steps of the run; empty if no rank knows, because memory is partitioned.
     pub missed_writes: Vec<u64>,
+    /// Rows that were mixed with those of similar nodes; `None` if none are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mixed: Option<MixedRows>,
+}
+
+/// Rows of node memory that were mixed with those of similar nodes, and how far they are from the memory as
+/// the step before left it: sums of Euclidean norms.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct MixedRows {
+    /// All of them.
+    pub all: RowErrors,
+    /// Those that had missed a write.
+    pub stale: RowErrors,
+}
+
+/// Errors of rows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RowErrors {
+    /// Number of rows.
+    pub rows: f64,
+    /// Sum of their errors before they were mixed.
+    pub before: f64,
+    /// Sum of their errors afterwards.
+    pub after: f64,
+}
+
+impl MixedRows {
+    /// Adds the sums of a pass, as [`row_errors`](crate::ops::row_errors) has left them.
+    pub(in crate::task) fn add(&mut self, sums: &[f32]) {
+        for (errors, sums) in [&mut self.all, &mut self.stale].into_iter().zip(sums.chunks(3)) {
+            for (sum, add) in [&mut errors.rows, &mut errors.before, &mut errors.after].into_iter().zip(sums)
+            {
+                *sum += f64::from(*add);
+            }
+        }
+    }
 }
 
 /// The contents of `summary.json`, schema 1: configuration, device, data and results of a run.

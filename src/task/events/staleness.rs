@@ -1,21 +1,23 @@
-//! The staleness of a run whose plan has the least one found while it trains (MSPipe, section 3.2).
+//! Training steps that read older node memory: the least staleness, found while a run trains (MSPipe, section
+//! 3.2), and what the steps have missed.
 //!
-//! A few steps of an epoch are timed, then some hundred follow with the staleness that these times ask for, then
-//! a few are timed again, and so on. So the staleness follows the times of the stages as they change.
+//! A few steps of an epoch are timed, then some hundred follow with the staleness that these times ask for,
+//! then a few are timed again, and so on. So the staleness follows the times of the stages as they change.
 use super::{recorder::TrainingVariants, setup::Setup};
 use crate::{
     autograd::{Span, Stage},
-    data::Events,
+    data::{Events, Split},
     error::{Error, Result},
+    model::EventModel,
     plan::{
-        MemoryStaleness, StageSeconds, StalenessChoice, StalenessRule, least_staleness,
+        MemoryStaleness, Mitigation, Plan, StageSeconds, StalenessChoice, StalenessRule, least_staleness,
         partition::{DemandOptions, needed_nodes},
         stale_rows,
     },
     runtime::comm::Ranks,
     task::{
         config::Config,
-        training::{EventCount, Report, TaskCore, repeat_and_report},
+        training::{EventCount, Report, StalenessRecord, TaskCore, repeat_and_report},
     },
 };
 
@@ -23,10 +25,13 @@ use crate::{
 const TIMED: usize = 16;
 /// Timed steps that do not count: they fill the pipeline.
 const FILLING: usize = 4;
-/// The most steps until others are timed.
-const FOLLOWING: usize = 512;
+/// The fewest and the most steps until others are timed: their number doubles each time.
+const FOLLOWING: [usize; 2] = [128, 2048];
 /// Batches whose rows are looked at for constraint C3.
 const COUNTED: usize = 200;
+
+/// Quantile of the gaps between a node's events after which its memory is stale (MSPipe, section 3.3).
+const STALE_AFTER: f64 = 0.99;
 
 /// Finds the staleness of the steps of a run.
 pub(super) struct Online {
@@ -93,10 +98,23 @@ impl Online {
     }
     /// Returns the next steps of a pass of `steps` steps.
     fn next(&self, steps: usize) -> Segment {
+        let (mut following, mut end) = (FOLLOWING[0], 0);
         let done = self.of_pass.len();
-        let timed = done.is_multiple_of(TIMED + FOLLOWING);
-        let n = (if timed { TIMED } else { FOLLOWING }).min(steps - done);
-        let staleness = self.seconds.map_or(vec![0; n], |step| least_staleness(&vec![step; n], self.choice.most));
+        // The segment that begins where the last one has ended.
+        let (timed, length) = loop {
+            if end == done {
+                break (true, TIMED);
+            }
+            end += TIMED;
+            if end == done {
+                break (false, following);
+            }
+            end += following;
+            following = FOLLOWING[1].min(2 * following);
+        };
+        let n = length.min(steps - done);
+        let staleness =
+            self.seconds.map_or(vec![0; n], |step| least_staleness(&vec![step; n], self.choice.most));
         Segment { staleness, timed }
     }
     /// Takes note of steps that have run, and of when their ops did if they were timed. Collective.
@@ -126,13 +144,53 @@ fn stage_seconds(spans: &[Span], steps: usize) -> StageSeconds {
             Stage::FetchFeatures => &mut sum.features,
             Stage::Dispatch | Stage::FetchMemory => &mut sum.memory,
             Stage::Aggregate | Stage::WriteMemory => &mut sum.write,
-            Stage::UpdateMemory | Stage::Embed | Stage::WeightGrads | Stage::ReduceGradients | Stage::Step => {
-                &mut sum.train
-            }
+            Stage::UpdateMemory
+            | Stage::Embed
+            | Stage::WeightGrads
+            | Stage::ReduceGradients
+            | Stage::Step => &mut sum.train,
         } += span.end - span.start;
     }
     let mean = |sum: f64| sum / counted.max(1) as f64;
     let StageSeconds { sample, features, memory, train, write } = sum;
     let [sample, features, memory, train, write] = [sample, features, memory, train, write].map(mean);
     StageSeconds { sample, features, memory, train, write }
+}
+
+/// Returns the ticks without an event after which a node's memory is mixed; `None` if it never is.
+pub(super) fn mixed_after(plan: &Plan, events: &Events, split: &Split) -> Option<i64> {
+    (plan.staleness.mitigation == Mitigation::Similar).then(|| split.longest_gap(events, STALE_AFTER))
+}
+
+/// Adds what the steps of a pass have missed, on all ranks, to that of the passes before. Collective.
+///
+/// # Errors
+/// `Comm`; `Device`.
+pub(super) fn add_missed(
+    record: &mut StalenessRecord,
+    model: &dyn EventModel,
+    core: &mut TaskCore,
+) -> Result<()> {
+    let TaskCore { store, device, .. } = core;
+    if let Some(errors) = model.row_errors() {
+        store.fetch(&[errors])?;
+        record.mixed.get_or_insert_default().add(store.read::<f32>(errors)?);
+        store.clear(errors)?;
+    }
+    let Some(missed) = model.missed_writes() else { return Ok(()) };
+    store.fetch(&[missed])?;
+    let own = store.read::<u32>(missed)?.to_vec();
+    store.clear(missed)?;
+    let all = match device.ranks() {
+        Some(ranks) => ranks.gathered(bytemuck::cast_slice(&own))?,
+        None => vec![bytemuck::cast_slice(&own).to_vec()],
+    };
+    let rows = &mut record.missed_writes;
+    for bytes in all {
+        let counts: Vec<u32> = bytemuck::pod_collect_to_vec(&bytes);
+        let used = counts.iter().rposition(|&rows| rows > 0).map_or(0, |at| at + 1);
+        rows.resize(rows.len().max(used), 0);
+        rows.iter_mut().zip(counts).for_each(|(sum, count)| *sum += u64::from(count));
+    }
+    Ok(())
 }

@@ -1,0 +1,187 @@
+//! Gathers rows, some of which are mixed with the mean of similar rows: `lambda x + (1 - lambda) mean`
+//!
+//! | value | shape | meaning |
+//! | --- | --- | --- |
+//! | `table` | `[v, d]` f32, bf16 or f16 | one row per node, such as node memory |
+//! | `node` | `[n]` u32 below `v`, or [`NONE`] | rows to gather |
+//! | `row` | `[m]` u32 below n, each once | rows of the result that are mixed |
+//! | `picks` | `[m, s]` u32, or [`NONE`] | whether each similar row counts |
+//! | `similar` | `[m s, d]` f32 | the similar rows, [gathered](super::gather_rows) by `picks` |
+//! | out | `[n, d]` f32 | zeros where the index is `NONE` |
+//!
+//! The mean is over the rows that count, in their order; without any, a row is not mixed. No gradient: the
+//! table is state. Deterministic.
+//! Source: MSPipe, section 3.3, the mitigation of staleness.
+use super::*;
+use crate::runtime::team::{self, InParallel};
+
+/// See the [module](self).
+#[derive(Debug)]
+pub struct MixSimilar {
+    lambda: f32,
+}
+
+/// Positions of the inputs.
+mod input {
+    pub(super) const TABLE: usize = 0;
+    pub(super) const NODE: usize = 1;
+    pub(super) const ROW: usize = 2;
+    pub(super) const PICKS: usize = 3;
+    pub(super) const SIMILAR: usize = 4;
+    pub(super) const COUNT: usize = 5;
+}
+
+impl Tape {
+    /// Appends [`MixSimilar`]: gathers the rows `node`, u32 `[n]`, of `table`, `[v, d]`, and mixes the rows
+    /// `row`, u32 `[m]`, of the result with the mean of those of `similar`, f32 `[m s, d]`, whose entry in
+    /// `picks`, u32 `[m, s]`, is not [`NONE`].
+    ///
+    /// # Errors
+    /// `Shape` if types or shapes are not those of the module's table.
+    ///
+    /// # Examples
+    /// ```
+    /// use tgnn::{autograd::Program, ops::*, runtime::*};
+    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let ids = |n| Spec::ids(Rows::fixed(n), 1);
+    /// let table = tape.input(&mut store, "table", Spec::real(Rows::fixed(3), 1), &[4.0f32, 8.0, 16.0])?;
+    /// let node = tape.input(&mut store, "node", ids(2), &[0u32, 1])?;
+    /// let row = tape.input(&mut store, "row", ids(1), &[1u32])?;
+    /// let picks = tape.input(&mut store, "picks", ids(1), &[2u32])?;
+    /// let similar = tape.gather_rows(table, picks)?;
+    /// let mixed = tape.mix_similar(table, node, (row, picks), similar, 0.75)?;
+    /// let mut program = Program::new(&tape, &[mixed], Precision::F32, Backend::Cpu)?;
+    /// program.run(&mut store)?;
+    /// assert_eq!(program.read::<f32>(mixed, &store)?, [4.0, 0.75 * 8.0 + 0.25 * 16.0]);
+    /// # Ok::<(), tgnn::error::Error>(())
+    /// ```
+    pub fn mix_similar(
+        &mut self,
+        table: Var,
+        node: Var,
+        (row, picks): (Var, Var),
+        similar: Var,
+        lambda: f32,
+    ) -> Result<Var> {
+        self.push1(MixSimilar { lambda }, &[table, node, row, picks, similar])
+    }
+}
+
+impl MixSimilar {
+    /// Gathers the rows of a table stored as `T`, and mixes those that are to be mixed.
+    fn mix<R: Real, T: Stored<R>>(&self, io: &Io<'_>) {
+        let (d, s) = (io.cols(input::TABLE), io.cols(input::PICKS));
+        let (table, node) = (io.input::<T>(input::TABLE), io.input::<u32>(input::NODE));
+        let out = io.out::<R>(0);
+        if d == 0 {
+            return;
+        }
+        let size = team::piece(node.len(), 128);
+        out[..node.len() * d].chunks_mut(size * d).enumerate().in_parallel(1, |(piece, out)| {
+            for (i, out) in (piece * size..).zip(out.chunks_exact_mut(d)) {
+                match io.row_of(i, node[i], table.len() / d) {
+                    Some(r) => T::real(&table[r * d..][..d], out),
+                    None => out.fill(R::ZERO),
+                }
+            }
+        });
+        let (picks, similar) = (io.input::<u32>(input::PICKS), io.input::<R>(input::SIMILAR));
+        let (lambda, rest) = (R::of(f64::from(self.lambda)), R::of(1.0 - f64::from(self.lambda)));
+        for (k, &row) in io.input::<u32>(input::ROW).iter().enumerate() {
+            let Some(row) = io.row_of(k, row, node.len()) else { continue };
+            let counts = |j: &usize| picks[k * s + j] != NONE;
+            let count = (0..s).filter(counts).count();
+            if count == 0 {
+                continue;
+            }
+            for (c, out) in out[row * d..][..d].iter_mut().enumerate() {
+                let sum = (0..s).filter(counts).fold(R::ZERO, |sum, j| sum + similar[(k * s + j) * d + c]);
+                *out = lambda * *out + rest * (sum / R::of(count as f64));
+            }
+        }
+    }
+}
+
+impl Op for MixSimilar {
+    const NAME: &'static str = "mix_similar";
+    const KIND: OpKind = OpKind::Graph;
+    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
+        arity(Self::NAME, ins, input::COUNT)?;
+        let (table, node, row, picks) =
+            (ins[input::TABLE], ins[input::NODE], ins[input::ROW], ins[input::PICKS]);
+        ensure!(Self::NAME, table.dtype.widened() == DType::F32, "table is {table}, want reals");
+        for (i, what, want) in [
+            (input::NODE, "node", Spec::ids(node.rows, 1)),
+            (input::ROW, "row", Spec::ids(row.rows, 1)),
+            (input::PICKS, "picks", Spec::ids(row.rows, picks.cols)),
+            (input::SIMILAR, "similar", Spec::real(row.rows.times(picks.cols), table.cols)),
+        ] {
+            ensure!(Self::NAME, ins[i] == want, "{what} is {}, want {want}", ins[i]);
+        }
+        Ok(vec![Spec::real(node.rows, table.cols).into()])
+    }
+    fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
+        let read = outs[0].len() * ins[input::TABLE].dtype.size(Precision::F32);
+        Cost { bytes: read + 4 * (outs[0].len() + ins[input::NODE].len()), flops: 0 }
+    }
+    fn define<R: Real>(&self, io: &Io<'_>) {
+        by_kept!(io.spec(input::TABLE).dtype, R, self.mix(io));
+    }
+    unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+        let (rows, from, d) = (on.out_rows(0), on.rows(input::TABLE), on.cols(input::TABLE));
+        let grid = Grid::warps(on.out_cap(0));
+        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
+        unsafe {
+            if on.spec(input::TABLE).dtype.is_half() {
+                let (table, kind) = on.halves(input::TABLE);
+                let (node, out) = (on.input(input::NODE), on.kept(0));
+                k.gather_half_rows(on, grid, table, kind, node, out, rows, from, d, on.status())?;
+            } else {
+                let (table, out) = (on.words(input::TABLE), on.kept::<f32>(0).cast());
+                k.gather_rows(on, grid, table, on.input(input::NODE), out, rows, from, d, on.status())?;
+            }
+            k.mix_similar(
+                on,
+                Grid::warps(on.capacity(input::ROW)),
+                on.input(input::ROW),
+                on.input(input::PICKS),
+                on.input(input::SIMILAR),
+                on.kept(0),
+                on.rows(input::ROW),
+                rows,
+                on.cols(input::PICKS),
+                d,
+                self.lambda,
+                on.status(),
+            )
+        }
+    }
+    /// The table is state: no gradient flows into it.
+    fn vjp(&self, _: &mut Tape, _: &Node, _: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
+        Ok(vec![None; input::COUNT])
+    }
+}
+
+/// `[nodes, rows, mixed rows, similar rows, columns, storage type]`
+pub(super) const CASES: &[&[usize]] = &[
+    &[1, 1, 1, 1, 1, 0],
+    &[9, 7, 3, 2, 5, 0],
+    &[40, 300, 90, 4, 36, 1],
+    &[40, 300, 90, 4, 33, 2],
+    &[5, 0, 0, 2, 3, 0],
+    &[5, 4, 2, 0, 3, 0],
+    &[5, 4, 2, 2, 0, 0],
+];
+pub(super) const BENCH: &[&[usize]] = &[&[9_228, 5_000, 60, 8, 100, 0]];
+pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
+    let [v, n, m, s, d, kept] = dims[..] else { return Err(Error::shape("mix_similar", "six numbers")) };
+    let table = c.kept(v, d, StoredAs::ALL[kept]);
+    let node: Vec<u32> = (0..n).map(|i| if i % 9 == 8 { NONE } else { c.below(v) as u32 }).collect();
+    let row: Vec<u32> = (0..m as u32).map(|i| i * (n / m.max(1)) as u32).collect();
+    let picks: Vec<u32> = (0..m * s).map(|i| if i % 3 == 2 { NONE } else { c.below(v) as u32 }).collect();
+    let (node, row) = (c.ids(&node, 1), c.ids(&row, 1));
+    let picks = c.values(Spec::ids(Rows::fixed(m), s), &picks);
+    let similar = c.tape.gather_rows(table, picks)?;
+    let mixed = c.tape.mix_similar(table, node, (row, picks), similar, 0.75)?;
+    Ok(Built::new(&[mixed], &[]))
+}

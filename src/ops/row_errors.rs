@@ -1,0 +1,140 @@
+//! Adds up how far rows are from what they should be, before and after they were changed
+//!
+//! | value | shape | meaning |
+//! | --- | --- | --- |
+//! | `before`, `exact` | `[m, d]` f32 | rows before a change, and as they should be |
+//! | `after` | `[n, d]` f32 | rows after the change |
+//! | `row` | `[m]` u32 below n | the rows of `after` |
+//! | `errors` | `[1, 6]` f32, state | to which the op adds, of all rows: their number, the sums of `‖before - exact‖` and `‖after - exact‖`; then the same of those rows whose `before` is not `exact` |
+//!
+//! Norms are Euclidean. Sums are f32, so they should be read and cleared now and then. Deterministic: the
+//! order of the sums depends on the number of rows alone.
+//! Source: the error of staleness in MSPipe, section 5.5.
+use super::*;
+
+/// See the [module](self).
+#[derive(Debug)]
+pub struct RowErrors;
+
+/// Positions of the inputs.
+mod input {
+    pub(super) const BEFORE: usize = 0;
+    pub(super) const EXACT: usize = 1;
+    pub(super) const AFTER: usize = 2;
+    pub(super) const ROW: usize = 3;
+    pub(super) const ERRORS: usize = 4;
+    pub(super) const COUNT: usize = 5;
+}
+
+/// Sums of rows: all, and those that were wrong.
+const SUMS: usize = 6;
+
+impl Tape {
+    /// Appends [`RowErrors`] of the rows `before`, f32 `[m, d]`, and of the rows `row`, u32 `[m]`, of
+    /// `after`, f32 `[n, d]`, which should be `exact`, f32 `[m, d]`. It adds to `errors`, f32 `[1, 6]`.
+    ///
+    /// # Errors
+    /// `Shape` if types or shapes are not those of the module's table.
+    ///
+    /// # Examples
+    /// ```
+    /// use tgnn::{autograd::Program, ops::*, runtime::*};
+    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let rows = Spec::real(Rows::fixed(2), 1);
+    /// let before = tape.input(&mut store, "before", rows, &[1.0f32, 5.0])?;
+    /// let exact = tape.input(&mut store, "exact", rows, &[3.0f32, 5.0])?;
+    /// let after = tape.input(&mut store, "after", rows, &[2.0f32, 5.5])?;
+    /// let row = tape.input(&mut store, "row", Spec::ids(Rows::fixed(2), 1), &[0u32, 1])?;
+    /// let sums = store.zeros("errors", Spec::real(Rows::fixed(1), 6))?;
+    /// let errors = tape.stored(&store, sums)?;
+    /// tape.row_errors((before, after), row, exact, errors)?;
+    /// Program::new(&tape, &[], Precision::F32, Backend::Cpu)?.run(&mut store)?;
+    /// assert_eq!(store.read::<f32>(sums)?, [2.0, 2.0, 1.5, 1.0, 2.0, 1.0]);
+    /// # Ok::<(), tgnn::error::Error>(())
+    /// ```
+    pub fn row_errors(
+        &mut self,
+        (before, after): (Var, Var),
+        row: Var,
+        exact: Var,
+        errors: Var,
+    ) -> Result<()> {
+        self.push(RowErrors, &[before, exact, after, row, errors]).map(drop)
+    }
+}
+
+impl Op for RowErrors {
+    const NAME: &'static str = "row_errors";
+    const KIND: OpKind = OpKind::Graph;
+    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
+        arity(Self::NAME, ins, input::COUNT)?;
+        let (before, after, row) = (ins[input::BEFORE], ins[input::AFTER], ins[input::ROW]);
+        for (i, what, want) in [
+            (input::ROW, "row", Spec::ids(row.rows, 1)),
+            (input::BEFORE, "before", Spec::real(row.rows, before.cols)),
+            (input::EXACT, "exact", before),
+            (input::AFTER, "after", Spec::real(after.rows, before.cols)),
+            (input::ERRORS, "errors", Spec::real(Rows::fixed(1), SUMS)),
+        ] {
+            ensure!(Self::NAME, ins[i] == want, "{what} is {}, want {want}", ins[i]);
+        }
+        Ok(Vec::new())
+    }
+    fn writes(&self, _: usize) -> Vec<usize> {
+        vec![input::ERRORS]
+    }
+    fn cost(&self, ins: &[Spec], _: &[Spec]) -> Cost {
+        Cost { bytes: 12 * ins[input::BEFORE].len(), flops: 6 * ins[input::BEFORE].len() }
+    }
+    fn define<R: Real>(&self, io: &Io<'_>) {
+        let (before, exact) = (io.input::<R>(input::BEFORE), io.input::<R>(input::EXACT));
+        let (after, d) = (io.input::<R>(input::AFTER), io.cols(input::BEFORE));
+        let errors = io.state::<R>(input::ERRORS);
+        for (i, &row) in io.input::<u32>(input::ROW).iter().enumerate() {
+            let Some(row) = io.row_of(i, row, io.rows(input::AFTER)) else { continue };
+            let exact = &exact[i * d..][..d];
+            let distance = |x: &[R]| x.iter().zip(exact).map(|(&a, &b)| (a - b) * (a - b)).sum::<R>().sqrt();
+            let [was, is] = [distance(&before[i * d..][..d]), distance(&after[row * d..][..d])];
+            let wrong = was > R::ZERO;
+            let adds = [R::ONE, was, is];
+            for (at, &add) in adds.iter().enumerate() {
+                errors[at] += add;
+                if wrong {
+                    errors[3 + at] += add;
+                }
+            }
+        }
+    }
+    unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
+        unsafe {
+            k.row_errors(
+                on,
+                Grid::new(1, 1024),
+                on.input(input::BEFORE),
+                on.input(input::EXACT),
+                on.input(input::AFTER),
+                on.input(input::ROW),
+                on.state(input::ERRORS),
+                on.rows(input::ROW),
+                on.rows(input::AFTER),
+                on.cols(input::BEFORE),
+                on.status(),
+            )
+        }
+    }
+}
+
+/// `[rows, changed rows, columns]`
+pub(super) const CASES: &[&[usize]] = &[&[1, 1, 1], &[9, 5, 3], &[100, 70, 33], &[5, 0, 4], &[5, 3, 0]];
+pub(super) const BENCH: &[&[usize]] = &[&[5_000, 60, 100]];
+pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
+    let [n, m, d] = dims[..] else { return Err(Error::shape("row_errors", "three numbers")) };
+    let (before, after, exact) = (c.real(m, d), c.real(n, d), c.real(m, d));
+    let row = c.ids_below(m, n);
+    let errors = c.real(1, SUMS);
+    // Rows that are exact do not count as wrong.
+    c.tape.row_errors((before, after), row, exact, errors)?;
+    c.tape.row_errors((exact, after), row, exact, errors)?;
+    Ok(Built { states: vec![errors], ..Built::default() })
+}
