@@ -491,10 +491,11 @@ impl BoundProgram {
         let variants = runs.variants;
         for window in windows(variants, runs.variant_of_run, schedules.buffer_depth()) {
             let cached = schedules.of(variants, window)?;
-            if trace.is_none() {
+            let traced = trace.as_ref().filter(|trace| trace.steps + window.first < trace.recorded);
+            if traced.is_none() {
                 self.capture(variants, window, cached)?;
             }
-            match (&cached.graph, &trace) {
+            match (&cached.graph, &traced) {
                 // SAFETY: as in `time_nodes`.
                 (Some(graph), None) => unsafe { graph.launch(stream)? },
                 (_, Some(trace)) => {

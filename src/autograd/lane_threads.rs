@@ -77,7 +77,11 @@ pub(super) fn repeat(
     for window in windows(runs.variants, runs.variant_of_run, schedules.buffer_depth()) {
         let first = window.first;
         let schedule = &schedules.of(runs.variants, window).map_err(|e| (None, e))?.schedule;
-        let worker = || Worker::new(bound, window.variant_of_run, steps_before.map(|steps| steps + first));
+        let recorded = trace.as_ref().map_or(0, |trace| trace.recorded);
+        let worker = || {
+            let before = steps_before.map(|steps| steps + first).filter(|before| *before < recorded);
+            Worker::new(bound, window.variant_of_run, before)
+        };
         let (mut first_worker, mut other_workers) = (worker(), Vec::new());
         other_workers.resize_with(threads.len() - 1, worker);
         // Runs that each lane but the first has finished.
@@ -111,7 +115,7 @@ pub(super) fn repeat(
         );
         if let Some(trace) = &mut trace {
             let workers = std::iter::once(first_worker).chain(other_workers);
-            trace.ran.extend(workers.flat_map(|worker| worker.ran));
+            trace.ran.extend(workers.flat_map(|worker| worker.ran).filter(|ran| ran.step < trace.recorded));
             trace.steps += window.updates;
         }
         ran.map_err(|(run, e)| (Some(first + run), e))?;

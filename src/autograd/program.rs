@@ -283,7 +283,11 @@ impl Program {
     /// Starts a new trace of when nodes run; see [`trace`](Self::trace). On a device, nodes are launched one
     /// by one while a trace is recorded, each between two events.
     pub fn start_trace(&mut self) {
-        self.trace = Some(Trace::new());
+        self.start_trace_of(usize::MAX);
+    }
+    /// Starts a new trace of the next `steps` runs; later ones are as without a trace.
+    pub fn start_trace_of(&mut self, steps: usize) {
+        self.trace = Some(Trace::of(steps));
     }
     /// Ends the trace, and returns it as [`trace`](Self::trace) does.
     pub fn end_trace(&mut self) -> Vec<Span> {

@@ -119,11 +119,14 @@ pub(super) struct Trace {
     pub began: Instant,
     /// Number of steps so far.
     pub steps: usize,
+    /// Steps that are recorded: the first ones.
+    pub recorded: usize,
     pub ran: Vec<Ran>,
 }
 
 impl Trace {
-    pub fn new() -> Self {
-        Trace { began: Instant::now(), steps: 0, ran: Vec::new() }
+    /// Begins a trace of this many steps.
+    pub fn of(recorded: usize) -> Self {
+        Trace { began: Instant::now(), steps: 0, recorded, ran: Vec::new() }
     }
 }

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 mod accesses;
 mod balance;
+mod bubble;
 mod choice;
 mod costs;
 mod draw;
@@ -25,6 +26,7 @@ mod timeline;
 
 pub use accesses::{Access, AccessKind, access_log, accesses};
 pub use balance::{GroupCost, balance};
+pub use bubble::Bubble;
 pub use choice::Choice;
 pub use costs::{CostModel, OpCost};
 pub use group_choice::GroupChoice;

@@ -11,6 +11,8 @@ use std::{
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Timeline {
     spans: Vec<Span>,
+    /// Start and end of the times in which the rank waits for the memory of its next batch.
+    waits: Vec<[f64; 2]>,
 }
 
 /// How busy the lanes were between the first start and the last end. All fields but `seconds` are fractions
@@ -48,7 +50,12 @@ impl Timeline {
     /// Returns the timeline of `spans`.
     pub fn new(mut spans: Vec<Span>) -> Self {
         spans.sort_by(|a, b| a.start.total_cmp(&b.start).then(a.node_info.lane.cmp(&b.node_info.lane)));
-        Timeline { spans }
+        Timeline { spans, waits: Vec::new() }
+    }
+    /// Adds the times, start and end, in which the rank waits for the memory of its next batch.
+    #[must_use]
+    pub fn with_waits(self, waits: Vec<[f64; 2]>) -> Self {
+        Timeline { waits, ..self }
     }
     /// Returns the runs of nodes, sorted by start.
     pub fn spans(&self) -> &[Span] {
@@ -171,9 +178,18 @@ impl Timeline {
                 },
             })
         };
+        let wait = |&[start, end]: &[f64; 2]| {
+            json!({
+                "ph": "X", "pid": rank, "tid": MAX_LANES, "name": "waits for memory", "cat": "idle",
+                "ts": 1e6 * start, "dur": 1e6 * (end - start),
+            })
+        };
+        let args = json!({"name": "waits"});
+        let of_waits = json!({"ph": "M", "pid": rank, "tid": MAX_LANES, "name": "thread_name", "args": args});
+        let of_waits = (!self.waits.is_empty()).then_some(of_waits);
         let lanes: BTreeSet<usize> = self.spans.iter().map(|s| s.node_info.lane).collect();
-        let lanes = lanes.into_iter().map(lane);
-        let events = std::iter::once(process).chain(lanes).chain(self.spans.iter().map(span));
+        let heads = std::iter::once(process).chain(lanes.into_iter().map(lane)).chain(of_waits);
+        let events = heads.chain(self.spans.iter().map(span)).chain(self.waits.iter().map(wait));
         events.map(|e| e.to_string()).collect()
     }
 }

@@ -27,7 +27,7 @@ pub use events::{
 pub use over_ranks::on_local_ranks;
 pub use snapshots::{SnapshotSplit, SnapshotTask, embed_snapshots, evaluate_snapshots, train_snapshots};
 pub use training::{
-    Checkpoint, EpochRecord, ExtractRecord, Manifest, MemoryPlan, MixedRows, Progress, RanksRecord, Report,
-    RowErrors, RunOptions, StalenessRecord, StreamRecord, Summary, Task, TaskCore, TrafficRecord, Watch,
-    tensorboard,
+    BubbleRecord, Checkpoint, EpochRecord, ExtractRecord, Manifest, MemoryPlan, MixedRows, Progress,
+    RanksRecord, Report, RowErrors, RunOptions, StalenessRecord, StreamRecord, Summary, Task, TaskCore,
+    TrafficRecord, Watch, tensorboard,
 };

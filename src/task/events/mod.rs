@@ -6,6 +6,7 @@ mod micro_batches;
 mod model;
 mod objective;
 mod owners;
+mod pipeline;
 pub mod predictor;
 mod pretrain;
 mod recorded;

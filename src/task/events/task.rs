@@ -3,6 +3,7 @@ use super::{
     batches, first_batch,
     model::{Model, Results},
     objective::Objective,
+    pipeline::{TIMED_ROUNDS, measured},
     recorder::{Programs, Recorder, Settling, TrainingVariants},
     setup::Setup,
     staleness::{Online, add_missed},
@@ -14,7 +15,8 @@ use crate::{
     model::{EventTables, Net, RankTables},
     ops::next_batch::Turns,
     plan::{
-        Access, Choice, CostModel, MicroBatchChoice, Mitigation, PassSchedule, Timeline, accesses, predict,
+        Access, Bubble, Choice, CostModel, MicroBatchChoice, Mitigation, PassSchedule, Timeline, accesses,
+        predict,
     },
     runtime::{
         comm::{Channel, Ranks},
@@ -24,8 +26,8 @@ use crate::{
         config::Config,
         evaluation::{EdgeBank, Scores, TestScores},
         training::{
-            EventCount, Progress, Report, Runs, StalenessRecord, Task, TaskCore, add_up, evaluation_clock,
-            located, repeat_and_report,
+            BubbleRecord, EventCount, Progress, Report, Runs, StalenessRecord, Task, TaskCore, add_up,
+            evaluation_clock, located, repeat_and_report,
         },
     },
 };
@@ -78,6 +80,8 @@ pub struct EventTask {
     online: Option<Online>,
     /// What training steps have missed, if they may read older memory.
     staleness: Option<StalenessRecord>,
+    /// How long each rank idled, if ranks get batches in turn.
+    pipeline: Vec<BubbleRecord>,
 }
 
 brief_debug!(EventTask, t => { split: t.split, batch: t.batch });
@@ -156,6 +160,7 @@ impl EventTask {
             micro_batches: None,
             online,
             staleness: stale.then(StalenessRecord::default),
+            pipeline: Vec::new(),
         })
     }
     /// Returns the number of scores of an event: one per candidate, including the event itself, or one per
@@ -188,6 +193,11 @@ impl EventTask {
     /// `Plan` if lanes would wait for each other.
     pub fn pass_schedule(&self) -> Result<PassSchedule> {
         PassSchedule::of(&self.core.step, &self.runs_of_epoch())
+    }
+    /// Returns this rank's place among those that get batches in turn, and their number, if there are several.
+    fn in_turn(&self) -> Option<[usize; 2]> {
+        let slice = self.tables.in_turns.as_ref()?.slice();
+        (slice.whole && slice.ranks > 1).then_some([slice.rank, slice.ranks])
     }
     /// Empties node memory and mails.
     pub(super) fn reset(&mut self) -> Result<()> {
@@ -397,6 +407,15 @@ impl Task for EventTask {
     fn staleness(&self) -> Option<StalenessRecord> {
         self.staleness.clone()
     }
+    fn pipeline(&self) -> Vec<BubbleRecord> {
+        self.pipeline.clone()
+    }
+    fn timeline(&self) -> Timeline {
+        let timeline = Timeline::new(self.core.step.trace());
+        let Some([rank, ranks]) = self.in_turn() else { return timeline };
+        let waits = Bubble::waits(&timeline, rank, ranks);
+        timeline.with_waits(waits)
+    }
     fn state(&self) -> Vec<BufferId> {
         let averages = self.settling.iter().flat_map(|s| s.average.buffers());
         self.net.model.state().into_iter().chain(self.static_rows()).chain(averages).collect()
@@ -429,8 +448,15 @@ impl Task for EventTask {
         if let Some(settling) = &self.settling {
             settling.average.begin(&mut self.core.store)?;
         }
+        let in_turn = self.in_turn();
+        if let (Some([_, ranks]), false) = (in_turn, self.core.traced) {
+            self.core.step.start_trace_of(TIMED_ROUNDS * ranks);
+        }
         let (steps, batches, events) = self.pass(Pass::Train, epoch, self.split.train.clone(), progress)?;
         (self.steps, self.batches) = (steps, batches);
+        if let Some(place) = in_turn {
+            self.pipeline = measured(&mut self.core, place)?;
+        }
         if let Some(settling) = &self.settling {
             settling.average.end(&mut self.core.store, steps)?;
         }

@@ -21,8 +21,8 @@ pub(super) use over_ranks::{add_up, agree, from_first, load};
 pub(super) use run::{Run, restored, test_replayed};
 pub use run::{RunOptions, Watch};
 pub use summary::{
-    BaselineScores, DataRecord, DeviceRecord, EdgeBankScores, EpochRecord, MixedRows, PeakMemory,
-    RanksRecord, RowErrors, StalenessRecord, Summary, TrafficRecord,
+    BaselineScores, BubbleRecord, DataRecord, DeviceRecord, EdgeBankScores, EpochRecord, MixedRows,
+    PeakMemory, RanksRecord, RowErrors, StalenessRecord, Summary, TrafficRecord,
 };
 pub(super) use task::{EventCount, Runs, evaluation_clock, located, repeat_and_report};
 pub use task::{Progress, Report, Task, TaskCore};

@@ -358,6 +358,7 @@ impl<'a> Run<'a> {
             plan: task.plan().name.clone(),
             chosen: task.chosen().map(|(choice, _)| choice),
             staleness: task.staleness(),
+            pipeline: task.pipeline(),
             task: config.task,
             seed: config.seed,
             protocol: config.protocol_name().into(),

@@ -3,7 +3,7 @@ use super::MemoryPlan;
 use crate::{
     data::{Events, Snapshots},
     error::Result,
-    plan::{Choice, FeaturesOver, MemoryOver, Parallel, Plan},
+    plan::{Bubble, Choice, FeaturesOver, MemoryOver, Parallel, Plan},
     runtime::{
         Device, MatmulPrecision, StoredAs,
         comm::{Channel, TrafficKind},
@@ -173,6 +173,17 @@ pub struct PeakMemory {
     pub device: u64,
 }
 
+/// How long a rank of a pipeline idles, in the first rounds of the last epoch: what was measured, and what
+/// PipeTGL's theorem 4.1 says of the same times.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct BubbleRecord {
+    /// Seconds of the rank for each of its batches, as measured.
+    #[serde(flatten)]
+    pub measured: Bubble,
+    /// Seconds that it idles for each of them, by the theorem.
+    pub idle_by_formula: f64,
+}
+
 /// What training steps that read older node memory have missed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct StalenessRecord {
@@ -236,6 +247,8 @@ pub struct Summary {
     pub chosen: Option<Choice>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub staleness: Option<StalenessRecord>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pipeline: Vec<BubbleRecord>,
     pub seed: u64,
     pub protocol: String,
     pub negatives: NegativeKind,

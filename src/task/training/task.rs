@@ -1,6 +1,6 @@
 //! The interface between the training loop and a task: passes over its data, what a checkpoint holds, and
 //! what there is to report.
-use super::{MemoryPlan, StalenessRecord};
+use super::{BubbleRecord, MemoryPlan, StalenessRecord};
 use crate::{
     autograd::{Parameters, Program},
     data::Part,
@@ -171,6 +171,10 @@ pub trait Task {
         None
     }
 
+    /// Returns how long each rank idled in the last pass that trained, if ranks get batches in turn.
+    fn pipeline(&self) -> Vec<BubbleRecord> {
+        Vec::new()
+    }
     /// Returns what training steps have missed so far, if they read older node memory.
     fn staleness(&self) -> Option<StalenessRecord> {
         None
