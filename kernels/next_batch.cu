@@ -7,7 +7,7 @@
 // limiter   latency
 // backward  -
 // source    -
-#include "common.cuh"
+#include "batch.cuh"
 
 // What a group of ranks does in a step of a pass: see `Turns` in src/ops/next_batch.rs.
 struct Turn {
@@ -43,11 +43,8 @@ next_batch(const uint32_t* __restrict__ src, const uint32_t* __restrict__ dst, c
   Turn turn{group, groups, copy, copies};
   if (groups * copies > 1) turn.take(step, begin, min(end, events.live()), less, capacity);
   uint32_t batch = groups * copies > 1 ? turn.batch : step;
-  // Batches are counted as if the pass began `less` events earlier; the events before its beginning are left out.
-  uint64_t from = begin + uint64_t(batch) * capacity, until = from + capacity;
-  uint64_t first = max(from - min(from, uint64_t(less)), uint64_t(begin));
-  uint64_t past = min(until - min(until, uint64_t(less)), uint64_t(min(end, events.live())));
-  uint32_t n = first < past ? uint32_t(past - first) : 0;
+  BatchEvents of(batch, begin, min(end, events.live()), less, capacity);
+  uint32_t n = of.events();
   uint32_t before = uint32_t(uint64_t(n) * slice / ranks), after = uint32_t(uint64_t(n) * (slice + 1) / ranks);
   if (whole) before = 0, after = step % ranks == slice ? n : 0;
   if (threadIdx.x == 0) {
@@ -60,7 +57,8 @@ next_batch(const uint32_t* __restrict__ src, const uint32_t* __restrict__ dst, c
     if (slot) *slot = turn.slot;
     if (clear) *clear = turn.clear;
   }
-  first += before, n = after - before;
+  uint64_t first = of.first + before;
+  n = after - before;
 #pragma unroll 4
   for (uint32_t i = threadIdx.x; i < n; i += blockDim.x) {
     uint32_t e = uint32_t(first) + i;

@@ -227,7 +227,7 @@ impl Values {
 fn exchanging(traffic: TrafficKind) -> Option<Stage> {
     match traffic {
         TrafficKind::Dispatch => Some(Stage::Dispatch),
-        TrafficKind::Aggregation => Some(Stage::Aggregate),
+        TrafficKind::Aggregation | TrafficKind::HandOver => Some(Stage::Aggregate),
         TrafficKind::Gradients => Some(Stage::ReduceGradients),
         TrafficKind::Routes | TrafficKind::DispatchGradients | TrafficKind::Features => None,
     }

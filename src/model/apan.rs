@@ -10,7 +10,7 @@
 //! inputs, its embedding. Keys and values are absorbed
 //! ([`temporal_attention`](crate::ops::temporal_attention)).
 use super::{
-    Embedded, EventModel, EventTables, ModelConfig, NodeInputs, Queries, RankTables, RowsAround,
+    Dispatched, Embedded, EventModel, EventTables, ModelConfig, NodeInputs, Queries, RankTables, RowsAround,
     TimeEncoding, config::Check, missed_writes::MissedWrites, similar_nodes::SimilarNodes, turns::TurnWrites,
 };
 use crate::{
@@ -269,7 +269,7 @@ impl Apan {
             over.renew(t, store, unique.node, &tables)?;
             return Ok(KeptState { memory, node: unique.node, mailbox, query, dispatched: false });
         }
-        let (node, rows) = over.dispatch(t, store, unique.node, &tables)?;
+        let Dispatched { position: node, rows, .. } = over.dispatch(t, store, unique.node, &tables)?;
         let [memory, mail, event, time, next] = rows[..] else {
             return Err(Error::shape("dispatch", "a table is missing"));
         };

@@ -1,6 +1,7 @@
 //! Node memory with a mailbox of one lean mail per node, updated by a recurrent cell.
 use super::{
-    Embedded, EventTables, RankTables, TimeEncoding,
+    Dispatched, Embedded, EventTables, RankTables, TimeEncoding,
+    handed_rows::{Handed, HandedRows},
     missed_writes::MissedWrites,
     similar_nodes::{Mixed, SimilarNodes},
     turns::TurnWrites,
@@ -63,6 +64,7 @@ pub struct NodeMemory {
     turns: TurnWrites,
     missed: Option<MissedWrites>,
     similar: Option<SimilarNodes>,
+    handed: Option<HandedRows>,
 }
 
 /// Updated memory of unique nodes.
@@ -76,8 +78,17 @@ pub struct Updated {
     pub(crate) seen: Option<Var>,
     /// The rows that were read, if some were mixed with those of similar nodes.
     pub(crate) mixed: Option<Mixed>,
-    /// Memory and times of the positive roots, the first of the unique nodes, if they were updated apart.
-    pub(crate) roots: Option<(Var, Var)>,
+    /// The positive roots, the first of the unique nodes, if they were updated apart.
+    pub(crate) roots: Option<UpdatedRoots>,
+}
+
+/// Positive roots that were updated apart from the other nodes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct UpdatedRoots {
+    memory: Var,
+    time: Var,
+    /// Those that repeat in the next batch or the one before, if ranks hand rows on.
+    handed: Option<Handed>,
 }
 
 impl NodeMemory {
@@ -125,6 +136,7 @@ impl NodeMemory {
             turns,
             missed: MissedWrites::new(store, data)?,
             similar: SimilarNodes::new(store, data)?,
+            handed: HandedRows::new(store, data, &state.map(|(id, _)| id))?,
             mail_edge: (combiner == Combiner::Mean)
                 .then(|| store.zeros("mail features", data.memory_spec(v, f)))
                 .transpose()?,
@@ -216,17 +228,17 @@ impl NodeMemory {
             _ => None,
         };
         if data.roots_first && data.gathers_memory {
-            return self.update_roots_first(t, store, data, time, unique);
+            return self.update_roots_first(t, store, data, time, unique, batch);
         }
         let micro_batches = data.over.as_ref().map_or(1, RankTables::micro_batches);
         if micro_batches == 1 {
-            let (memory, time) = self.update_part(t, store, data, time, node, mixed)?;
+            let (memory, time) = self.update_part(t, store, data, time, (node, None), mixed)?;
             return Ok(Updated { memory, time, seen, mixed, roots: None });
         }
         let (mut memory, mut times) = (Vec::new(), Vec::new());
         for at in 0..micro_batches {
             let part = t.slice_rows(node, at, micro_batches)?;
-            let (rows, time) = self.update_part(t, store, data, time, part, None)?;
+            let (rows, time) = self.update_part(t, store, data, time, (part, None), None)?;
             memory.push(rows);
             times.push(time);
         }
@@ -242,15 +254,24 @@ impl NodeMemory {
         data: &EventTables,
         time: &TimeEncoding,
         unique: &UniqueNodes,
+        batch: Option<&Batch>,
     ) -> Result<Updated> {
         let parts = t.split_rows(unique.node, unique.positives)?;
-        let roots = self.update_part(t, store, data, time, parts.first, None)?;
-        let rest = self.update_part(t, store, data, time, parts.rest, None)?;
+        let handed = match (&self.handed, &data.over, batch) {
+            (Some(_), Some(over), Some(batch)) => {
+                Some(HandedRows::repeated(t, store, (data, over), parts.first, batch)?)
+            }
+            _ => None,
+        };
+        let roots = self.update_part(t, store, data, time, (parts.first, handed), None)?;
+        let rest = self.update_part(t, store, data, time, (parts.rest, None), None)?;
         let memory = t.join_split(unique.node, Split { first: roots.0, rest: rest.0 })?;
-        let time = t.join_split(unique.node, Split { first: roots.1, rest: rest.1 })?;
-        Ok(Updated { memory, time, seen: None, mixed: None, roots: Some(roots) })
+        let both_times = t.join_split(unique.node, Split { first: roots.1, rest: rest.1 })?;
+        let roots = UpdatedRoots { memory: roots.0, time: roots.1, handed };
+        Ok(Updated { memory, time: both_times, seen: None, mixed: None, roots: Some(roots) })
     }
-    /// Appends the update of some of the unique nodes, or of all of them with memory that is `mixed`.
+    /// Appends the update of some of the unique nodes, or of all of them with memory that is `mixed`, or of
+    /// the positive roots, of which some may have been handed on.
     #[allow(clippy::too_many_arguments)]
     fn update_part(
         &self,
@@ -258,7 +279,7 @@ impl NodeMemory {
         store: &Store,
         data: &EventTables,
         time: &TimeEncoding,
-        node: Var,
+        (node, handed): (Var, Option<Handed>),
         mixed: Option<Mixed>,
     ) -> Result<(Var, Var)> {
         let edge = data.edge_if(t, store, self.edge_features)?;
@@ -272,19 +293,7 @@ impl NodeMemory {
             node = rows.row;
             asked = Some((over, rows));
         } else if let Some(over) = data.over.as_ref().filter(|over| over.is_partitioned()) {
-            let MemoryVars { memory, memory_time, mail, mail_event, mail_time, .. } = state;
-            let tables = [memory, memory_time, mail, mail_event, mail_time].map(|table| (table, 1));
-            if over.is_cached() {
-                over.renew(t, store, node, &tables)?;
-            } else {
-                let (row, rows) = over.dispatch(t, store, node, &tables)?;
-                let [memory, memory_time, mail, mail_event, mail_time] = rows[..] else {
-                    return Err(Error::shape("dispatch", "a table is missing"));
-                };
-                state = MemoryVars { memory, memory_time, mail, mail_event, mail_time, ..state };
-                // The received rows take the place of the tables.
-                (node, received) = (row, true);
-            }
+            (node, state, received) = self.dispatched(t, store, over, (node, handed), state)?;
         }
         // Rows that travel over the bus do so once, ahead of the arithmetic.
         let elsewhere = data.memory_on_host || data.gathers_memory;
@@ -318,6 +327,37 @@ impl NodeMemory {
         let answers = over.answer(t, store, &asked, &[memory, time])?;
         Ok((answers[0], answers[1]))
     }
+    /// Appends the dispatch of the rows of `node` by their owners. Returns the rows of these nodes, the
+    /// tables in which they are, and whether those are the received rows in place of stored tables.
+    fn dispatched(
+        &self,
+        t: &mut Tape,
+        store: &Store,
+        over: &RankTables,
+        (node, handed): (Var, Option<Handed>),
+        state: MemoryVars,
+    ) -> Result<(Var, MemoryVars, bool)> {
+        let MemoryVars { memory, memory_time, mail, mail_event, mail_time, .. } = state;
+        let tables = [memory, memory_time, mail, mail_event, mail_time].map(|table| (table, 1));
+        if over.is_cached() {
+            over.renew(t, store, node, &tables)?;
+            return Ok((node, state, false));
+        }
+        let (row, rows, received) = match (&self.handed, handed) {
+            (Some(kept), Some(handed)) => {
+                let (row, rows) = kept.completed(t, store, over, (handed, node), &tables)?;
+                (row, rows, false)
+            }
+            _ => {
+                let Dispatched { position, rows, .. } = over.dispatch(t, store, node, &tables)?;
+                (position, rows, true)
+            }
+        };
+        let [memory, memory_time, mail, mail_event, mail_time] = rows[..] else {
+            return Err(Error::shape("dispatch", "a table is missing"));
+        };
+        Ok((row, MemoryVars { memory, memory_time, mail, mail_event, mail_time, ..state }, received))
+    }
     /// Appends the writes of a batch's memory and mails.
     ///
     /// # Errors
@@ -335,7 +375,9 @@ impl NodeMemory {
             return Err(Error::shape("write_memory", "there is no new memory"));
         };
         if let Some(over) = data.over.as_ref().filter(|over| !over.is_alone()) {
-            return self.aggregate(t, store, over, batch, stride, e, e.roots.unwrap_or((memory, time)));
+            let (rows, handed) =
+                e.roots.map_or(((memory, time), None), |roots| ((roots.memory, roots.time), roots.handed));
+            return self.aggregate(t, store, over, batch, stride, e, rows, handed);
         }
         let combiner = if self.mail_edge.is_some() { Combiner::Mean } else { Combiner::Last };
         let edge = data.edge_if(t, store, self.edge_features)?;
@@ -377,14 +419,23 @@ impl NodeMemory {
         stride: usize,
         e: &Embedded,
         (memory, time): (Var, Var),
+        handed: Option<Handed>,
     ) -> Result<()> {
         let UniqueNodes { node, phi, positives, psi, .. } = &e.unique;
+        let new_rows = |t: &mut Tape, sent: Var| -> Result<[(Var, Var); 5]> {
+            let from = t.mail_sources(sent, *phi, psi[0], stride, None)?;
+            let mail = e.content.map_or((memory, from.partner_row), |content| (content, from.end));
+            let (event, event_time) = ((batch.event, from.event), (batch.time, from.event));
+            Ok([(memory, sent), (time, sent), mail, event, event_time])
+        };
+        // The next rank waits for the rows that it is handed.
+        if let (Some(kept), Some(handed)) = (&self.handed, handed) {
+            let tables = new_rows(t, handed.sent.row)?;
+            kept.hand_over(t, store, over, handed, &tables)?;
+        }
         let limit = over.offered(t, batch, Some(*positives))?;
-        let new = over.offer(t, store, *node, limit, true)?;
-        let from = t.mail_sources(new.sent, *phi, psi[0], stride, None)?;
-        let mail = e.content.map_or((memory, from.partner_row), |content| (content, from.end));
-        let (event, event_time) = ((batch.event, from.event), (batch.time, from.event));
-        let tables = [(memory, new.sent), (time, new.sent), mail, event, event_time];
+        let new = over.offer(t, store, handed.map_or(*node, |handed| handed.sent.rest), limit, true)?;
+        let tables = new_rows(t, new.sent)?;
         let rows = over.aggregate(t, store, &new, &tables)?;
         let rows: Vec<Var> = rows.into_iter().map(|rows| new.keep(t, rows)).collect::<Result<_>>()?;
         if let Some(missed) = self.missed {

@@ -9,6 +9,7 @@
 mod config;
 mod feature_rows;
 mod gcn;
+mod handed_rows;
 mod heads;
 mod inputs;
 mod layers;
@@ -35,7 +36,7 @@ pub use memory::{CellKind, NodeMemory, Updated};
 pub use neighborhood::{AttentionStack, Neighborhood, StackConfig};
 pub use net::{Forward, HeadKind, Negatives, Net};
 pub use open_end::{Arrivals, OpenEnd};
-pub use rank_tables::{Asked, NewRows, RankTables, RowTravel};
+pub use rank_tables::{Asked, Dispatched, NewRows, RankTables, RowTravel};
 pub use snapshot::{SnapshotModel, SnapshotModelConfig, SnapshotTables, VertexInputs};
 pub use tables::EventTables;
 
@@ -104,8 +105,8 @@ pub struct Embedded {
     pub(crate) seen: Option<Var>,
     /// The rows of node memory that were read, if some were mixed with those of similar nodes.
     pub(crate) mixed: Option<similar_nodes::Mixed>,
-    /// Memory and times of the positive roots, if they were updated apart from the other nodes.
-    pub(crate) roots: Option<(Var, Var)>,
+    /// The positive roots, if they were updated apart from the other nodes.
+    pub(crate) roots: Option<memory::UpdatedRoots>,
 }
 
 /// A model of event streams. Its parameters and its state are in a store.

@@ -50,7 +50,7 @@ pub struct RankTables {
     travel: RowTravel,
     /// Which events of which batches this rank gets.
     slice: Slice,
-    /// Maximum number of events of a batch, if ranks take turns; else 0.
+    /// Maximum number of events of a batch, if ranks take turns or get whole batches; else 0.
     most_events: usize,
     routes: Link,
     rows: Link,
@@ -92,6 +92,17 @@ pub struct NewRows {
     parts: Parts,
     /// Received rows that count; `None` if all do.
     kept: Option<Var>,
+}
+
+/// Rows that owners have dispatched.
+#[derive(Clone, Debug)]
+pub struct Dispatched {
+    /// For each node for which this rank asked, its place among the rows; [`NONE`] for those that are none.
+    pub position: Var,
+    /// For each row, the number of its node in the list.
+    pub order: Var,
+    /// The rows of each table.
+    pub rows: Vec<Var>,
 }
 
 /// Memory rows that other ranks have asked this one for, which owns them.
@@ -180,16 +191,16 @@ impl RankTables {
         self.most_events = most_events;
         self
     }
-    /// Gives the ranks whole batches, one after the other.
-    pub fn with_whole_batches(mut self) -> Self {
-        self.slice.whole = true;
+    /// Gives the ranks whole batches of at most `most_events` events, one after the other.
+    pub fn with_whole_batches(mut self, most_events: usize) -> Self {
+        (self.slice.whole, self.most_events) = (true, most_events);
         self
     }
     /// Returns which events of which batches this rank gets.
     pub fn slice(&self) -> Slice {
         self.slice
     }
-    /// Returns the maximum number of events of a batch, if ranks take turns; else 0.
+    /// Returns the maximum number of events of a batch, if ranks take turns or get whole batches; else 0.
     pub(super) fn most_events(&self) -> usize {
         self.most_events
     }
@@ -301,8 +312,7 @@ impl RankTables {
         Ok((asked, needed.position, parts))
     }
     /// Appends the dispatch of the state of the unique nodes `node`, u32 `[<= n]`: of each table, which is
-    /// partitioned by node and has the given number of rows for each. Returns the received rows of each
-    /// table, and for each node its place among them.
+    /// partitioned by node and has the given number of rows for each. A node may be [`NONE`].
     ///
     /// # Errors
     /// `Shape` if an op refuses its inputs.
@@ -312,12 +322,12 @@ impl RankTables {
         store: &Store,
         node: Var,
         tables: &[(Var, usize)],
-    ) -> Result<(Var, Vec<Var>)> {
+    ) -> Result<Dispatched> {
         let (index, position, parts) = self.request(t, store, node)?;
         let picked = |&(table, each)| Picked { table, index, each };
         let tables: Vec<Picked> = tables.iter().map(picked).collect();
         let rows = t.exchange_rows(store, &self.rows, TrafficKind::Dispatch, parts, &tables)?;
-        Ok((position, rows))
+        Ok(Dispatched { position, order: parts.like, rows })
     }
     /// Appends the renewal of this rank's copies of the state of the unique nodes `node`, u32 `[<= n]`: of
     /// each table, which has rows for all nodes, the given number for each. Afterwards, the tables have the
@@ -424,7 +434,18 @@ impl RankTables {
         new: &NewRows,
         tables: &[(Var, Var)],
     ) -> Result<Vec<Var>> {
+        self.exchange(t, store, TrafficKind::Aggregation, new.parts, tables)
+    }
+    /// Appends the exchange of the rows of each table's index. Returns the received rows of each table.
+    pub(super) fn exchange(
+        &self,
+        t: &mut Tape,
+        store: &Store,
+        kind: TrafficKind,
+        parts: Parts,
+        tables: &[(Var, Var)],
+    ) -> Result<Vec<Var>> {
         let tables: Vec<Picked> = tables.iter().map(|&table| table.into()).collect();
-        t.exchange_rows(store, &self.rows, TrafficKind::Aggregation, new.parts, &tables)
+        t.exchange_rows(store, &self.rows, kind, parts, &tables)
     }
 }

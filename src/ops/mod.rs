@@ -356,13 +356,13 @@ macro_rules! ops {
     };
 }
 ops! {
-    accumulate, adam, add, all_reduce, append_history, append_mails, bce_loss, clip_norm, count_common, count_missed,
+    accumulate, adam, add, all_reduce, append_history, append_mails, batch_roots, bce_loss, clip_norm, count_common, count_missed,
     deliver_mails, draw_negatives,
     draw_non_edges, exchange_ids, exchange_rows, exp, expand_targets, expire_copies, fill_when, fold_rows, gather_rows,
     gelu, group_roots, group_slots, gru_gates, gru_memory, gru_state, head_linear, hold_rows, join_rows, keep_marked,
     label_loss, latest, layer_norm, least, linear, linear_pair,
     linear_sum, link_decoder, log, lstm_cell, mail_sources, mean, mean_rows, mix_similar, mul, next_batch, next_group, pair_logits,
-    pick_similar, prefix_rows, project_time, read_mails, rnn_memory, root_rows, roots, route, row_errors, sample_neighbors, scale,
+    pick_similar, prefix_rows, project_time, read_mails, repeated_roots, rnn_memory, root_rows, roots, route, row_errors, sample_neighbors, scale,
     scatter_add_rows, sgd, slice_rows, slot_features, split_rows, spmm, squared_loss, stale_copies, step_items, step_rows, sub,
     temporal_attention, time_encode, top_rows, transpose_blocks, ungroup_norm, unique, write_memory,
     write_rows,

@@ -228,6 +228,19 @@ impl NextBatch {
     }
 }
 
+/// Returns the events of batch `nth` of the pass from event `begin` up to `end`. Batches are counted as if the
+/// pass began `missing` events earlier; the events before `begin` are left out.
+pub(super) fn events_of(
+    nth: usize,
+    [begin, end, missing]: [usize; 3],
+    capacity: usize,
+) -> std::ops::Range<usize> {
+    let from = begin + nth * capacity;
+    let first = from.saturating_sub(missing).max(begin);
+    let past = (from + capacity).saturating_sub(missing).min(end);
+    first..past.max(first)
+}
+
 // Input indices.
 const SRC: usize = 0;
 const DST: usize = 1;
@@ -289,15 +302,12 @@ impl Op for NextBatch {
         let (range, clock) = (io.input::<u32>(RANGE), io.state::<u32>(CLOCK));
         let [begin, end, missing] = [0, 1, 2].map(|i| range[i] as usize);
         let end = end.min(io.rows(SRC));
-        // Batches are counted as if the pass began `missing` events earlier; the events before `begin` are
-        // left out.
         let Slice { rank, ranks, turns, whole } = self.slice;
         let batches = (end.saturating_sub(begin) + missing).div_ceil(self.capacity.max(1));
         let turn = turns.at(clock[1] as usize, batches);
         let nth = if turns == Turns::ALL { clock[1] as usize } else { turn.batch.unwrap_or(batches) };
-        let batch = begin + nth * self.capacity;
-        let first = batch.saturating_sub(missing).max(begin);
-        let n = (batch + self.capacity).saturating_sub(missing).min(end).saturating_sub(first);
+        let events = events_of(nth, [begin, end, missing], self.capacity);
+        let (first, n) = (events.start, events.len());
         let [before, past] = match whole {
             true => [0, if clock[1] as usize % ranks == rank { n } else { 0 }],
             false => [rank, rank + 1].map(|rank| n * rank / ranks),

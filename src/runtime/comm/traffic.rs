@@ -20,6 +20,8 @@ pub enum TrafficKind {
     DispatchGradients,
     /// New node memory and mails, to their owners.
     Aggregation,
+    /// New node memory and mails, to the rank of the next batch.
+    HandOver,
     /// Rows of feature tables.
     Features,
     /// Gradients of parameters.
@@ -28,11 +30,12 @@ pub enum TrafficKind {
 
 impl TrafficKind {
     /// All kinds.
-    pub const ALL: [TrafficKind; 6] = [
+    pub const ALL: [TrafficKind; 7] = [
         TrafficKind::Routes,
         TrafficKind::Dispatch,
         TrafficKind::DispatchGradients,
         TrafficKind::Aggregation,
+        TrafficKind::HandOver,
         TrafficKind::Features,
         TrafficKind::Gradients,
     ];
@@ -43,6 +46,7 @@ impl TrafficKind {
             TrafficKind::Dispatch => "dispatch",
             TrafficKind::DispatchGradients => "dispatch gradients",
             TrafficKind::Aggregation => "aggregation",
+            TrafficKind::HandOver => "hand-over",
             TrafficKind::Features => "features",
             TrafficKind::Gradients => "gradients",
         }

@@ -61,7 +61,7 @@ impl Model {
                 }
             };
             if plan.in_turn() {
-                tables.in_turns = tables.in_turns.map(RankTables::with_whole_batches);
+                tables.in_turns = tables.in_turns.map(|over| over.with_whole_batches(batch));
             }
         }
         let events_of_step = batch.saturating_mul(turns.batches());
