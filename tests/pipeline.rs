@@ -1,17 +1,26 @@
 //! Ranks that get whole batches in turn (PipeTGL): the memory of one rank, in strict order, and weights that
 //! are as old as there are other ranks.
 use crate::{
+    emulated::devices,
     properties::small,
-    ranks::{STATE, of_model, tensors, train},
+    ranks::{STATE, of_model, sent, tensors, train},
     turns::frozen,
 };
-use std::{collections::BTreeMap, fs, path::Path};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::Path,
+};
 use tgnn::{
     data::Events,
+    error::{ErrorKind, Result},
     model::ModelName,
-    plan::Plan,
-    runtime::{Device, comm::DEADLINE},
-    task::{Config, EventTask, Task, on_local_ranks},
+    plan::{Parallel, Plan},
+    runtime::{
+        Device,
+        comm::{DEADLINE, TrafficKind},
+    },
+    task::{self, Config, EventTask, RunOptions, Task, on_local_ranks},
 };
 
 /// Models with node memory.
@@ -83,5 +92,121 @@ fn ranks_in_turn_train_as_one_rank_whose_weights_are_as_old_as_there_are_other_r
                 }
             }
         }
+    }
+}
+
+/// The positive roots of each batch of the training part, once each.
+fn roots_of_batches(config: &Config, events: &Events) -> Vec<BTreeSet<u32>> {
+    let train = config.split(events).unwrap().train;
+    let batch = |first: usize| first..(first + config.batch).min(train.end);
+    let roots = |first| batch(first).flat_map(|e| [events.src[e], events.dst[e]]).collect();
+    train.clone().step_by(config.batch).map(roots).collect()
+}
+
+#[test]
+fn each_new_row_is_handed_to_the_next_rank_or_sent_to_its_owner_and_none_is_both() {
+    let events = small(700);
+    for (model, ranks) in [(ModelName::Jodie, 2), (ModelName::Tgn, 3), (ModelName::DyRep, 5)] {
+        let config = Config { batch: 45, partition: "interval".into(), ..of_model(model, "pipetgl", 1) };
+        let batches = roots_of_batches(&config, &events);
+        // Rows to the rank of the next batch, and to other owners, by the rank that sends them.
+        let (mut handed, mut written) = (vec![0; ranks], vec![0; ranks]);
+        for (n, roots) in batches.iter().enumerate() {
+            let next = batches.get(n + 1);
+            let (repeated, others): (Vec<u32>, Vec<u32>) =
+                roots.iter().partition(|root| next.is_some_and(|next| next.contains(root)));
+            handed[n % ranks] += repeated.len() as u64;
+            let elsewhere = |root: &&u32| **root as usize % ranks != n % ranks;
+            written[n % ranks] += others.iter().filter(elsewhere).count() as u64;
+        }
+        assert!(handed.iter().sum::<u64>() > 0 && written.iter().sum::<u64>() > 0);
+        let rows = |kind| {
+            let sent = sent(ranks, &config, &events, kind, &|_| Device::cpu(1));
+            sent.into_iter().map(|sent| sent.0).collect::<Vec<_>>()
+        };
+        assert_eq!(rows(TrafficKind::HandOver), handed, "{model:?}, {ranks} ranks");
+        assert_eq!(rows(TrafficKind::Aggregation), written, "{model:?}, {ranks} ranks");
+    }
+}
+
+#[test]
+fn ranks_in_turn_on_devices_leave_the_memory_of_one_device_and_hand_over_the_rows_of_processors() {
+    let events = small(400);
+    let Some(devices) = devices(2, 0) else { return };
+    let open = |rank: usize| Ok(devices[rank % devices.len()].device());
+    for model in [ModelName::Jodie, ModelName::Tgn] {
+        let config = |plan: &str| Config { batch: 45, ..frozen(model, plan, 1) };
+        let state = |ranks: usize, config: &Config| -> BTreeMap<String, Vec<u8>> {
+            let dir = tempfile::tempdir().unwrap();
+            let options = RunOptions { out: Some(dir.path().into()), ..RunOptions::default() };
+            let train = |device: Device| task::train(config, &events, &device, &options, &mut ());
+            match ranks {
+                1 => train(devices[0].device()).unwrap(),
+                _ => on_local_ranks(ranks, DEADLINE, open, train).unwrap(),
+            };
+            let all = tensors(dir.path(), 1).into_iter();
+            all.filter(|(name, _)| STATE.contains(&name.as_str())).collect()
+        };
+        assert!(state(1, &config("sequential")) == state(2, &config("pipetgl")), "{model:?}");
+        let rows = |open: &(dyn Fn(usize) -> Result<Device> + Sync)| {
+            sent(2, &config("pipetgl"), &events, TrafficKind::HandOver, open)
+        };
+        assert_eq!(rows(&open), rows(&|_| Device::cpu(1)), "{model:?}");
+    }
+}
+
+#[test]
+fn each_of_several_memory_copies_can_be_a_pipeline() {
+    let (events, dir) = (small(700), tempfile::tempdir().unwrap());
+    let mut plan = Plan::named(&plan_of(dir.path(), "replicated")).unwrap();
+    let over = plan.ranks.as_mut().unwrap();
+    over.parallel = Parallel { memory: 2, ..Parallel::default() };
+    let path = dir.path().join("copies.toml");
+    fs::write(&path, toml::to_string(&plan).unwrap()).unwrap();
+    for model in MODELS {
+        let after = |ranks: usize, plan: &str, epochs: usize| {
+            let dir = tempfile::tempdir().unwrap();
+            let config = frozen(model, plan, epochs);
+            let summary = train(ranks, &config, &events, Some(dir.path()), false).unwrap();
+            let all = tensors(dir.path(), epochs).into_iter();
+            let state = all.filter(|(name, _)| STATE.contains(&name.as_str()));
+            (state.collect::<BTreeMap<_, _>>(), summary)
+        };
+        // The second pass of two copies are the third and the fourth epoch.
+        let (want, _) = after(1, "sequential", 1);
+        let (found, summary) = after(4, path.to_str().unwrap(), 4);
+        let differ: Vec<&String> = want.keys().filter(|name| want[*name] != found[*name]).collect();
+        assert!(differ.is_empty(), "{model:?}: {differ:?} differ");
+        assert_eq!(summary.pipeline.len(), 4, "{model:?}");
+    }
+}
+
+#[test]
+fn a_summary_has_the_times_of_each_rank_of_a_pipeline_beside_the_formula() {
+    let events = small(700);
+    let config = Config { batch: 20, ..of_model(ModelName::Jodie, "pipetgl", 2) };
+    let summary = train(3, &config, &events, None, false).unwrap();
+    assert_eq!(summary.pipeline.len(), 3);
+    for record in &summary.pipeline {
+        let times = record.measured;
+        let parts = [times.sample, times.roots, times.others, times.train, times.step, times.round];
+        assert!(parts.iter().all(|&seconds| seconds > 0.0) && times.ranks == 3, "{times:?}");
+        assert!((0.0..times.round).contains(&times.idle), "{times:?}");
+        assert_eq!(record.idle_by_formula, times.by_formula());
+    }
+    let divided = train(3, &Config { plan: "sven".into(), ..config }, &events, None, false).unwrap();
+    assert!(divided.pipeline.is_empty());
+}
+
+#[test]
+fn pipelines_that_would_wait_for_each_other_are_refused_with_the_rule() {
+    for (keys, said) in [
+        ("update = \"owners\"\n", "owners that update rows would wait for the gradients"),
+        ("update = \"readers\"\nmicro_batches = 2\n", "rows are dispatched in other parts"),
+        ("update = \"readers\"\ndeduplicate = \"none\"\n", "rows are dispatched in other parts"),
+        ("memory = \"replicated\"\nparallel = { epoch = 2 }\n", "ranks.parallel.epoch lets ranks share"),
+    ] {
+        let e = Plan::parse(&format!("name = \"p\"\n[ranks]\nbatches = \"in_turn\"\n{keys}")).unwrap_err();
+        assert!(e.kind() == ErrorKind::Plan && e.to_string().contains(said), "{keys}: {e}");
     }
 }
