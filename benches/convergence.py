@@ -17,9 +17,9 @@ import json
 import statistics
 import subprocess
 import sys
-from html import escape
 from pathlib import Path
 
+import curves
 from hosts import program
 from partition_balance import SYNTH, made
 from record import ROOT, head
@@ -111,66 +111,20 @@ def table(record):
     return ["", "batch", "best validation", "test", "epochs to 90 %", "times as few steps"], rows
 
 
-# The plot: a panel for each data set, two in a row.
-PANEL, GAP, LEFT, TOP = (360, 230), (70, 70), 58, 64
-
-
-def panel(record, of, x, y):
-    """Draws the curves of a data set at a place: means over the seeds, and the range from least to greatest."""
-    title, metric, _, epochs, _ = SETS[of]
-    curves = {}
-    for parallel in PARALLEL[metric]:
-        by_epoch = {}
-        for row in runs_of(record, of, parallel):
-            for epoch, found in row["curve"]:
-                by_epoch.setdefault(epoch, []).append(found)
-        if by_epoch:
-            curves[parallel] = sorted(by_epoch.items())
-    values = [v for curve in curves.values() for _, found in curve for v in found]
-    step = next(s for s in (0.01, 0.02, 0.05, 0.1, 0.2) if (max(values) - min(values)) / s <= 7)
-    low, high = step * int(min(values) / step), step * (int(max(values) / step) + 1)
-    events = runs_of(record, of, (1, 1, 1))[0]["train_events"] / 1e6
-    width, height = PANEL
-    at = lambda epoch, value: (x + width * epoch / epochs, y + height * (1 - (value - low) / (high - low)))
-    out = [f'<text x="{x}" y="{y - 10}" font-weight="bold">{escape(title)}: {"MRR of 49" if metric == LINKS else "micro F1"}</text>']
-    for nth in range(round((high - low) / step) + 1):
-        value = low + nth * step
-        _, line = at(0, value)
-        out.append(f'<path d="M{x} {line:.1f}h{width}" stroke="#e4e4e4"/><text x="{x - 6}" y="{line + 4:.1f}" text-anchor="end">{value:.2f}</text>')
-    tick = next(t for t in (0.1, 0.2, 0.25, 0.5, 1, 2) if events * epochs / t <= 8)
-    for nth in range(int(events * epochs / tick) + 1):
-        place, _ = at(nth * tick / events, low)
-        out.append(f'<text x="{place:.1f}" y="{y + height + 16}" text-anchor="middle">{nth * tick:g}</text>')
-    out.append(f'<text x="{x + width / 2}" y="{y + height + 32}" text-anchor="middle">million events seen</text>')
-    for parallel, curve in curves.items():
-        color = COLORS[parallel]
-        if len(curve) > 1:
-            edge = [at(e, max(f)) for e, f in curve] + [at(e, min(f)) for e, f in reversed(curve)]
-            out.append(f'<polygon points="{points(edge)}" fill="{color}" opacity="0.13"/>')
-        line = [at(e, statistics.mean(f)) for e, f in curve]
-        out.append(f'<polyline points="{points(line)}" fill="none" stroke="{color}" stroke-width="1.8"/>')
-        out += [f'<circle cx="{px:.1f}" cy="{py:.1f}" r="2.4" fill="{color}"/>' for px, py in line]
-    return out
-
-
-def points(places):
-    return " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
-
-
 def plot(record):
     """Returns the curves of all data sets as SVG."""
-    sets = sets_of(record)
-    rows = (len(sets) + 1) // 2
-    width, height = LEFT + 2 * PANEL[0] + GAP[0] + 20, TOP + rows * (PANEL[1] + GAP[1])
-    out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" font-size="12">',
-           '<rect width="100%" height="100%" fill="white"/>']
-    used = [p for p in COLORS if any(runs_of(record, of, p) for of in sets)]
-    for nth, parallel in enumerate(used):
-        x, color = LEFT + nth * 120, COLORS[parallel]
-        out.append(f'<path d="M{x} 20h24" stroke="{color}" stroke-width="2.5"/><text x="{x + 30}" y="24">{named(parallel)}</text>')
-    for nth, of in enumerate(sets):
-        out += panel(record, of, LEFT + (nth % 2) * (PANEL[0] + GAP[0]), TOP + (nth // 2) * (PANEL[1] + GAP[1]))
-    return "\n".join([*out, "</svg>"]) + "\n"
+    panels = []
+    for of in sets_of(record):
+        title, metric, *_ = SETS[of]
+        events = runs_of(record, of, (1, 1, 1))[0]["train_events"] / 1e6
+        found = {}
+        for parallel in PARALLEL[metric]:
+            for row in runs_of(record, of, parallel):
+                at = found.setdefault((named(parallel), COLORS[parallel]), {})
+                for epoch, score in row["curve"]:
+                    at.setdefault(epoch * events, []).append(score)
+        panels.append((f'{title}: {"MRR of 49" if metric == LINKS else "micro F1"}', "million events seen", found))
+    return curves.drawn(panels)
 
 
 def main():

@@ -1,0 +1,209 @@
+"""Trains with older node memory (MSPipe) and with whole batches in turn (PipeTGL), beside one rank and DistTGL.
+
+    cargo build --release
+    python benches/staleness.py --out benches/results/NAME.json --sets wikipedia collegemsg=CollegeMsg.txt lastfm-like \\
+        [--folder FOLDER]
+    python benches/staleness.py --tables benches/results/NAME.json
+    python benches/staleness.py --plot docs/staleness.svg benches/results/NAME.json
+    python benches/staleness.py --times --out benches/results/NAME.json
+
+The first command trains each plan with several seeds and validates every epoch. With `--times`, plans alternate for
+several rounds, and epochs are timed alone, on one rank and on two. Cores should be quiet: the staleness that `mspipe`
+chooses follows the times of the stages. Needs only the standard library.
+"""
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+import curves
+from hosts import program
+from partition_balance import SYNTH, made
+from record import ROOT, head
+
+SYNTH["lastfm-like-quarter"] = SYNTH["lastfm-like"] + " --events 323275"
+# Title, batch, epochs.
+SETS = {
+    "wikipedia": ("Wikipedia", 600, 12),
+    "collegemsg": ("CollegeMsg", 200, 12),
+    "lastfm-like": ("LastFM-like", 600, 6),
+}
+# Plan, ranks, color.
+PLANS = (
+    ("sequential", 1, "#555555"), ("mspipe", 1, "#0072b2"), ("mspipe-s", 1, "#56b4e9"),
+    ("mspipe:k=1", 1, None), ("mspipe:k=2", 1, None), ("mspipe:k=3", 1, None), ("mspipe:k=4", 1, "#d55e00"),
+    ("pipetgl", 2, "#009e73"), ("pipetgl", 4, None), ("pipetgl", 8, "#e69f00"), ("disttgl:1x1x2", 2, "#a05a9c"),
+)
+TIMED = (
+    ("sequential", 1), ("prefetch", 1), ("presample", 1), ("mspipe:k=1", 1), ("mspipe:k=2", 1), ("mspipe", 1),
+    ("mspipe-s", 1), ("depcache", 2), ("sven", 2), ("disttgl:1x1x2", 2), ("pipetgl", 2),
+)
+
+
+def train(tgnn, path, batch, plan, ranks, *flags):
+    command = [tgnn, "train", "--data", path, "--batch", batch, "--plan", plan, "--json", *flags]
+    command += ["--ranks", ranks] if ranks > 1 else []
+    command = [str(word) for word in command]
+    print("  $", *command, file=sys.stderr, flush=True)
+    return json.loads(subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, check=True, text=True).stdout)
+
+
+def trained(tgnn, of, path, plan, ranks, seed):
+    """Returns validation scores and seconds of a run by epochs, its test score, and what its steps have missed."""
+    _, batch, epochs = SETS[of]
+    flags = ["--epochs", epochs, "--seed", seed, "--set", "settle=false", "--set", f"optimizer.base_batch={batch}"]
+    summary = train(tgnn, path, batch, plan, ranks, *flags)
+    first = summary["epochs"][0]
+    return {
+        "data": of, "plan": plan, "ranks": ranks, "seed": seed,
+        "train_events": round(first["events_per_second"] * first["train_seconds"] / first["epoch"]),
+        "curve": [[e["epoch"], e["val"]["ap"], e["train_seconds"]] for e in summary["epochs"]],
+        "best_epoch": summary["best_epoch"], "test": summary["test"]["transductive"]["ap"],
+        **{key: summary[key] for key in ("staleness", "chosen", "pipeline") if summary.get(key)},
+    }
+
+
+def measured(args):
+    tgnn = program(args.tgnn)
+    record = head() | {"rows": []}
+    for given in args.sets:
+        of, _, path = given.partition("=")
+        path = made(tgnn, f"{of}-quarter" if of == "lastfm-like" else path or of, args.folder)
+        for seed in args.seeds:
+            for plan, ranks, _ in PLANS:
+                record["rows"].append(trained(tgnn, of, path, plan, ranks, seed))
+                if args.out:
+                    Path(args.out).write_text(json.dumps(record, indent=1) + "\n")
+    return record
+
+
+def timed(args):
+    """Times epochs of every plan, round by round."""
+    tgnn = program(args.tgnn)
+    record = head() | {"batch": 600, "rows": [{"plan": plan, "ranks": ranks, "epochs": []} for plan, ranks in TIMED]}
+    for _ in range(args.rounds):
+        for row in record["rows"]:
+            # Two copies of the memory train on two epochs in a pass.
+            passes = 2 if row["plan"] == "disttgl:1x1x2" else 1
+            summary = train(tgnn, "wikipedia", 600, row["plan"], row["ranks"], "--epochs", 4 * passes, "--no-eval")
+            row["epochs"] += [epoch["train_seconds"] / passes for epoch in summary["epochs"][1:]]
+            row["pipeline"] = summary.get("pipeline", [])
+            if args.out:
+                Path(args.out).write_text(json.dumps(record, indent=1) + "\n")
+    return record
+
+
+def named(plan, ranks):
+    if plan == "sequential":
+        return "one rank"
+    return f"{plan}, {ranks} ranks" if ranks > 1 else plan
+
+
+def runs_of(record, of, plan, ranks):
+    return [row for row in record["rows"] if (row["data"], row["plan"], row["ranks"]) == (of, plan, ranks)]
+
+
+def sets_of(record):
+    return list(dict.fromkeys(row["data"] for row in record["rows"]))
+
+
+def spread(values, digits=4):
+    deviation = f" ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else ""
+    return f"{statistics.mean(values):.{digits}f}{deviation}"
+
+
+def missed(runs):
+    """Returns the share of fetched rows that have missed a write; nothing if runs do not count."""
+    counts = [row["staleness"]["missed_writes"] for row in runs if row.get("staleness", {}).get("missed_writes")]
+    shares = [100 * (1 - of[0] / sum(of)) for of in counts]
+    return f"{statistics.mean(shares):.0f} %" if shares else ""
+
+
+def steps(runs):
+    """Returns the staleness that most steps of the runs had."""
+    counts = [row["chosen"]["staleness"]["steps"] for row in runs if "staleness" in row.get("chosen", {})]
+    if not counts:
+        return ""
+    of = [sum(count[k] for count in counts if k < len(count)) for k in range(max(map(len, counts)))]
+    most = max(range(len(of)), key=of.__getitem__)
+    return f"{most} in {100 * of[most] / sum(of):.0f} % of steps"
+
+
+def table(record):
+    """Returns head and rows: scores, and the difference of the test score from that of one rank with the same seed."""
+    rows = []
+    for of in sets_of(record):
+        alone = {row["seed"]: row["test"] for row in runs_of(record, of, "sequential", 1)}
+        for plan, ranks, _ in PLANS:
+            runs = runs_of(record, of, plan, ranks)
+            if not runs:
+                continue
+            best, tests = [max(point[1] for point in row["curve"]) for row in runs], [row["test"] for row in runs]
+            against = [100 * (row["test"] - alone[row["seed"]]) for row in runs if row["seed"] in alone]
+            seconds = statistics.median(point[2] / row["curve"][0][0] for row in runs for point in row["curve"])
+            change = "" if plan == "sequential" else f"{statistics.mean(against):+.2f}"
+            rows.append([f"{SETS[of][0]}, {named(plan, ranks)}", spread(best), spread(tests), change,
+                         f"{seconds:.2f}", missed(runs), steps(runs)])
+    return ["", "best validation AP", "test AP", "against one rank, points", "seconds an epoch", "rows that missed a write",
+            "staleness"], rows
+
+
+def table_of_times(record):
+    """Returns head and rows: median seconds of an epoch, with the least and the greatest, against two plans."""
+    base = {row["plan"]: statistics.median(row["epochs"]) for row in record["rows"]}
+    rows = []
+    for row in record["rows"]:
+        seconds = statistics.median(row["epochs"])
+        change = lambda plan: f"{100 * (seconds / base[plan] - 1):+.0f} %"
+        rows.append([f"`{row['plan']}`", row["ranks"], f"{seconds:.2f} ({min(row['epochs']):.2f} to {max(row['epochs']):.2f})",
+                     change("sequential"), change("prefetch")])
+    return ["plan", "ranks", "seconds an epoch", "against `sequential`", "against `prefetch`"], rows
+
+
+def plot(record):
+    """Returns validation scores against events and against time, for every data set, as SVG."""
+    panels = []
+    for of in sets_of(record):
+        by_events, by_time = {}, {}
+        for plan, ranks, color in PLANS:
+            runs = runs_of(record, of, plan, ranks) if color else []
+            if not runs:
+                continue
+            label, events = (named(plan, ranks), color), runs[0]["train_events"] / 1e6
+            seconds = statistics.median(point[2] / row["curve"][0][0] for row in runs for point in row["curve"])
+            for row in runs:
+                for epoch, found, _ in row["curve"]:
+                    by_events.setdefault(label, {}).setdefault(epoch * events, []).append(found)
+                    by_time.setdefault(label, {}).setdefault(epoch * seconds, []).append(found)
+        panels += [(f"{SETS[of][0]}: validation AP", "million events seen", by_events),
+                   (f"{SETS[of][0]}: validation AP", "seconds of training", by_time)]
+    return curves.drawn(panels)
+
+
+def main():
+    as_is = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=as_is)
+    parser.add_argument("--sets", nargs="+", default=["wikipedia"], help="data sets: NAME, or NAME=PATH")
+    parser.add_argument("--times", action="store_true", help="time epochs, and train no further")
+    parser.add_argument("--out", help="JSON to write")
+    parser.add_argument("--tables", metavar="JSON", help="print the table of a record, and do nothing else")
+    parser.add_argument("--plot", nargs=2, metavar=("SVG", "JSON"), help="draw the curves of a record, and do nothing else")
+    parser.add_argument("--tgnn", default="target/release/tgnn-bench")
+    parser.add_argument("--folder", default="out/data", help="where the synthetic stream is made")
+    parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
+    parser.add_argument("--rounds", type=int, default=3)
+    args = parser.parse_args()
+    if args.plot:
+        return Path(args.plot[0]).write_text(plot(json.loads(Path(args.plot[1]).read_text())))
+    new = timed if args.times else measured
+    record = json.loads(Path(args.tables).read_text()) if args.tables else new(args)
+    head, rows = (table if "data" in record["rows"][0] else table_of_times)(record)
+    for cells in [head, ["---"] * len(head), *rows]:
+        print("| " + " | ".join(map(str, cells)) + " |")
+
+
+if __name__ == "__main__":
+    main()
