@@ -3,10 +3,11 @@
     cargo build --release
     python benches/scaling.py --system sven --out benches/results/NAME.json [--folder FOLDER]
     python benches/scaling.py --system disttgl --out benches/results/NAME.json [--folder FOLDER]
+    python benches/scaling.py --system pipetgl --out benches/results/NAME.json
     python benches/scaling.py --tables benches/results/NAME.json
 
-Every rank has batches of the paper's size (weak scaling). What ranks compute and send is recorded in two steps, or in 64
-for epoch parallelism. `tgnn-bench plan simulate` predicts how long that takes on the machines of machines/. Synthetic
+Every rank has batches of the paper's size: its share of larger batches (weak scaling), or, for PipeTGL, whole ones. What
+ranks compute and send is recorded in two steps, in 24 for PipeTGL, or in 64 for epoch parallelism. `tgnn-bench plan simulate` predicts how long that takes on the machines of machines/. Synthetic
 streams are made in FOLDER. On two quiet cores `sven` takes about five minutes, `disttgl` one; both need 8 GB of memory.
 Needs only the standard library.
 """
@@ -42,6 +43,14 @@ SYSTEMS = {
             ("GDELT-like, 8x1x4", "gdelt-like", "disttgl:8x1x4", 3200, "--set task=edge", {8: "7.27", 32: "25.08"}),
         ),
     },
+    "pipetgl": {
+        "machines": ("rtx4090-pytorch", "rtx4090", "h100"), "ranks": 8, "scaling": "strong", "steps": 24,
+        "cases": (
+            ("TGN, one pipeline", "wikipedia", "pipetgl", 600, "", {}),
+            ("TGN, 2 memory copies", "wikipedia", "pipetgl:k=2", 600, "", {2: "1.63, 1.70", 4: "2.80, 2.51", 8: "4.74, 2.95"}),
+            ("JODIE, one pipeline", "wikipedia", "pipetgl", 600, "--model jodie", {}),
+        ),
+    },
 }
 
 
@@ -50,8 +59,9 @@ def measured(args):
     record = head() | {"system": args.system, "rows": []}
     for title, data, plan, batch, flags, _ in system["cases"]:
         command = [tgnn, "plan", "simulate", plan, "--data", str(made(tgnn, data, args.folder)), "--json", *flags.split()]
-        command += ["--scaling", "weak", "--set", f"batch={batch}"]
-        command += [] if "--ranks" in flags else ["--ranks", str(system["ranks"]), "--max-batches", "2"]
+        command += ["--scaling", system.get("scaling", "weak"), "--set", f"batch={batch}"]
+        steps = str(system.get("steps", 2))
+        command += [] if "--ranks" in flags else ["--ranks", str(system["ranks"]), "--max-batches", steps]
         command += [flag for machine in system["machines"] for flag in ("--machine", machine)]
         print("  $", *command, file=sys.stderr, flush=True)
         found = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True).stdout)

@@ -6,10 +6,12 @@
     python benches/staleness.py --tables benches/results/NAME.json
     python benches/staleness.py --plot docs/staleness.svg benches/results/NAME.json
     python benches/staleness.py --times --out benches/results/NAME.json
+    python benches/staleness.py --predict --out benches/results/NAME.json [--folder FOLDER]
 
 The first command trains each plan with several seeds and validates every epoch. With `--times`, plans alternate for
-several rounds, and epochs are timed alone, on one rank and on two. Cores should be quiet: the staleness that `mspipe`
-chooses follows the times of the stages. Needs only the standard library.
+several rounds, and epochs are timed alone, on one rank and on two. With `--predict`, `tgnn-bench plan simulate` predicts
+them on the machine of MSPipe's paper, for its table 2. Cores should be quiet: the staleness that `mspipe` chooses follows
+the times of the stages. Needs only the standard library.
 """
 
 import argparse
@@ -41,6 +43,13 @@ TIMED = (
     ("sequential", 1), ("prefetch", 1), ("presample", 1), ("mspipe:k=1", 1), ("mspipe:k=2", 1), ("mspipe", 1),
     ("mspipe-s", 1), ("depcache", 2), ("sven", 2), ("disttgl:1x1x2", 2), ("pipetgl", 2),
 )
+# Of four ranks with a batch of 600 each. Model, data, and the paper's speed-ups of Presample and MSPipe over TGL.
+PREDICTED = (
+    ("tgn", "wikipedia", "1.12", "1.54"), ("jodie", "wikipedia", "1.14", "1.65"), ("apan", "wikipedia", "1.06", "1.78"),
+    ("tgn", "lastfm-like", "1.36", "2.00"),
+)
+PREDICTED_PLANS = ("sequential", "presample", "mspipe:k=1", "mspipe:k=2", "mspipe:k=3")
+MACHINES = ("a100-pytorch", "a100")
 
 
 def train(tgnn, path, batch, plan, ranks, *flags):
@@ -96,6 +105,46 @@ def timed(args):
     return record
 
 
+def predicted(args):
+    """Predicts four ranks of another machine under every plan."""
+    tgnn = program(args.tgnn)
+    record = head() | {"rows": []}
+    for model, data, *_ in PREDICTED:
+        path = made(tgnn, f"{data}-quarter" if data == "lastfm-like" else data, args.folder)
+        for plan in PREDICTED_PLANS:
+            command = [tgnn, "plan", "simulate", plan, "--data", str(path), "--model", model, "--ranks", "4", "--json"]
+            command += ["--scaling", "weak", "--set", "batch=600", "--max-batches", "24"]
+            command += [flag for machine in MACHINES for flag in ("--machine", machine)]
+            print("  $", *command, file=sys.stderr, flush=True)
+            found = json.loads(subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, check=True, text=True).stdout)
+            of_four = lambda p: p["ranks"][-1]["seconds"] / p["ranks"][-1]["steps"]
+            seconds = {p["machine"]["name"]: of_four(p) for p in found["predictions"]}
+            record["rows"].append({"model": model, "data": data, "plan": plan, "seconds": seconds, "off": found["here"]["off"]})
+            if args.out:
+                Path(args.out).write_text(json.dumps(record, indent=1) + "\n")
+    return record
+
+
+def table_of_predictions(record):
+    """Returns head and rows: for every plan, how many times as fast as `sequential` a step is, and what the paper says."""
+    rows = []
+    for model, data, presample, mspipe in PREDICTED:
+        title = f"{model.upper()}, {SETS[data][0]}"
+        of = {row["plan"]: row["seconds"] for row in record["rows"] if (row["model"], row["data"]) == (model, data)}
+        for machine in MACHINES if of else ():
+            times = {plan: of[plan][machine] for plan in PREDICTED_PLANS}
+            rows.append([f"{title}, `{machine}`", f"{1e3 * times['sequential']:.{1 if times['sequential'] > 0.005 else 3}f}",
+                         *(f"{times['sequential'] / times[plan]:.2f}" for plan in PREDICTED_PLANS[1:])])
+        rows.append([f"{title}, the paper", "", presample, mspipe, "", ""])
+    return ["times as fast as `sequential`", "ms a step", *(f"`{plan}`" for plan in PREDICTED_PLANS[1:])], rows
+
+
+def off(record):
+    """Returns the errors of the simulator on ranks that exist, least and greatest."""
+    errors = [100 * row["off"] for row in record["rows"]]
+    return f"{min(errors):+.0f} to {max(errors):+.0f} %"
+
+
 def named(plan, ranks):
     if plan == "sequential":
         return "one rank"
@@ -124,7 +173,7 @@ def missed(runs):
 
 def steps(runs):
     """Returns the staleness that most steps of the runs had."""
-    counts = [row["chosen"]["staleness"]["steps"] for row in runs if "staleness" in row.get("chosen", {})]
+    counts = [row["chosen"]["steps"] for row in runs if "stale_rows" in row.get("chosen", {})]
     if not counts:
         return ""
     of = [sum(count[k] for count in counts if k < len(count)) for k in range(max(map(len, counts)))]
@@ -188,6 +237,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=as_is)
     parser.add_argument("--sets", nargs="+", default=["wikipedia"], help="data sets: NAME, or NAME=PATH")
     parser.add_argument("--times", action="store_true", help="time epochs, and train no further")
+    parser.add_argument("--predict", action="store_true", help="predict another machine, and train no further")
     parser.add_argument("--out", help="JSON to write")
     parser.add_argument("--tables", metavar="JSON", help="print the table of a record, and do nothing else")
     parser.add_argument("--plot", nargs=2, metavar=("SVG", "JSON"), help="draw the curves of a record, and do nothing else")
@@ -198,9 +248,13 @@ def main():
     args = parser.parse_args()
     if args.plot:
         return Path(args.plot[0]).write_text(plot(json.loads(Path(args.plot[1]).read_text())))
-    new = timed if args.times else measured
+    new = timed if args.times else predicted if args.predict else measured
     record = json.loads(Path(args.tables).read_text()) if args.tables else new(args)
-    head, rows = (table if "data" in record["rows"][0] else table_of_times)(record)
+    first = record["rows"][0]
+    draw = table if "curve" in first else table_of_times if "epochs" in first else table_of_predictions
+    if "off" in first:
+        print("the simulator is off, on ranks of this computer, by", off(record))
+    head, rows = draw(record)
     for cells in [head, ["---"] * len(head), *rows]:
         print("| " + " | ".join(map(str, cells)) + " |")
 

@@ -22,10 +22,12 @@ import convergence
 import micro_batches
 import partition_balance
 import scaling
+import staleness
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benches/results"
-PAGES = ("README.md", "docs/results.md", "docs/evaluation.md", "docs/ranks.md", "docs/partition.md")
+PAGES = ("README.md", "docs/results.md", "docs/evaluation.md", "docs/ranks.md", "docs/partition.md",
+         "docs/staleness.md")
 MACHINES = {"xeon-2-cores": "Xeon", "epyc-2-cores": "EPYC"}
 LEARNED = "tgnn, learned time encoding"
 # Names of the models of events in records and tables, in the order of `tgnn-bench models`.
@@ -338,10 +340,14 @@ TABLES |= {name: of_benchmark(record, draw) for name, record, draw in (
     ("cluster-times", "cluster", cluster.times), ("cluster-volumes", "cluster", cluster.volumes),
     ("sven-breakdown", "breakdown", breakdown.breakdown), ("micro-batches", "micro-batches", micro_batches.table),
     ("comm-volume", "comm-volume", comm_volume.table), ("scaling", "scaling", scaling.table),
-    ("scaling-disttgl", "scaling-disttgl", scaling.table), ("convergence", "convergence", convergence.table),
+    ("scaling-disttgl", "scaling-disttgl", scaling.table), ("scaling-pipetgl", "scaling-pipetgl", scaling.table),
+    ("staleness", "staleness", staleness.table), ("staleness-times", "staleness-times", staleness.table_of_times),
+    ("staleness-predicted", "staleness-predicted", staleness.table_of_predictions), ("convergence", "convergence", convergence.table),
     ("partition-balance", "partition-balance", partition_balance.figure),
     ("partition-balance-all", "partition-balance", partition_balance.greatest))}
-PICTURES = {"docs/convergence.svg": ("convergence", convergence.plot)}
+PICTURES = {
+    "docs/convergence.svg": ("convergence", convergence.plot), "docs/staleness.svg": ("staleness", staleness.plot),
+}
 TABLES["models-given"] = models_of("wikipedia-tgb", [("tgb", "mrr"), ("tgb", "hits_at_10")], "models-given")
 
 

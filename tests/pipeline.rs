@@ -12,6 +12,7 @@ use std::{
     path::Path,
 };
 use tgnn::{
+    autograd::Stage,
     data::Events,
     error::{ErrorKind, Result},
     model::ModelName,
@@ -182,6 +183,35 @@ fn each_of_several_memory_copies_can_be_a_pipeline() {
 }
 
 #[test]
+fn a_rank_without_a_batch_sends_keeps_and_updates_and_computes_nothing_else() {
+    let events = small(400);
+    for model in MODELS {
+        let config = Config { batch: 25, ..of_model(model, "pipetgl", 1) };
+        let of_rank = |device: Device| {
+            let rank = device.ranks().unwrap().rank();
+            let mut task = EventTask::new(&config, &events, device)?;
+            task.trace();
+            task.train_epoch(0, &mut |_| {})?;
+            let timeline = task.timeline();
+            let of_steps = |own: bool| {
+                let spans = timeline.spans().iter().filter(|s| (s.step % 3 == rank) == own);
+                spans.map(|s| (s.node_info.stage, s.node_info.op)).collect::<BTreeSet<_>>()
+            };
+            let (with, without) = (of_steps(true), of_steps(false));
+            let computes = [Stage::UpdateMemory, Stage::Embed];
+            let computed: Vec<_> = without.iter().filter(|(stage, _)| computes.contains(stage)).collect();
+            assert!(computed.is_empty(), "{model:?}: {computed:?}");
+            assert!(without.is_subset(&with) && 2 * without.len() < with.len(), "{model:?}: {without:?}");
+            for stage in [Stage::Dispatch, Stage::Aggregate, Stage::WriteMemory, Stage::Step] {
+                assert!(without.iter().any(|(of, _)| *of == stage), "{model:?}, {stage}");
+            }
+            Ok(())
+        };
+        on_local_ranks(3, DEADLINE, |_| Device::cpu(1), of_rank).unwrap();
+    }
+}
+
+#[test]
 fn a_summary_has_the_times_of_each_rank_of_a_pipeline_beside_the_formula() {
     let events = small(700);
     let config = Config { batch: 20, ..of_model(ModelName::Jodie, "pipetgl", 2) };
@@ -205,8 +235,10 @@ fn pipelines_that_would_wait_for_each_other_are_refused_with_the_rule() {
         ("update = \"readers\"\nmicro_batches = 2\n", "rows are dispatched in other parts"),
         ("update = \"readers\"\ndeduplicate = \"none\"\n", "rows are dispatched in other parts"),
         ("memory = \"replicated\"\nparallel = { epoch = 2 }\n", "ranks.parallel.epoch lets ranks share"),
+        ("update = \"readers\"\n[staleness]\nmemory = 1\n", "ranks hand on those of the batch before"),
     ] {
-        let e = Plan::parse(&format!("name = \"p\"\n[ranks]\nbatches = \"in_turn\"\n{keys}")).unwrap_err();
+        let text = format!("name = \"p\"\n[ranks]\nbatches = \"in_turn\"\n{keys}");
+        let e = Plan::parse(&text).unwrap_err();
         assert!(e.kind() == ErrorKind::Plan && e.to_string().contains(said), "{keys}: {e}");
     }
 }

@@ -159,7 +159,7 @@ fn the_program_predicts_ranks_and_says_first_how_far_it_is_off() {
     refused(
         &["--ranks", "2", "--machine", "v1"],
         2,
-        &["there is no machine `v1`", "v100, v100-pytorch, t4, t4-pytorch, h100"],
+        &["there is no machine `v1`", "v100, v100-pytorch, t4, t4-pytorch, a100, a100-pytorch, rtx4090"],
     );
     refused(&["--ranks", "2", "--machine", "none.toml"], 10, &["none.toml", "cannot read"]);
     refused(&["--machine", "v100"], 2, &["--ranks"]);

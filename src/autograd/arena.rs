@@ -5,7 +5,7 @@
 pub(super) const ALIGN: usize = 64;
 
 /// Places in an arena, by first fit among the values that are alive at the same time.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct ArenaPlan {
     /// Offset, end and last use of each value that is still alive, sorted by offset.
     blocks: Vec<(usize, usize, usize)>,

@@ -284,6 +284,9 @@ impl BoundProgram {
             stream: self.stream_of(lane),
             windows: &self.windows,
         };
+        if let Some(zeroed) = &planned.left_out {
+            return zeroed.iter().try_for_each(|&k| launch.clear(k));
+        }
         match self.gpu.rival(op.name()) {
             Some(rival) => rival.launch(self.gpu.kernels(), &launch),
             // SAFETY: the operands are those of the node, checked when it was recorded.

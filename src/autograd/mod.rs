@@ -6,6 +6,7 @@ mod arena;
 mod average;
 mod device;
 mod host;
+mod idle;
 mod lane_threads;
 mod lanes;
 mod optimizer;

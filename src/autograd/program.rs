@@ -128,9 +128,33 @@ impl Program {
     pub fn with_variants(tapes: &[(&Tape, Lanes)], precision: Precision, device: &Device) -> Result<Self> {
         Self::plan(tapes, &[], precision, Backend::of(device), Some(device))
     }
+    /// Plans a step as [`with_variants`](Self::with_variants) does, with one variant more, the last one, for
+    /// runs in which the values `empty` of the first tape have no rows. It does what the first variant then
+    /// does, but without the nodes that would compute only empty values, or zeros.
+    ///
+    /// # Errors
+    /// As [`with_variants`](Self::with_variants); `Shape` if a value is another tape's.
+    pub fn with_idle_variant(
+        tapes: &[(&Tape, Lanes)],
+        empty: &[Var],
+        precision: Precision,
+        device: &Device,
+    ) -> Result<Self> {
+        Self::plan_with(tapes, &[], Some(empty), precision, Backend::of(device), Some(device))
+    }
     fn plan(
         tapes: &[(&Tape, Lanes)],
         keep: &[Var],
+        precision: Precision,
+        backend: Backend,
+        on: Option<&Device>,
+    ) -> Result<Self> {
+        Self::plan_with(tapes, keep, None, precision, backend, on)
+    }
+    fn plan_with(
+        tapes: &[(&Tape, Lanes)],
+        keep: &[Var],
+        empty: Option<&[Var]>,
         precision: Precision,
         backend: Backend,
         on: Option<&Device>,
@@ -144,7 +168,11 @@ impl Program {
         let supported = precision == Precision::F32 || !matches!(backend, Backend::Cuda(_));
         ensure!("program", supported, "devices compute in f32: run a reference in f64 on the host");
         let variant = |&(tape, lanes): &(&Tape, Lanes)| Variant::new(tape, keep, precision, &backend, lanes);
-        let variants = tapes.iter().map(variant).collect::<Result<Vec<Variant>>>()?;
+        let mut variants = tapes.iter().map(variant).collect::<Result<Vec<Variant>>>()?;
+        if let Some(empty) = empty {
+            empty.iter().try_for_each(|&v| first.check("program", v))?;
+            variants.push(variants[0].idle(first, empty));
+        }
         let in_use = lanes_in_use(&variants);
         let least = std::array::from_fn(|lane| in_use.get(&lane).map_or(0, |_| lanes.buffer_depth()[lane]));
         let buffer_depth = match lanes {
@@ -305,7 +333,8 @@ impl Program {
             let node_info = node_infos[variant][node];
             Span { node_info, node, step, start, end, cost: cost.unwrap_or(node_info.cost) }
         };
-        trace.ran.iter().map(span).collect()
+        let left_out = |ran: &&Ran| self.variants[ran.variant].nodes[ran.node].left_out.is_some();
+        trace.ran.iter().filter(|ran| !left_out(ran)).map(span).collect()
     }
     /// Times `times` runs of every op on the values of the last [`run`](Self::run), slowest op first. On a
     /// device launch overhead is excluded; on the host ops are timed as by [`profile`](Self::profile).

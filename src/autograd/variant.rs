@@ -26,6 +26,7 @@ pub(super) enum Place {
 }
 
 /// A node with the places of its operands.
+#[derive(Clone)]
 pub(super) struct PlannedNode {
     pub node: Node,
     pub ins: Vec<(Place, Spec)>,
@@ -43,6 +44,8 @@ pub(super) struct PlannedNode {
     pub precedence: Precedence,
     /// Resource for which the node competes with nodes that run at the same time.
     pub resource: Resource,
+    /// If the node is left out, the outputs that others read as zeros: see [`Variant::idle`].
+    pub left_out: Option<Vec<usize>>,
 }
 
 impl PlannedNode {
@@ -239,6 +242,7 @@ impl<'a> Planner<'a> {
             precedence,
             resource: Resource::of(node.op.kind(), node.ins.iter().any(on_host), writes_host),
             node: node.clone(),
+            left_out: None,
         }
     }
 }

@@ -5,6 +5,7 @@ mod data;
 mod doctor;
 mod kernels;
 mod models;
+mod older_state;
 mod partition;
 mod partition_report;
 mod plan;

@@ -34,7 +34,7 @@ pub enum PlanCommand {
 /// The name of a plan.
 #[derive(Args)]
 pub struct Named {
-    /// sequential, prefetch, overlap, blad-even, blad-nm, blad, or a file: PLAN.toml
+    /// A plan of `train --plan`, such as prefetch, mspipe:k=2 or sven, or a file: PLAN.toml
     plan: String,
 }
 
@@ -97,9 +97,7 @@ fn show(plan: &Plan) -> Result<()> {
         for stage in Stage::ALL {
             let placement = plan.placement(stage);
             let needs = all_needs.iter().filter(|n| n.stage == stage);
-            let needs: Vec<String> = needs
-                .map(|n| format!("{}{}", n.of, if n.back > 0 { " of the step before" } else { "" }))
-                .collect();
+            let needs: Vec<String> = needs.map(|n| format!("{}{}", n.of, of_step(n.back))).collect();
             let (lane, depth) = (placement.lane, placement.prefetch_depth);
             say(format_args!("{:<16}{lane:>4}{depth:>10}   {}", stage.name(), needs.join(", ")));
         }
@@ -107,6 +105,17 @@ fn show(plan: &Plan) -> Result<()> {
     }
     say(plan.drawing().trim_end());
     Ok(())
+}
+
+/// Says which step a stage is of, `back` steps before another one.
+fn of_step(back: isize) -> String {
+    match back {
+        0 => String::new(),
+        1 => " of the step before".into(),
+        back if back > 0 => format!(" of {back} steps before"),
+        -1 => " of the step after".into(),
+        back => format!(" of {} steps after", -back),
+    }
 }
 
 impl Simulate {

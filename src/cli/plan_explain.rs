@@ -64,7 +64,7 @@ pub struct Explain {
     /// Number of ranks
     #[arg(long, value_name = "N")]
     ranks: usize,
-    /// The machine of the ranks: v100, v100-pytorch, t4, t4-pytorch, h100, or a file: MACHINE.toml [default:
+    /// The machine of the ranks: the name of one, as for `plan simulate`, or a file: MACHINE.toml [default:
     /// one computer]
     #[arg(long, value_name = "NAME|FILE")]
     machine: Option<String>,

@@ -23,8 +23,8 @@ pub(super) struct RankedArgs {
     /// computer has
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     pub ranks: usize,
-    /// The machine of the ranks: v100, v100-pytorch, t4, t4-pytorch, h100, or a file: MACHINE.toml (may be
-    /// repeated)
+    /// The machine of the ranks: v100, v100-pytorch, t4, t4-pytorch, a100, a100-pytorch, rtx4090,
+    /// rtx4090-pytorch, h100, or a file: MACHINE.toml (may be repeated)
     /// [default: this computer]
     #[arg(long, value_name = "NAME|FILE", requires = "ranks")]
     machine: Vec<String>,
@@ -142,6 +142,14 @@ impl RankedArgs {
             let parallel: Parallel = parallel.parse()?;
             let parallel = parallel.of(self.ranks)?.like(ranks.0);
             (config.plan, share_a_batch) = (format!("disttgl:{parallel}"), parallel.mini_batch);
+        }
+        if let Some(copies) = config.plan.strip_prefix("pipetgl:k=").and_then(|copies| copies.parse().ok()) {
+            let parallel = Parallel { memory: copies, ..Parallel::default() };
+            config.plan = format!("pipetgl:k={}", parallel.of(self.ranks)?.like(ranks.0).memory);
+        }
+        if config.plan.starts_with("pipetgl") {
+            // A rank has whole batches in any case.
+            share_a_batch = 1;
         }
         if self.scaling == Scaling::Weak {
             config.batch = config.batch.saturating_mul(share_a_batch);

@@ -41,8 +41,8 @@ pub struct Train {
     #[arg(long)]
     precision: Option<MatmulPrecision>,
     /// How the stages of steps are scheduled: auto, sequential, prefetch, overlap, blad-even, blad-nm, blad,
-    /// depcache, depcomm, sven, sven-cached, disttgl:IxJxK, or a plan in a file; see `plan show` [default:
-    /// auto]
+    /// presample, mspipe, mspipe:k=K, mspipe-s; over ranks depcache, depcomm, sven, sven-cached,
+    /// disttgl:IxJxK, pipetgl, pipetgl:k=K; or a plan in a file; see `plan show` [default: auto]
     #[arg(long, value_name = "PLAN")]
     plan: Option<String>,
     /// Over ranks, the owners of the nodes' memory: range, interval, re-flex-bicut, or the .npy file of

@@ -1,5 +1,5 @@
 //! The output of a run for people: the configuration, a line or a live bar for every pass, and the results.
-use super::train_data::Data;
+use super::{older_state, train_data::Data};
 use crate::{
     data::text::{counted, grouped},
     error::Result,
@@ -163,6 +163,7 @@ impl Display {
             let sent = ranks.traffic.iter().map(|t| format!("{} {}", megabytes(t.bytes), t.kind));
             self.line(format_args!("sent      {}", sent.collect::<Vec<_>>().join(", ")));
         }
+        older_state::lines(s).into_iter().for_each(|line| self.line(line));
         if let Some(test) = s.test {
             self.line("");
             let best = s.best_epoch.map_or(String::new(), |e| format!(", epoch {e}"));

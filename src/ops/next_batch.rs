@@ -142,6 +142,14 @@ pub struct Batch {
     pub rows: Rows,
 }
 
+impl Batch {
+    /// Returns the values that have no rows if the batch has no events.
+    pub fn per_event(&self) -> Vec<Var> {
+        let count = self.rows.live.map(|live| live.var);
+        [self.src, self.dst, self.event, self.time, self.rank].into_iter().chain(count).collect()
+    }
+}
+
 impl Tape {
     /// Appends [`NextBatch`] with at most `capacity` events; `stream` is `[src, dst, time]` of all events,
     /// and `range`, u32 `[1, 3]`, says which of them the pass visits. Every run moves `clock`, u32 `[1, 2]`,
@@ -228,8 +236,8 @@ impl NextBatch {
     }
 }
 
-/// Returns the events of batch `nth` of the pass from event `begin` up to `end`. Batches are counted as if the
-/// pass began `missing` events earlier; the events before `begin` are left out.
+/// Returns the events of batch `nth` of the pass from event `begin` up to `end`. Batches are counted as if
+/// the pass began `missing` events earlier; the events before `begin` are left out.
 pub(super) fn events_of(
     nth: usize,
     [begin, end, missing]: [usize; 3],

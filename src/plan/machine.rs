@@ -80,11 +80,15 @@ pub struct Network {
 
 impl Machine {
     /// Names and files of the machines that come with the program.
-    const PRESETS: [(&str, &str); 5] = [
+    const PRESETS: [(&str, &str); 9] = [
         ("v100", include_str!("../../machines/v100.toml")),
         ("v100-pytorch", include_str!("../../machines/v100-pytorch.toml")),
         ("t4", include_str!("../../machines/t4.toml")),
         ("t4-pytorch", include_str!("../../machines/t4-pytorch.toml")),
+        ("a100", include_str!("../../machines/a100.toml")),
+        ("a100-pytorch", include_str!("../../machines/a100-pytorch.toml")),
+        ("rtx4090", include_str!("../../machines/rtx4090.toml")),
+        ("rtx4090-pytorch", include_str!("../../machines/rtx4090-pytorch.toml")),
         ("h100", include_str!("../../machines/h100.toml")),
     ];
     /// Returns the names of the machines that come with the program.

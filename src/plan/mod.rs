@@ -103,6 +103,35 @@ pub struct PlanStaleness {
     pub mitigation: Mitigation,
 }
 
+impl PlanStaleness {
+    /// Checks whether ranks can read older state. An error is what is wrong, and what to do.
+    fn check(&self, ranks: Option<&OverRanks>) -> std::result::Result<(), (String, String)> {
+        let bad = |what: &str, remedy: &str| Err((what.to_owned(), remedy.to_owned()));
+        let (older, over) = (self.memory.most() > 0, ranks.copied().unwrap_or_default());
+        if older && over.memory == MemoryOver::Cached {
+            let what = "staleness.memory reads older rows, and with ranks.memory = \"cached\" a rank asks only \
+                        for rows newer than its copies";
+            return bad(what, "give ranks.memory = \"partitioned\"");
+        }
+        if older && over.batches == BatchesOver::InTurn {
+            let what = "staleness.memory reads older rows, and with ranks.batches = \"in_turn\" ranks hand on \
+                        those of the batch before";
+            return bad(what, "leave out one of them");
+        }
+        if older && over.parallel.takes_turns() {
+            let what = "staleness.memory reads older rows, and ranks.parallel lets a memory copy begin anew: \
+                        the first steps would read the end of the stream";
+            return bad(what, "leave out one of them");
+        }
+        if self.mitigation == Mitigation::Similar && ranks.is_some() {
+            let what = "staleness.mitigation is \"similar\", and a rank counts the common neighbours of its events \
+                        alone";
+            return bad(what, "leave out [ranks], and train on one rank");
+        }
+        Ok(())
+    }
+}
+
 /// What ranks keep and exchange.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -357,7 +386,7 @@ impl Plan {
                 );
             }
         }
-        let PlanStaleness { memory, gradients, mitigation } = self.staleness;
+        let PlanStaleness { memory, gradients, .. } = self.staleness;
         for (kind, steps) in [("memory", memory.most()), ("gradients", gradients)] {
             if steps > MAX_STALENESS {
                 let remedy = format!("give 0 to {MAX_STALENESS}");
@@ -384,20 +413,8 @@ impl Plan {
         if let Err((what, remedy)) = over.check() {
             return bad(what, &remedy);
         }
-        if memory.most() > 0 && over.memory == MemoryOver::Cached {
-            let what = "staleness.memory reads older rows, and with ranks.memory = \"cached\" a rank asks only \
-                        for rows newer than its copies";
-            return bad(what.into(), "give ranks.memory = \"partitioned\"");
-        }
-        if mitigation == Mitigation::Similar && self.ranks.is_some() {
-            let what = "staleness.mitigation is \"similar\", and a rank counts the common neighbours of its events \
-                        alone";
-            return bad(what.into(), "leave out [ranks], and train on one rank");
-        }
-        if memory.most() > 0 && over.parallel.takes_turns() {
-            let what = "staleness.memory reads older rows, and ranks.parallel lets a memory copy begin anew: \
-                        the first steps would read the end of the stream";
-            return bad(what.into(), "leave out one of them");
+        if let Err((what, remedy)) = self.staleness.check(self.ranks.as_ref()) {
+            return bad(what, &remedy);
         }
         if Self::preset(&self.name).is_some_and(|preset| preset != *self) {
             return bad("name is that of a different preset".into(), "give the plan another name");

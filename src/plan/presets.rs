@@ -1,7 +1,7 @@
 //! The plans that need no file.
 use super::{
     BatchesOver, Deduplicate, First, FirstRule, Groups, MAX_STALENESS, MemoryOver, MemoryStaleness,
-    Mitigation, OverRanks, Plan, PlanStaleness, StagePlacement, StalenessRule, UpdateOver,
+    Mitigation, OverRanks, Parallel, Plan, PlanStaleness, StagePlacement, StalenessRule, UpdateOver,
     partition::Partitioner,
 };
 use crate::autograd::Stage;
@@ -102,6 +102,14 @@ impl Plan {
                 let (batches, update) = (BatchesOver::InTurn, UpdateOver::Readers);
                 let ranks = Some(OverRanks { batches, update, ..OverRanks::default() });
                 Some(Plan { ranks, stages: in_turn(), ..plan(&[], None) })
+            }
+            _ if name.starts_with("pipetgl:k=") => {
+                let copies = name["pipetgl:k=".len()..].parse().ok()?;
+                let parallel = Parallel { memory: copies, ..Parallel::default() };
+                let (batches, memory) = (BatchesOver::InTurn, MemoryOver::Replicated);
+                let ranks = Some(OverRanks { batches, memory, parallel, ..OverRanks::default() });
+                Some(Plan { ranks, stages: in_turn(), ..plan(&[], None) })
+                    .filter(|_| parallel.check().is_ok())
             }
             "presample" => Some(Plan { stages: presampled(), ..plan(&[], None) }),
             _ if name.starts_with("mspipe") => {

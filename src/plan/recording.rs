@@ -90,8 +90,9 @@ struct OnMachine<'a> {
 
 impl Durations for OnMachine<'_> {
     fn seconds(&self, rank: usize, run: usize, node: usize, info: &NodeInfo) -> f64 {
-        let cost = self.recordings[rank].costs.get(&(run, node)).copied().unwrap_or_default();
-        self.costs.seconds(&NodeInfo { cost, ..*info }, 0.0)
+        // A node that has not run takes no time on any machine.
+        let cost = self.recordings[rank].costs.get(&(run, node));
+        cost.map_or(0.0, |&cost| self.costs.seconds(&NodeInfo { cost, ..*info }, 0.0))
     }
     fn group(&self, rank: usize, run: usize, node: usize, ranks: usize) -> Range<usize> {
         self.recordings[rank].sent.get(&(run, node)).map_or(0..ranks, |sent| sent.group(rank, ranks))

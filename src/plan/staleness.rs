@@ -13,7 +13,7 @@
 //!
 //! MSPipe's released code has no such search: its stages take locks in turn, and a fetch reads what is there.
 use crate::{
-    data::{Events, text::counted},
+    data::Events,
     error::{Error, ErrorKind, Result},
     runtime::comm::Ranks,
 };
@@ -231,12 +231,19 @@ impl fmt::Display for StalenessChoice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let total = self.steps.iter().sum::<usize>().max(1) as f64;
         let of_steps = self.steps.iter().enumerate().filter(|(_, steps)| **steps > 0);
-        let shares: Vec<String> =
-            of_steps.map(|(k, &steps)| format!("{k} in {:.0} %", 100.0 * steps as f64 / total)).collect();
-        let shares = if shares.is_empty() { "not chosen yet".into() } else { shares.join(", ") };
-        write!(f, "staleness {shares} of the steps, at most {}", counted(self.most as u64, "step"))?;
+        let share = |(k, &steps): (usize, &usize)| format!("{k} in {:.0} %", 100.0 * steps as f64 / total);
+        let shares: Vec<String> = of_steps.map(share).collect();
+        match shares.is_empty() {
+            true => write!(f, "staleness of node memory found while training, at most {}", self.most)?,
+            false => write!(
+                f,
+                "staleness of node memory {} of the steps, at most {}",
+                shares.join(", "),
+                self.most
+            )?,
+        }
         match self.stale_rows.get(self.most) {
-            Some(share) => write!(f, ": one more leaves {:.0} % of the rows out of date", 100.0 * share),
+            Some(share) => write!(f, ": one more would leave {:.0} % of the rows out of date", 100.0 * share),
             None => Ok(()),
         }
     }

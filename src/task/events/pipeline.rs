@@ -8,8 +8,8 @@ use crate::{
 /// Rounds at the beginning of an epoch whose ops are timed.
 pub(super) const TIMED_ROUNDS: usize = 16;
 
-/// Returns how long each rank idled in the timed steps of the last pass; this rank is at `place` of the ranks that
-/// get batches in turn. Ends the trace, unless it was asked for. Collective.
+/// Returns how long each rank idled in the timed steps of the last pass; this rank is at `place` of the ranks
+/// that get batches in turn. Ends the trace, unless it was asked for. Collective.
 ///
 /// # Errors
 /// `Comm`.

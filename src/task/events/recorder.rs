@@ -3,8 +3,11 @@
 use crate::{
     autograd::{Average, Lanes, Parameters, Program},
     error::Result,
-    model::{EventTables, Forward, Negatives, Net},
-    ops::Tape,
+    model::{EventTables, Forward, Negatives, Net, RankTables},
+    ops::{
+        Tape,
+        next_batch::{Batch, Slice},
+    },
     runtime::{comm::Ranks, *},
     task::{
         config::KeptOn,
@@ -40,12 +43,27 @@ pub(super) struct TrainingVariants {
     /// The most steps by which node memory is older, with the first variant. If there are several variants of
     /// the step, memory is newer by a step with each of them.
     most_stale: usize,
+    /// If ranks get whole batches in turn: the steps in which this rank has none.
+    idle: Option<IdleSteps>,
+}
+
+/// The steps in which a rank has no batch, because others have theirs.
+#[derive(Clone, Copy)]
+struct IdleSteps {
+    variant: usize,
+    rank: usize,
+    ranks: usize,
 }
 
 impl TrainingVariants {
     /// Returns the runs of `batches` batches of an epoch, or of the epoch that settles.
     pub fn runs(self, settling: bool, batches: usize) -> Runs {
-        Runs::of_batches(self.settling.filter(|_| settling).unwrap_or(0), batches)
+        let mut runs = Runs::of_batches(self.settling.filter(|_| settling).unwrap_or(0), batches);
+        if let Some(IdleSteps { variant, rank, ranks }) = self.idle.filter(|_| !settling) {
+            let others = runs.variant_of_run.iter_mut().enumerate().filter(|(step, _)| step % ranks != rank);
+            others.for_each(|(_, of_run)| *of_run = variant);
+        }
+        runs
     }
     /// Returns the runs of batches with this staleness each, after `before` batches of the pass.
     pub fn runs_of(self, staleness: &[usize], before: usize) -> Runs {
@@ -146,13 +164,20 @@ impl Recorder<'_> {
         tables.gathers_memory = self.mixes || tables.roots_first || self.lanes.staleness().memory > 0;
         let recorded = tables.while_training(|tables| self.variants(store, tables, &writers));
         tables.gathers_memory = false;
-        let (tapes, training) = recorded?;
+        let (tapes, batch, mut training) = recorded?;
         let newer = if self.varies { 0..training.most_stale } else { 0..0 };
         let newer = newer.rev().map(|steps| (&tapes[0], self.lanes.with_memory_of(steps)));
         let settling = tapes[1..].iter().map(|tape| (tape, self.lanes.fresh()));
         let variants: Vec<(&Tape, Lanes)> =
             std::iter::once((&tapes[0], self.lanes)).chain(newer).chain(settling).collect();
-        let step = Program::with_variants(&variants, Precision::F32, self.device)?;
+        let in_turn = tables.in_turns.as_ref().map(RankTables::slice).filter(|of| of.whole && of.ranks > 1);
+        let step = match in_turn {
+            Some(Slice { rank, ranks, .. }) => {
+                training.idle = Some(IdleSteps { variant: variants.len(), rank, ranks });
+                Program::with_idle_variant(&variants, &batch.per_event(), Precision::F32, self.device)
+            }
+            None => Program::with_variants(&variants, Precision::F32, self.device),
+        }?;
         Ok(Programs { step, training, score: self.score(store, tables)?, remember })
     }
     /// Records the variants of the training step; `writers` are the weights that write memory.
@@ -161,8 +186,9 @@ impl Recorder<'_> {
         store: &Store,
         tables: &EventTables,
         writers: &[BufferId],
-    ) -> Result<(Vec<Tape>, TrainingVariants)> {
-        let mut tapes = vec![self.training_step(store, tables)?];
+    ) -> Result<(Vec<Tape>, Batch, TrainingVariants)> {
+        let (step, batch) = self.training_step(store, tables)?;
+        let mut tapes = vec![step];
         let most_stale = self.lanes.staleness().memory;
         let settling = match self.settling.filter(|_| !writers.is_empty()) {
             Some(settling) => {
@@ -171,7 +197,7 @@ impl Recorder<'_> {
             }
             None => None,
         };
-        Ok((tapes, TrainingVariants { settling, most_stale }))
+        Ok((tapes, batch, TrainingVariants { settling, most_stale, idle: None }))
     }
     fn plan(&self, tape: &Tape) -> Result<Program> {
         Program::on_lanes(tape, &[], Precision::F32, self.device, self.lanes.fresh())
@@ -205,8 +231,8 @@ impl Recorder<'_> {
         t.write_rows(table, forward.batch.index, loss)?;
         Ok((forward, loss))
     }
-    /// Records the training step.
-    fn training_step(&self, store: &Store, tables: &EventTables) -> Result<Tape> {
+    /// Records the training step; returns its batch, too.
+    fn training_step(&self, store: &Store, tables: &EventTables) -> Result<(Tape, Batch)> {
         let mut t = Tape::new();
         let (forward, loss) = self.loss(&mut t, store, tables, !self.frozen)?;
         self.parameters.minimize(&mut t, store, loss)?;
@@ -214,7 +240,7 @@ impl Recorder<'_> {
             settling.average.record(&mut t, store)?;
         }
         self.net.write(&mut t, store, tables, &forward)?;
-        Ok(t)
+        Ok((t, forward.batch))
     }
     /// Records the step of the settling epoch: all parameters but `writers` learn, with the step sizes of
     /// [`Settling::rates`].

@@ -194,7 +194,8 @@ impl EventTask {
     pub fn pass_schedule(&self) -> Result<PassSchedule> {
         PassSchedule::of(&self.core.step, &self.runs_of_epoch())
     }
-    /// Returns this rank's place among those that get batches in turn, and their number, if there are several.
+    /// Returns this rank's place among those that get batches in turn, and their number, if there are
+    /// several.
     fn in_turn(&self) -> Option<[usize; 2]> {
         let slice = self.tables.in_turns.as_ref()?.slice();
         (slice.whole && slice.ranks > 1).then_some([slice.rank, slice.ranks])

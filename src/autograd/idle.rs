@@ -1,0 +1,86 @@
+//! The step of a rank that has no events in it, because ranks get whole batches in turn.
+//!
+//! It still does what others rely on: it sends the rows that they ask for, gets those that it keeps, adds up
+//! gradients, and updates the parameters. Nodes that would only compute empty or zero values are left out.
+//! On a device each of them would cost a launch.
+use super::variant::{Place, PlannedNode, Variant};
+use crate::{
+    ops::{Home, Tape},
+    runtime::{DType, Rows, Spec, Var},
+};
+use std::collections::HashSet;
+
+/// The values of a step that are empty or zero, and how views are told from the values that they view.
+struct Empty<'a> {
+    /// For each value, the value that it is a view of, or itself.
+    lies_in: Vec<Var>,
+    specs: &'a [Spec],
+    values: HashSet<Var>,
+}
+
+impl Empty<'_> {
+    fn has(&self, v: Var) -> bool {
+        self.values.contains(&self.lies_in[v.at()])
+    }
+    /// Whether a value has no rows because an empty value counts them.
+    fn counted(&self, v: Var) -> bool {
+        self.specs[v.at()].rows.live.is_some_and(|live| self.has(live.var))
+    }
+    /// Whether a node computes nothing but empty or zero values, and changes nothing. A node does so if all
+    /// that it reads of this step is empty, or if it has no effect and all its results have no rows, or all
+    /// that it reads but clocks is empty.
+    fn makes(&self, p: &PlannedNode) -> bool {
+        let of_step = || {
+            let ins = p.node.ins.iter().zip(&p.ins);
+            ins.filter(|(_, (place, _))| matches!(place, Place::Arena(..))).map(|(&v, &(_, spec))| (v, spec))
+        };
+        let clock = |spec: Spec| spec.dtype == DType::U32 && spec.rows == Rows::fixed(1);
+        let some = of_step().any(|(v, _)| self.has(v));
+        let effect = !p.node.writes.is_empty();
+        let all = of_step().all(|(v, spec)| self.has(v) || !effect && clock(spec));
+        let no_rows = || !effect && p.node.outs.iter().all(|&out| self.counted(out));
+        p.node.op.traffic().is_none() && some && (all || no_rows())
+    }
+}
+
+impl Variant {
+    /// Returns the variant of a run in which the values `empty` of `tape`, that of this variant, have no
+    /// rows. Its nodes are the same, on the same lanes and in the same memory, so both variants have the same
+    /// schedule.
+    pub fn idle(&self, tape: &Tape, empty: &[Var]) -> Variant {
+        let mut lies_in: Vec<Var> = tape.vars().collect();
+        for node in tape.nodes().iter().filter(|n| n.view && tape.home(n.ins[0]) == Home::Step) {
+            lies_in[node.outs[0].at()] = lies_in[node.ins[0].at()];
+        }
+        let mut known = Empty { lies_in, specs: &self.specs, values: empty.iter().copied().collect() };
+        let mut left_out = Vec::with_capacity(self.nodes.len());
+        for p in &self.nodes {
+            let leaves_out = known.makes(p);
+            let outs = p.node.outs.iter().filter(|&&out| leaves_out || known.counted(out));
+            let outs: Vec<Var> = outs.copied().collect();
+            known.values.extend(outs);
+            left_out.push(leaves_out);
+        }
+        // What only nodes read that are left out is not needed either.
+        let mut read: HashSet<Var> = HashSet::new();
+        for (p, left_out) in self.nodes.iter().zip(&mut left_out).rev() {
+            let needed = !p.node.writes.is_empty() || p.node.outs.iter().any(|out| read.contains(out));
+            *left_out |= !needed;
+            if !*left_out {
+                let operands = p.node.ins.iter().chain(&p.node.outs).copied();
+                let counts = operands.clone().filter_map(|v| Some(self.specs[v.at()].rows.live?.var));
+                read.extend(p.node.ins.iter().copied().chain(counts).map(|v| known.lies_in[v.at()]));
+            }
+        }
+        let node = |(p, left_out): (&PlannedNode, bool)| {
+            let zero = |(k, out): (usize, &Var)| {
+                (read.contains(out) && self.specs[out.at()].rows.live.is_none()).then_some(k)
+            };
+            let zeroed = left_out.then(|| p.node.outs.iter().enumerate().filter_map(zero).collect());
+            PlannedNode { left_out: zeroed, ..p.clone() }
+        };
+        let nodes = self.nodes.iter().zip(left_out).map(node).collect();
+        let (places, specs, arenas) = (self.places.clone(), self.specs.clone(), self.arenas.clone());
+        Variant { nodes, places, specs, arenas, alone: self.alone, staleness: self.staleness }
+    }
+}
