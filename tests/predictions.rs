@@ -89,7 +89,7 @@ fn predicted_ranks_run_what_they_ran_and_a_slower_machine_takes_longer() {
     let recorded = record_passes(&of_model(ModelName::Tgn, "sven", 1), &events, run).unwrap();
     let recordings: Vec<_> = recorded.passes[0].iter().map(|rank| rank.recording.clone()).collect();
     let seconds = |costs: &CostModel, machine: &Machine| {
-        let timelines = predict_ranks(&recorded.schedule, &recordings, costs, machine);
+        let timelines = predict_ranks(&recorded.schedules, &recordings, costs, machine);
         for (predicted, RankPass { timeline, .. }) in timelines.iter().zip(&recorded.passes[0]) {
             assert_eq!(by_lane(predicted), by_lane(timeline));
         }

@@ -3,10 +3,10 @@
 use super::{
     lanes::MAX_LANES,
     run::{NodeTime, OnProgress, RepeatProgress, VariantRuns},
-    schedule::{Schedule, ScheduledNode, StreamCommand},
+    schedule::{ScheduledNode, StreamCommand},
     schedule_cache::{CachedSchedule, ScheduleCache},
     trace::{Ran, Trace},
-    variant::{Place, PlannedNode, Variant},
+    variant::{Place, PlannedNode, Variant, bytes_of_zeros},
     windows::{Window, windows},
 };
 use crate::{
@@ -41,6 +41,8 @@ pub(super) struct ArenaSizes {
     blocks: [Vec<usize>; MAX_LANES],
     /// Number of copies of each lane's blocks; 0 if the lane is not in use.
     buffer_depth: [usize; MAX_LANES],
+    /// Bytes of [`Place::Zeros`].
+    zeros: usize,
 }
 
 impl ArenaSizes {
@@ -54,7 +56,7 @@ impl ArenaSizes {
             }
             largest
         });
-        ArenaSizes { blocks, buffer_depth }
+        ArenaSizes { blocks, buffer_depth, zeros: bytes_of_zeros(variants, Precision::F32) }
     }
 }
 
@@ -132,6 +134,8 @@ pub(super) struct BoundProgram {
     others: [Option<CudaStream>; MAX_LANES],
     /// For each lane, as many sets of blocks as its buffer depth.
     memory: [Vec<Vec<DeviceBuffer>>; MAX_LANES],
+    /// See [`Place::Zeros`].
+    zeros: DeviceBuffer,
     /// By which nodes communicate with other ranks.
     windows: Windows,
     /// A word for each node of each variant: its first fault.
@@ -176,6 +180,8 @@ impl BoundProgram {
                 others[lane] = Some(CudaStream::new(gpu)?);
             }
         }
+        let zeros = DeviceBuffer::new(gpu, sizes.zeros)?;
+        zeros.fill(0, &first)?;
         let tickets = |planned: &PlannedNode| -> Result<Option<DeviceBuffer>> {
             if planned.tickets == 0 {
                 return Ok(None);
@@ -194,6 +200,7 @@ impl BoundProgram {
             windows: Windows::open(gpu, windows)?,
             tickets: tickets.collect::<Result<_>>()?,
             memory,
+            zeros,
             first,
             others,
             status: DeviceBuffer::new(gpu, all * size_of::<u64>())?,
@@ -247,6 +254,7 @@ impl BoundProgram {
                 Ok(if apart { blocks[at].address() } else { blocks[0].address() + at as u64 })
             }
             Place::Stored(id) => store.on_device(id, &self.gpu, self.stream()),
+            Place::Zeros => Ok(self.zeros.address()),
         }
     }
     /// Returns the CUDA stream of the first lane. What is submitted to it before and after a schedule is
@@ -338,8 +346,8 @@ impl BoundProgram {
         let events: Vec<CudaEvent> =
             (0..=PROFILED).map(|_| CudaEvent::new(&self.gpu)).collect::<Result<_>>()?;
         for window in windows(runs.variants, runs.variant_of_run, schedules.buffer_depth()) {
-            let schedule = &schedules.of(runs.variants, window)?.schedule;
-            for nodes in schedule.linear().unwrap_or_default().chunks(PROFILED) {
+            let CachedSchedule { schedule, order, .. } = schedules.of(runs.variants, window)?;
+            for nodes in order.chunks(PROFILED) {
                 let bound = |&(lane, index): &(usize, usize)| {
                     let ScheduledNode { run, node, .. } = schedule.0[lane][index];
                     BoundNode { variant: window.variant_of_run[run], run, node }
@@ -403,7 +411,7 @@ impl BoundProgram {
                 to.copy_from_slice(&store.raw(id)?[..to.len()]);
                 Ok(())
             }
-            None => Ok(()),
+            Some(Place::Zeros) | None => Ok(()),
         }
     }
     /// Submits a schedule to the streams of its lanes, ordered with what the first stream was given before
@@ -412,7 +420,7 @@ impl BoundProgram {
         &self,
         variants: &[Variant],
         window: Window<'_>,
-        schedule: &Schedule,
+        CachedSchedule { schedule, order, .. }: &CachedSchedule,
         mut timing: Option<Timing<'_>>,
     ) -> Result<Vec<CudaEvent>> {
         let record = |lane: usize| -> Result<CudaEvent> {
@@ -428,7 +436,7 @@ impl BoundProgram {
             ends.push(start);
         }
         let mut recorded: [HashMap<usize, CudaEvent>; MAX_LANES] = Default::default();
-        schedule.stream_commands(|command| {
+        schedule.stream_commands(order, |command| {
             match command {
                 StreamCommand::Record { lane, nodes } => {
                     recorded[lane].insert(nodes, record(lane)?);
@@ -466,7 +474,7 @@ impl BoundProgram {
         if cached.uses > 1 && cached.graph.is_none() {
             let mut events = Vec::new();
             let graph = self.stream().capture(|| {
-                events = self.enqueue(variants, window, &cached.schedule, None)?;
+                events = self.enqueue(variants, window, cached, None)?;
                 Ok(())
             });
             cached.graph = Some(graph?);
@@ -503,9 +511,9 @@ impl BoundProgram {
                 (Some(graph), None) => unsafe { graph.launch(stream)? },
                 (_, Some(trace)) => {
                     let timing = Timing { launches: &mut launches, first_step: trace.steps + window.first };
-                    events.extend(self.enqueue(variants, window, &cached.schedule, Some(timing))?);
+                    events.extend(self.enqueue(variants, window, cached, Some(timing))?);
                 }
-                (None, None) => events.extend(self.enqueue(variants, window, &cached.schedule, None)?),
+                (None, None) => events.extend(self.enqueue(variants, window, cached, None)?),
             }
             let end = CudaEvent::new(&self.gpu)?;
             end.record(stream)?;
@@ -571,7 +579,7 @@ fn written(variants: &[Variant]) -> impl Iterator<Item = BufferId> + '_ {
     variants.iter().flat_map(|variant| &variant.nodes).flat_map(|planned| {
         planned.node.writes.iter().filter_map(|&w| match planned.ins[w].0 {
             Place::Stored(id) => Some(id),
-            Place::Arena(..) => None,
+            Place::Arena(..) | Place::Zeros => None,
         })
     })
 }

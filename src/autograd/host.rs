@@ -14,6 +14,8 @@ use std::time::Instant;
 pub(super) struct OnHost {
     /// For each lane, as many buffers as its depth.
     lanes: [Vec<OwnBytes>; MAX_LANES],
+    /// See [`Place::Zeros`].
+    zeros: OwnBytes,
 }
 
 /// An operand before its rows are counted.
@@ -56,11 +58,11 @@ pub(super) struct ViewBuffers {
 unsafe impl Send for ViewBuffers {}
 
 impl OnHost {
-    /// Allocates `bytes` for each lane, as many times as its buffer depth.
+    /// Allocates `bytes` for each lane, as many times as its buffer depth, and bytes for [`Place::Zeros`].
     ///
     /// # Errors
     /// `OutOfMemory`.
-    pub fn new(bytes: [usize; MAX_LANES], buffer_depth: [usize; MAX_LANES]) -> Result<Self> {
+    pub fn new(bytes: [usize; MAX_LANES], buffer_depth: [usize; MAX_LANES], zeros: usize) -> Result<Self> {
         let advice = "take a smaller batch, fewer neighbours or narrower layers";
         let of_lanes = bytes.iter().zip(buffer_depth).map(|(bytes, depth)| bytes.saturating_mul(depth));
         check_room("the values of one step", of_lanes.fold(0, usize::saturating_add), advice)?;
@@ -68,7 +70,7 @@ impl OnHost {
         for (buffers, (bytes, depth)) in lanes.iter_mut().zip(bytes.into_iter().zip(buffer_depth)) {
             *buffers = (0..depth).map(|_| OwnBytes::zeros(bytes)).collect::<Result<_>>()?;
         }
-        Ok(OnHost { lanes })
+        Ok(OnHost { lanes, zeros: OwnBytes::zeros(zeros)? })
     }
     /// Returns the size of all buffers in bytes.
     pub fn bytes(&self) -> usize {
@@ -99,6 +101,7 @@ impl OnHost {
                             Ok(buffers[run % buffers.len()].address().wrapping_add(offset))
                         }
                         Place::Stored(id) => store.address(id),
+                        Place::Zeros => Ok(self.zeros.address()),
                     };
                     Operands::of(planned, &variant.places, &mut address)
                 };

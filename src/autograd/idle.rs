@@ -45,8 +45,7 @@ impl Empty<'_> {
 
 impl Variant {
     /// Returns the variant of a run in which the values `empty` of `tape`, that of this variant, have no
-    /// rows. Its nodes are the same, on the same lanes and in the same memory, so both variants have the same
-    /// schedule.
+    /// rows. Its nodes are the same, on the same lanes, in the same order, and in the same memory.
     pub fn idle(&self, tape: &Tape, empty: &[Var]) -> Variant {
         let mut lies_in: Vec<Var> = tape.vars().collect();
         for node in tape.nodes().iter().filter(|n| n.view && tape.home(n.ins[0]) == Home::Step) {
@@ -61,6 +60,11 @@ impl Variant {
             known.values.extend(outs);
             left_out.push(leaves_out);
         }
+        // Zeros that are sent need no memory of this step, which later steps would wait for.
+        let sends_zeros = |p: &PlannedNode, v: Var| {
+            let fixed = self.specs[v.at()].rows.live.is_none();
+            p.node.op.traffic().is_some() && fixed && known.has(v)
+        };
         // What only nodes read that are left out is not needed either.
         let mut read: HashSet<Var> = HashSet::new();
         for (p, left_out) in self.nodes.iter().zip(&mut left_out).rev() {
@@ -68,8 +72,9 @@ impl Variant {
             *left_out |= !needed;
             if !*left_out {
                 let operands = p.node.ins.iter().chain(&p.node.outs).copied();
-                let counts = operands.clone().filter_map(|v| Some(self.specs[v.at()].rows.live?.var));
-                read.extend(p.node.ins.iter().copied().chain(counts).map(|v| known.lies_in[v.at()]));
+                let counts = operands.filter_map(|v| Some(self.specs[v.at()].rows.live?.var));
+                let ins = p.node.ins.iter().copied().filter(|&v| !sends_zeros(p, v));
+                read.extend(ins.chain(counts).map(|v| known.lies_in[v.at()]));
             }
         }
         let node = |(p, left_out): (&PlannedNode, bool)| {
@@ -77,10 +82,13 @@ impl Variant {
                 (read.contains(out) && self.specs[out.at()].rows.live.is_none()).then_some(k)
             };
             let zeroed = left_out.then(|| p.node.outs.iter().enumerate().filter_map(zero).collect());
-            PlannedNode { left_out: zeroed, ..p.clone() }
+            let ins = p.node.ins.iter().zip(&p.ins);
+            let ins =
+                ins.map(|(&v, &(place, spec))| (if sends_zeros(p, v) { Place::Zeros } else { place }, spec));
+            PlannedNode { left_out: zeroed, ins: ins.collect(), ..p.clone() }
         };
         let nodes = self.nodes.iter().zip(left_out).map(node).collect();
         let (places, specs, arenas) = (self.places.clone(), self.specs.clone(), self.arenas.clone());
-        Variant { nodes, places, specs, arenas, alone: self.alone, staleness: self.staleness }
+        Variant { nodes, places, specs, arenas, alone: self.alone, staleness: self.staleness, idle: true }
     }
 }

@@ -140,10 +140,10 @@ pub(super) fn one_by_one(
 ) -> Result<(), (Option<usize>, Error)> {
     let steps_before = trace.as_ref().map_or(0, |trace| trace.steps);
     for window in windows(runs.variants, runs.variant_of_run, schedules.buffer_depth()) {
-        let schedule = &schedules.of(runs.variants, window).map_err(|e| (None, e))?.schedule;
+        let cached = schedules.of(runs.variants, window).map_err(|e| (None, e))?;
         let mut worker = Worker::new(bound, window.variant_of_run, Some(steps_before + window.first));
-        for (lane, index) in schedule.linear().unwrap_or_default() {
-            let node = schedule.0[lane][index];
+        for &(lane, index) in &cached.order {
+            let node = cached.schedule.0[lane][index];
             worker.run(node).map_err(|e| (Some(window.first + node.run), e))?;
         }
         for ran in &worker.ran {

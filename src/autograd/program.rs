@@ -10,7 +10,7 @@ use super::{
     stages::Stage,
     staleness::Staleness,
     trace::{NodeInfo, Ran, Span, Trace},
-    variant::{Place, PlannedNode, Variant, lanes_in_use},
+    variant::{Place, PlannedNode, Variant, bytes_of_zeros, lanes_in_use},
     windows::{Window, windows},
 };
 use crate::{
@@ -200,7 +200,8 @@ impl Program {
             }
             _ => {
                 let bytes = |lane: usize| variants.iter().map(|v| v.arenas[lane].size()).max().unwrap_or(0);
-                Memory::Host(OnHost::new(std::array::from_fn(bytes), buffer_depth)?)
+                let zeros = bytes_of_zeros(&variants, precision);
+                Memory::Host(OnHost::new(std::array::from_fn(bytes), buffer_depth, zeros)?)
             }
         };
         Ok(Program {
@@ -518,7 +519,7 @@ impl Program {
             (Memory::Host(h), Some(Place::Arena(lane, at))) => unsafe {
                 Ok(std::slice::from_raw_parts(h.address(lane, at).cast(), n))
             },
-            (Memory::Host(_), None) => Ok(&[]),
+            (Memory::Host(_), Some(Place::Zeros) | None) => Ok(&[]),
         }
     }
     /// Refuses values that cannot be read: neither stored nor kept, or not computed yet.

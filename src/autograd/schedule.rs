@@ -214,12 +214,16 @@ impl Schedule {
             }
         }
     }
-    /// Issues the commands that execute the schedule on a CUDA stream for each lane. Every event is recorded
-    /// before a stream waits for it.
+    /// Issues the commands that execute the schedule on a CUDA stream for each lane, in an `order` as that of
+    /// [`linear`](Self::linear). Every event is recorded before a stream waits for it.
     ///
     /// # Errors
     /// The first error of `issue`.
-    pub(super) fn stream_commands(&self, mut issue: impl FnMut(StreamCommand) -> Result<()>) -> Result<()> {
+    pub(super) fn stream_commands(
+        &self,
+        order: &[(usize, usize)],
+        mut issue: impl FnMut(StreamCommand) -> Result<()>,
+    ) -> Result<()> {
         // For each lane, the numbers of its nodes after which another lane waits.
         let mut recorded: [HashSet<usize>; MAX_LANES] = Default::default();
         for nodes in &self.0 {
@@ -228,9 +232,8 @@ impl Schedule {
                 recorded[other].insert(after);
             }
         }
-        let order = self.linear().unwrap_or_default();
         let mut waited = [[0; MAX_LANES]; MAX_LANES];
-        for (lane, index) in order {
+        for &(lane, index) in order {
             let scheduled = self.0[lane][index];
             for (other, nodes) in scheduled.waits(&mut waited[lane]) {
                 issue(StreamCommand::Wait { lane, other, nodes })?;
@@ -282,6 +285,12 @@ struct Accesses {
 }
 
 impl Accesses {
+    /// Returns both these accesses and `other`.
+    fn and(mut self, other: Accesses) -> Accesses {
+        wait_for(&mut self.written, &other.written);
+        wait_for(&mut self.accessed, &other.accessed);
+        self
+    }
     /// Adds an access of the node at `index` of a lane.
     fn add(&mut self, lane: usize, index: usize, writes: bool) {
         if writes {
@@ -296,12 +305,17 @@ fn wait_for(after: &mut [usize; MAX_LANES], finished: &[usize; MAX_LANES]) {
     after.iter_mut().zip(finished).for_each(|(after, finished)| *after = (*after).max(*finished));
 }
 
-/// Returns the places that a node accesses, and whether it writes them.
+/// Returns the places that a node accesses, and whether it writes them. A node that is left out only writes
+/// zeros.
 fn accessed(planned: &PlannedNode) -> impl Iterator<Item = (Place, bool)> {
+    let zeroed = planned.left_out.as_deref();
+    let runs = zeroed.is_none();
     let writes = |i: usize| planned.node.writes.contains(&i);
     let ins = planned.ins.iter().enumerate().map(move |(i, operand)| (operand.0, writes(i)));
-    let outs = planned.outs.iter().map(|operand| (operand.0, true));
-    ins.chain(outs).chain(planned.counts.iter().map(|&place| (place, false)))
+    let outs = planned.outs.iter().enumerate().filter(move |(k, _)| zeroed.is_none_or(|of| of.contains(k)));
+    let counts = planned.counts.iter().map(|&place| (place, false));
+    let reads = ins.chain(counts).filter(move |_| runs);
+    reads.chain(outs.map(|(_, operand)| (operand.0, true)))
 }
 
 /// Read-write hazards between the nodes of successive runs, by accesses to stored buffers and to values.
@@ -313,18 +327,19 @@ impl Hazards {
     /// a lane starts, and records its accesses.
     fn after(&mut self, planned: &PlannedNode, run: usize, lane: usize, index: usize) -> [usize; MAX_LANES] {
         let tracked = |(place, writes)| match place {
-            Place::Stored(id) => (Tracked::Stored(id), writes),
-            Place::Arena(..) => (Tracked::Value { run, place }, writes),
+            Place::Stored(id) => Some((Tracked::Stored(id), writes)),
+            Place::Arena(..) => Some((Tracked::Value { run, place }, writes)),
+            Place::Zeros => None,
         };
         let mut after = [0; MAX_LANES];
-        for (tracked, writes) in accessed(planned).map(tracked) {
+        for (tracked, writes) in accessed(planned).filter_map(tracked) {
             if let Some(earlier) = self.0.get(&tracked) {
                 wait_for(&mut after, if writes { &earlier.accessed } else { &earlier.written });
             }
         }
         // Afterwards, because two outputs of a node may have the same place: a value without columns takes no
         // memory.
-        for (tracked, writes) in accessed(planned).map(tracked) {
+        for (tracked, writes) in accessed(planned).filter_map(tracked) {
             self.0.entry(tracked).or_default().add(lane, index, writes);
         }
         after
@@ -338,7 +353,7 @@ struct BufferUse {
     run: usize,
     /// Accesses by the last run.
     current: Accesses,
-    /// Accesses by the run that used the buffer before.
+    /// Accesses by the run that used the buffer before, and by those before it since the last one that wrote.
     previous: Accesses,
     /// The latest slots of these accesses.
     current_slot: isize,
@@ -353,7 +368,7 @@ impl Default for BufferUse {
 }
 
 /// The reuse of the buffers of lanes by successive runs. The values of a run only conflict with those of the
-/// run that used the buffer before: the writes of that run have waited for all earlier ones.
+/// run that used the buffer before: if that run wrote, its writes have waited for all earlier ones.
 #[derive(Default)]
 struct BufferReuse {
     buffer_depth: [usize; MAX_LANES],
@@ -374,13 +389,18 @@ impl BufferReuse {
         index: usize,
     ) -> Result<[usize; MAX_LANES]> {
         let slot = planned.precedence.slot(run);
-        let scratch = (planned.scratch.1 > 0).then_some((planned.scratch.0, true));
+        let uses_scratch = planned.scratch.1 > 0 && planned.left_out.is_none();
+        let scratch = uses_scratch.then_some((planned.scratch.0, true));
         let mut after = [0; MAX_LANES];
         for (place, writes) in accessed(planned).chain(scratch) {
             let Place::Arena(of, _) = place else { continue };
             let buffer = self.buffers.entry((of, run % self.buffer_depth[of])).or_default();
             if buffer.run != run {
-                let (previous, previous_slot) = (buffer.current, buffer.current_slot);
+                let (mut previous, mut previous_slot) = (buffer.current, buffer.current_slot);
+                if previous.written == [0; MAX_LANES] {
+                    previous = previous.and(buffer.previous);
+                    previous_slot = previous_slot.max(buffer.previous_slot);
+                }
                 let current = Accesses::default();
                 *buffer = BufferUse { run, current, previous, current_slot: isize::MIN, previous_slot };
             }

@@ -11,6 +11,10 @@ pub(super) struct CachedSchedule {
     updates: usize,
     begins: bool,
     pub schedule: Schedule,
+    /// An order of all nodes, as (lane, index) pairs, in which every node follows those that it waits for. It
+    /// is the same on ranks that leave out different nodes, so what issues nodes one after the other never
+    /// waits for a rank that waits for it.
+    pub order: Vec<(usize, usize)>,
     /// On a device, its launches as a graph, from the second use on.
     pub graph: Option<CudaGraph>,
     /// Number of uses.
@@ -50,9 +54,19 @@ impl ScheduleCache {
             Some(at) => self.cached.remove(at),
             None => {
                 let schedule = Schedule::of(variants, window, self.buffer_depth)?;
+                // Other ranks are idle in other runs.
+                let of_any = |&variant: &usize| if variants[variant].idle { 0 } else { variant };
+                let variant_of_any: Vec<usize> = variant_of_run.iter().map(of_any).collect();
+                let any = Window { variant_of_run: &variant_of_any, ..window };
+                let order = if variant_of_any == variant_of_run {
+                    schedule.linear()
+                } else {
+                    Schedule::of(variants, any, self.buffer_depth)?.linear()
+                };
+                let order = order.unwrap_or_default();
                 self.cached.truncate(CACHED - 1);
                 let variant_of_run = variant_of_run.to_vec();
-                CachedSchedule { variant_of_run, updates, begins, schedule, graph: None, uses: 0 }
+                CachedSchedule { variant_of_run, updates, begins, schedule, order, graph: None, uses: 0 }
             }
         };
         cached.uses += 1;

@@ -23,6 +23,15 @@ pub(super) enum Place {
     /// a block. A lane has as many arenas as its buffer depth.
     Arena(usize, usize),
     Stored(BufferId),
+    /// Zeros, which no node writes.
+    Zeros,
+}
+
+/// Returns the bytes of the largest operand in [`Place::Zeros`].
+pub(super) fn bytes_of_zeros(variants: &[Variant], precision: Precision) -> usize {
+    let ins = variants.iter().flat_map(|variant| &variant.nodes).flat_map(|p| &p.ins);
+    let zeros = ins.filter(|(place, _)| *place == Place::Zeros);
+    zeros.map(|(_, spec)| spec.bytes(precision)).max().unwrap_or(0)
 }
 
 /// A node with the places of its operands.
@@ -56,7 +65,7 @@ impl PlannedNode {
         let places = operands.chain(self.counts.iter().copied()).chain([self.scratch.0]);
         let depths = places.filter_map(|place| match place {
             Place::Arena(lane, _) => Some(buffer_depth[lane]),
-            Place::Stored(_) => None,
+            Place::Stored(_) | Place::Zeros => None,
         });
         depths.fold(1, common_multiple)
     }
@@ -94,6 +103,8 @@ pub(super) struct Variant {
     pub alone: bool,
     /// How old the state is that a run reads.
     pub staleness: Staleness,
+    /// Whether it is that of [idle](Self::idle) runs of the first variant.
+    pub idle: bool,
 }
 
 impl Variant {
@@ -199,7 +210,15 @@ impl<'a> Planner<'a> {
             nodes.push(self.planned(at, scratch));
         }
         let (alone, staleness) = (lanes == Lanes::One, lanes.staleness());
-        Variant { nodes, places: self.places, specs: self.specs, arenas: self.arenas, alone, staleness }
+        Variant {
+            nodes,
+            places: self.places,
+            specs: self.specs,
+            arenas: self.arenas,
+            alone,
+            staleness,
+            idle: false,
+        }
     }
     /// Gives the outputs of a node their places, and returns that of its scratch.
     fn place_results(&mut self, at: usize) -> Place {

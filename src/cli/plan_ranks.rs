@@ -251,7 +251,7 @@ impl Here {
         let links = fit_links(&of_ranks);
         let machine = Machine::here(&costs, links, ranks);
         let recordings: Vec<_> = predicted.iter().map(|rank| rank.recording.clone()).collect();
-        let timelines = predict_ranks(&recorded.schedule, &recordings, &costs, &machine);
+        let timelines = predict_ranks(&recorded.schedules, &recordings, &costs, &machine);
         let ran = longest(predicted.iter().map(|rank| &rank.timeline));
         Ok(Here { costs, links, ranks, steps, predicted: longest(timelines.iter()), ran })
     }
@@ -271,7 +271,7 @@ impl Row {
     ) -> Self {
         let recordings: Vec<_> =
             recorded.passes.iter().flatten().map(|rank| rank.recording.clone()).collect();
-        let timelines = predict_ranks(&recorded.schedule, &recordings, costs, machine);
+        let timelines = predict_ranks(&recorded.schedules, &recordings, costs, machine);
         let sent_bytes = recordings.iter().map(|recording| recording.sent_bytes()).sum();
         let (plan, batch) = (config.plan.clone(), config.batch);
         Row { ranks, plan, batch, steps: recorded.steps, events: recorded.events, timelines, sent_bytes }

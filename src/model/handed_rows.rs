@@ -90,12 +90,9 @@ impl HandedRows {
         tables: &[(Var, usize)],
     ) -> Result<(Var, Vec<Var>)> {
         let dispatched = over.dispatch(t, store, handed.asked, tables)?;
-        let mut completed = Vec::new();
-        for (&id, rows) in self.tables.iter().zip(dispatched.rows) {
-            let table = t.stored(store, id)?;
-            t.write_rows(table, dispatched.order, rows)?;
-            completed.push(table);
-        }
+        let completed = self.tables.iter().map(|&id| t.stored(store, id)).collect::<Result<Vec<_>>>()?;
+        let written: Vec<(Var, Var)> = completed.iter().copied().zip(dispatched.rows).collect();
+        t.write_all_rows(&written, dispatched.order)?;
         Ok((t.root_rows(roots, 1, 0)?, completed))
     }
     /// Appends the hand-over of new rows: of each table the rows of its index, one for each root of
@@ -117,9 +114,8 @@ impl HandedRows {
         if rows.len() != self.tables.len() {
             return Err(Error::shape("hand_over", "a table is missing"));
         }
-        self.tables.iter().zip(rows).try_for_each(|(&id, rows)| {
-            let table = t.stored(store, id)?;
-            t.write_rows(table, arriving.at, rows)
-        })
+        let kept = self.tables.iter().map(|&id| t.stored(store, id)).collect::<Result<Vec<_>>>()?;
+        let written: Vec<(Var, Var)> = kept.into_iter().zip(rows).collect();
+        t.write_all_rows(&written, arriving.at)
     }
 }

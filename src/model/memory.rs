@@ -194,11 +194,14 @@ impl NodeMemory {
         node: Var,
         mixed: Option<Mixed>,
     ) -> Result<MemoryVars> {
-        let edge = if self.mail_edge.is_some() { t.gather_rows(state.edge, node)? } else { state.edge };
-        let MemoryVars { memory, memory_time, mail, mail_event, mail_time, .. } = state;
-        let mut rows = |table| t.gather_rows(table, node);
-        let (memory, memory_time) = (mixed.map_or_else(|| rows(memory), |m| Ok(m.rows))?, rows(memory_time)?);
-        let (mail, mail_event, mail_time) = (rows(mail)?, rows(mail_event)?, rows(mail_time)?);
+        let MemoryVars { memory, memory_time, mail, mail_event, mail_time, edge, .. } = state;
+        let mut tables = vec![memory_time, mail, mail_event, mail_time];
+        tables.extend(mixed.is_none().then_some(memory));
+        tables.extend(self.mail_edge.map(|_| edge));
+        let rows = t.gather_all_rows(&tables, node)?;
+        let memory = mixed.map_or_else(|| rows[4], |mixed| mixed.rows);
+        let edge = if self.mail_edge.is_some() { rows[rows.len() - 1] } else { edge };
+        let [memory_time, mail, mail_event, mail_time] = [rows[0], rows[1], rows[2], rows[3]];
         Ok(MemoryVars { memory, memory_time, mail, mail_event, mail_time, edge, gathered: true })
     }
     /// Appends the update of the unique nodes `node` by their mails.
@@ -443,10 +446,8 @@ impl NodeMemory {
         }
         let state = [self.memory, self.memory_time, self.mail, self.mail_event, self.mail_time];
         self.turns.write(t, store, over, batch, (new.place, &rows), &|t, place, rows| {
-            state.into_iter().zip(rows).try_for_each(|(id, &rows)| {
-                let table = t.stored(store, id)?;
-                t.write_rows(table, place, rows)
-            })
+            let tables = t.stored_all(store, state)?.into_iter().zip(rows.iter().copied());
+            t.write_all_rows(&tables.collect::<Vec<_>>(), place)
         })?;
         if over.is_cached() {
             // This rank keeps the rows that it has sent.

@@ -353,10 +353,8 @@ impl RankTables {
         let picked = |&(table, each)| Picked { table, index: theirs.id, each };
         let picked: Vec<Picked> = tables.iter().map(picked).collect();
         let rows = t.exchange_rows(store, &self.rows, TrafficKind::Dispatch, parts, &picked)?;
-        tables
-            .iter()
-            .zip(rows)
-            .try_for_each(|(&(table, each), rows)| t.write_items(table, mine.id, rows, each))
+        let items = tables.iter().zip(rows).map(|(&(table, each), rows)| (table, rows, each));
+        t.write_items(&items.collect::<Vec<_>>(), mine.id)
     }
     /// Appends the request for the updated memory of the nodes `node`. Their owners update it once each, and
     /// then [`answer`](Self::answer).
@@ -375,10 +373,9 @@ impl RankTables {
     /// # Errors
     /// `Shape` if an op refuses its inputs.
     pub fn answer(&self, t: &mut Tape, store: &Store, asked: &Asked, tables: &[Var]) -> Result<Vec<Var>> {
-        let rows = tables.iter().map(|&table| t.gather_rows(table, asked.wanted));
-        let rows: Vec<Var> = rows.collect::<Result<_>>()?;
+        let rows = t.gather_all_rows(tables, asked.wanted)?;
         let answers = t.exchange_all_rows(store, &self.rows, TrafficKind::Dispatch, asked.parts, &rows)?;
-        answers.into_iter().map(|rows| t.gather_rows(rows, asked.position)).collect()
+        t.gather_all_rows(&answers, asked.position)
     }
     /// Appends the agreement on who sends new rows of which of the unique nodes `node`, u32 `[<= n]`, of
     /// which the first `limit` have new rows: for each node, the last rank that offers some. If every

@@ -96,11 +96,10 @@ impl TurnWrites {
         };
         let [counts, held_place] = t.stored_all(store, [held.counts, held.place])?;
         let at = t.hold_rows(batch.slot, place, counts, held.each)?;
-        t.write_rows(held_place, at, place)?;
-        for (&id, &rows) in held.rows.iter().zip(rows) {
-            let table = t.stored(store, id)?;
-            t.write_rows(table, at, rows)?;
-        }
+        let tables = held.rows.iter().map(|&id| t.stored(store, id)).collect::<Result<Vec<_>>>()?;
+        let holds = tables.iter().copied().zip(rows.iter().copied());
+        let holds: Vec<(Var, Var)> = std::iter::once((held_place, place)).chain(holds).collect();
+        t.write_all_rows(&holds, at)?;
         // What is due from before the stream begins anew is not written.
         self.begin_anew(t, store, over, batch)?;
         let slots = if self.appended { 1 } else { turns.groups };
@@ -113,11 +112,7 @@ impl TurnWrites {
                 row = t.keep_marked(latest, due.count, row, None)?.id;
             }
             let place = t.gather_rows(held_place, row)?;
-            let mut rows = Vec::new();
-            for &id in &held.rows {
-                let table = t.stored(store, id)?;
-                rows.push(t.gather_rows(table, row)?);
-            }
+            let rows = t.gather_all_rows(&tables, row)?;
             write(t, place, &rows)?;
         }
         Ok(())

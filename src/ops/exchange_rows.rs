@@ -359,13 +359,10 @@ impl ExchangeRows {
                         let (x, y) = (on.words(table).cast(), on.out_words(out).cast());
                         k.prefix_rows(on, grid, x, std::ptr::null(), y, from, rows, words)
                     }
-                    Some(index) if spec.dtype.is_half() => {
-                        let ((table, kind), index, y) = (on.halves(table), on.input(index), on.out(out));
-                        k.gather_half_rows(on, grid, table, kind, index, y, rows, from, cols, on.status())
-                    }
                     Some(index) => {
-                        let (table, index, y) = (on.words(table), on.input(index), on.out_words(out));
-                        k.gather_rows(on, grid, table, index, y, rows, from, words, on.status())
+                        let addresses = [on.address(table), on.out_words(out) as u64];
+                        let tables = abi::Tables::new([(spec.dtype, cols as usize, addresses)]);
+                        k.gather_rows(on, grid, tables, on.input(index), rows, from, on.status())
                     }
                 }
             }

@@ -1,16 +1,19 @@
-//! `out[i k + j, :] = table[index[i, j], :]`
+//! `out[i k + j, :] = table[index[i, j], :]`, for one table or several
 //!
 //! | value | shape | meaning |
 //! | --- | --- | --- |
-//! | `table` | `[v, d]` of any type | one row per node, or per event |
-//! | `index` | `[n, k]` u32 below `v`, or [`NONE`] | row of `table`; mostly `k = 1` |
-//! | out | `[n k, d]` as `table`; f32 if it is bf16 or f16 | zeros where the index is `NONE` |
+//! | `index` | `[n, k]` u32 below `v`, or [`NONE`] | row of each `table`; mostly `k = 1` |
+//! | `tables` | 1 to 8, `[v, d]` of any type and width | one row per node, or per event |
+//! | outs | `[n k, d]` as their tables; f32 if it is bf16 or f16 | zeros where the index is `NONE` |
 //!
 //! Backward: `dtable = scatter_add_rows(dout, index)`; a table stored in 16 bits has no gradient, because no
-//! learned value is stored that way. An index outside the table is a fault.
+//! learned value is stored that way. An index outside the tables is a fault.
 //! Source: dispatch through Psi, Sven, Algorithm 2.
 use super::*;
-use crate::runtime::team::{self, InParallel};
+use crate::runtime::{
+    cuda::abi,
+    team::{self, InParallel},
+};
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -21,7 +24,7 @@ impl Tape {
     /// is row `index[i, j]` of the table, or zeros if that is [`NONE`].
     ///
     /// # Errors
-    /// `Shape` if `index` is not u32, or if `table` is i64.
+    /// `Shape` if `index` is not u32.
     ///
     /// # Examples
     /// ```
@@ -36,19 +39,55 @@ impl Tape {
     /// # Ok::<(), tgnn::error::Error>(())
     /// ```
     pub fn gather_rows(&mut self, table: Var, index: Var) -> Result<Var> {
-        self.push1(GatherRows, &[table, index])
+        self.push1(GatherRows, &[index, table])
+    }
+    /// Appends [`GatherRows`] for several tables of `v` rows, and returns the rows of each. One kernel
+    /// gathers from up to 8 tables.
+    ///
+    /// # Errors
+    /// `Shape` if `index` is not u32, or if the tables differ in their number of rows.
+    ///
+    /// # Examples
+    /// ```
+    /// use tgnn::{autograd::Program, ops::*, runtime::*};
+    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let a = tape.input(&mut store, "a", Spec::real(Rows::fixed(2), 1), &[10.0f32, 11.0])?;
+    /// let b = tape.input(&mut store, "b", Spec::ids(Rows::fixed(2), 1), &[5u32, 6])?;
+    /// let index = tape.input(&mut store, "index", Spec::ids(Rows::fixed(1), 1), &[1u32])?;
+    /// let rows = tape.gather_all_rows(&[a, b], index)?;
+    /// let mut program = Program::new(&tape, &rows, Precision::F32, Backend::Cpu)?;
+    /// program.run(&mut store)?;
+    /// assert_eq!(program.read::<f32>(rows[0], &store)?, [11.0]);
+    /// assert_eq!(program.read::<u32>(rows[1], &store)?, [6]);
+    /// # Ok::<(), tgnn::error::Error>(())
+    /// ```
+    pub fn gather_all_rows(&mut self, tables: &[Var], index: Var) -> Result<Vec<Var>> {
+        let mut rows = Vec::with_capacity(tables.len());
+        for tables in tables.chunks(abi::Tables::MOST) {
+            let ins: Vec<Var> = std::iter::once(index).chain(tables.iter().copied()).collect();
+            rows.extend(self.push(GatherRows, &ins)?);
+        }
+        Ok(rows)
     }
 }
 
+/// Positions of the inputs.
+mod input {
+    pub(super) const INDEX: usize = 0;
+    /// The first table.
+    pub(super) const TABLES: usize = 1;
+}
+
 impl GatherRows {
-    /// Gathers rows of a table stored as `T` into an output of `R`.
-    fn gather<R: Element, T: Stored<R>>(&self, io: &Io<'_>) {
-        let (d, table, index) = (io.cols(0), io.input::<T>(0), io.input::<u32>(1));
+    /// Gathers the rows of output `k`, of `R`, from a table stored as `T`.
+    fn gather<R: Element, T: Stored<R>>(&self, io: &Io<'_>, k: usize) {
+        let at = input::TABLES + k;
+        let (d, table, index) = (io.cols(at), io.input::<T>(at), io.input::<u32>(input::INDEX));
         if d == 0 {
             return;
         }
         let size = team::piece(index.len(), 128);
-        io.out::<R>(0).chunks_mut(size * d).enumerate().in_parallel(1, |(piece, out)| {
+        io.out::<R>(k).chunks_mut(size * d).enumerate().in_parallel(1, |(piece, out)| {
             for (i, out) in (piece * size..).zip(out.chunks_exact_mut(d)) {
                 match io.row_of(i, index[i], table.len() / d) {
                     Some(r) => T::real(&table[r * d..][..d], out),
@@ -63,61 +102,58 @@ impl Op for GatherRows {
     const NAME: &'static str = "gather_rows";
     const KIND: OpKind = OpKind::Graph;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, 2)?;
-        typed(Self::NAME, "index", &ins[1], DType::U32)?;
-        let rows = ins[1].rows.times(ins[1].cols);
+        arity(Self::NAME, ins, ins.len().clamp(2, input::TABLES + abi::Tables::MOST))?;
+        let (index, tables) = (&ins[input::INDEX], &ins[input::TABLES..]);
+        typed(Self::NAME, "index", index, DType::U32)?;
+        let rows = index.rows.times(index.cols);
         countable(Self::NAME, "rows", rows.capacity)?;
-        Ok(vec![Spec { dtype: ins[0].dtype.widened(), rows, ..ins[0] }.into()])
+        for table in tables {
+            let first = &tables[0];
+            ensure!(Self::NAME, table.rows == first.rows, "tables are {first} and {table}");
+        }
+        Ok(tables.iter().map(|table| Spec { dtype: table.dtype.widened(), rows, ..*table }.into()).collect())
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
-        let read = outs[0].len() * ins[0].dtype.size(Precision::F32);
-        Cost { bytes: read + 4 * (outs[0].len() + ins[1].len()), flops: 0 }
+        let moved = |(table, out): (&Spec, &Spec)| out.len() * (table.dtype.size(Precision::F32) + 4);
+        let moved: usize = ins[input::TABLES..].iter().zip(outs).map(moved).sum();
+        Cost { bytes: moved + 4 * ins[input::INDEX].len(), flops: 0 }
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
-        match io.spec(0).dtype {
-            DType::U32 => self.gather::<u32, u32>(io),
-            DType::I64 => self.gather::<i64, i64>(io),
-            dtype => by_kept!(dtype, R, self.gather(io)),
+        for k in (0..io.inputs() - input::TABLES).filter(|&k| io.wanted(k)) {
+            match io.spec(input::TABLES + k).dtype {
+                DType::U32 => self.gather::<u32, u32>(io, k),
+                DType::I64 => self.gather::<i64, i64>(io, k),
+                dtype => by_kept!(dtype, R, self.gather(io, k)),
+            }
         }
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        let (rows, from, d) = (on.out_rows(0), on.rows(0), on.cols(0));
-        let words = d * (on.spec(0).dtype.size(Precision::F32) / size_of::<u32>()) as u32;
-        if on.spec(0).dtype.is_half() {
-            let (table, kind) = on.halves(0);
-            let grid = Grid::warps(on.out_cap(0));
-            // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-            return unsafe {
-                k.gather_half_rows(on, grid, table, kind, on.input(1), on.out(0), rows, from, d, on.status())
-            };
-        }
+        let wanted = (0..on.inputs() - input::TABLES).filter(|&k| on.wanted(k));
+        let tables = abi::Tables::new(wanted.map(|k| {
+            let (at, spec) = (input::TABLES + k, on.spec(input::TABLES + k));
+            (spec.dtype, spec.cols, [on.address(at), on.out_words(k) as u64])
+        }));
+        let grid = Grid::warps(on.out_cap(0));
+        let (index, rows, from) = (on.input(input::INDEX), on.out_rows(0), on.rows(input::TABLES));
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe {
-            k.gather_rows(
-                on,
-                Grid::warps(on.out_cap(0)),
-                on.words(0),
-                on.input(1),
-                on.out_words(0),
-                rows,
-                from,
-                words,
-                on.status(),
-            )
-        }
+        unsafe { k.gather_rows(on, grid, tables, index, rows, from, on.status()) }
     }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
-        let Spec { dtype, rows, .. } = t.spec(node.ins[0]);
-        if dtype.is_half() {
-            return Ok(vec![None, None]);
+        let index = node.ins[input::INDEX];
+        let mut dins = vec![None];
+        for (&table, dout) in node.ins[input::TABLES..].iter().zip(douts) {
+            let Spec { dtype, rows, .. } = t.spec(table);
+            let dout = dout.filter(|_| !dtype.is_half());
+            dins.push(dout.map(|d| t.scatter_add_rows(d, index, rows)).transpose()?);
         }
-        Ok(vec![douts[0].map(|d| t.scatter_add_rows(d, node.ins[1], rows)).transpose()?, None])
+        Ok(dins)
     }
 }
 
 /// `[v, n, d]`: one element; narrow rows; widths that no vector divides; no rows or columns. Rows repeat, and
 /// the last of several indices is `NONE`. A fourth number is the index of the table's storage type in
-/// [`StoredAs::ALL`], a fifth one the columns of the index. A second output gathers times.
+/// [`StoredAs::ALL`], a fifth one the columns of the index. Times and ids are gathered by the same indices,
+/// and the ids by an op of their own.
 pub(super) const CASES: &[&[usize]] = &[
     &[1, 1, 1],
     &[5, 9, 3],
@@ -145,6 +181,9 @@ pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     let columns = dims.get(4).copied().unwrap_or(1);
     let (table, index) = (c.kept(dims[0], dims[2], stored_as), c.ids(&index, columns));
     let times = c.times(&(0..dims[0] as i64).map(|i| i << 40).collect::<Vec<_>>());
-    let outs = [c.tape.gather_rows(table, index)?, c.tape.gather_rows(times, index)?];
+    let ids: Vec<u32> = (0..2 * dims[0] as u32).collect();
+    let ids = c.ids(&ids, 2);
+    let mut outs = c.tape.gather_all_rows(&[times, table, ids], index)?;
+    outs.push(c.tape.gather_rows(ids, index)?);
     Ok(Built::new(&outs, if stored_as == StoredAs::F32 { std::slice::from_ref(&table) } else { &[] }))
 }

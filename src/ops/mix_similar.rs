@@ -13,7 +13,10 @@
 //! table is state. Deterministic.
 //! Source: MSPipe, section 3.3, the mitigation of staleness.
 use super::*;
-use crate::runtime::team::{self, InParallel};
+use crate::runtime::{
+    cuda::abi,
+    team::{self, InParallel},
+};
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -130,16 +133,12 @@ impl Op for MixSimilar {
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (rows, from, d) = (on.out_rows(0), on.rows(input::TABLE), on.cols(input::TABLE));
         let grid = Grid::warps(on.out_cap(0));
+        let spec = on.spec(input::TABLE);
+        let addresses = [on.address(input::TABLE), on.kept::<f32>(0) as u64];
+        let tables = abi::Tables::new([(spec.dtype, spec.cols, addresses)]);
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
         unsafe {
-            if on.spec(input::TABLE).dtype.is_half() {
-                let (table, kind) = on.halves(input::TABLE);
-                let (node, out) = (on.input(input::NODE), on.kept(0));
-                k.gather_half_rows(on, grid, table, kind, node, out, rows, from, d, on.status())?;
-            } else {
-                let (table, out) = (on.words(input::TABLE), on.kept::<f32>(0).cast());
-                k.gather_rows(on, grid, table, on.input(input::NODE), out, rows, from, d, on.status())?;
-            }
+            k.gather_rows(on, grid, tables, on.input(input::NODE), rows, from, on.status())?;
             k.mix_similar(
                 on,
                 Grid::warps(on.capacity(input::ROW)),

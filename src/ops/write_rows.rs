@@ -1,23 +1,26 @@
-//! `table[index[i], :] = rows[from[i], :]`, in place; `from[i] = i` unless it is given.
+//! `table[index[i], :] = rows[from[i], :]`, in place, for one table or several; `from[i] = i` unless given.
 //!
 //! | value | shape | meaning |
 //! | --- | --- | --- |
-//! | `table` | `[v, d]` of any type, state | scores by event, losses by batch, memory by node, candidates by edge |
-//! | `index` | `[n]` u32 below `v`, unique, or [`NONE`] | row of `table` |
-//! | `rows` | `[m, d]`, or `[n, d]` without `from`; u32 or i64 as the table, otherwise f32 | rows to write |
+//! | `index` | `[n]` u32 below `v`, unique, or [`NONE`] | row of each `table` |
+//! | `tables` | 1 to 8, `[v, d]` of any type and width, state | scores by event, losses by batch, memory by node |
+//! | `rows` | for each table `[m, d]`, or `[n, d]` without `from`; u32 or i64 as the table, otherwise f32 | rows to write |
 //! | `from` | `[n]` u32 below `m`, or `NONE`, optional | row of `rows` |
 //!
-//! An index may also refer to *items* of several consecutive rows: `table` is `[v e, d]`, `rows` `[n e, d]`.
-//! Nothing is written if `index` or `from` is `NONE`. An index outside its table is reported as a fault. A
+//! An index may also refer to *items* of several consecutive rows: a table is `[v e, d]`, its rows `[n e, d]`.
+//! Nothing is written if `index` or `from` is `NONE`. An index outside the tables is reported as a fault. A
 //! 16-bit table stores rounded numbers ([`StoredAs`]). With this op, scores and losses stay on the device
 //! until the end of a pass.
 use super::*;
+use crate::runtime::cuda::abi;
 
 /// See the [module](self).
 #[derive(Debug)]
 pub struct WriteRows {
-    /// Number of rows that an index refers to.
-    each: usize,
+    /// For each table, the number of rows that an index refers to.
+    each: Vec<usize>,
+    /// Whether `from` is given.
+    picked: bool,
 }
 
 impl Tape {
@@ -42,13 +45,39 @@ impl Tape {
     /// # Ok::<(), tgnn::error::Error>(())
     /// ```
     pub fn write_rows(&mut self, table: Var, index: Var, rows: Var) -> Result<()> {
-        self.write_items(table, index, rows, 1)
+        self.write_all_rows(&[(table, rows)], index)
     }
-    /// Appends [`WriteRows`] for items of `each` rows: item i of `rows`, `[n each, d]`, becomes item
-    /// `index[i]` of `table`, `[v each, d]`.
+    /// Appends [`WriteRows`] for several tables of `v` rows, each with its rows: row i of the `rows`, `[n, d]`,
+    /// becomes row `index[i]` of the table beside it, in place. One kernel writes to up to 8 tables.
     ///
     /// # Errors
-    /// As [`write_rows`](Self::write_rows).
+    /// `Shape` if types, widths or rows differ, or if a table is read-only.
+    ///
+    /// # Examples
+    /// ```
+    /// use tgnn::{autograd::Program, ops::*, runtime::*};
+    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let index = tape.input(&mut store, "index", Spec::ids(Rows::fixed(1), 1), &[1u32])?;
+    /// let rows = tape.input(&mut store, "rows", Spec::real(Rows::fixed(1), 1), &[5.0f32])?;
+    /// let [a, b] = ["a", "b"].map(|name| store.zeros(name, Spec::real(Rows::fixed(2), 1)));
+    /// let (a, b) = (tape.stored(&store, a?)?, tape.stored(&store, b?)?);
+    /// tape.write_all_rows(&[(a, rows), (b, rows)], index)?;
+    /// let mut program = Program::new(&tape, &[], Precision::F32, Backend::Cpu)?;
+    /// program.run(&mut store)?;
+    /// assert_eq!(program.read::<f32>(a, &store)?, [0.0, 5.0]);
+    /// assert_eq!(program.read::<f32>(b, &store)?, [0.0, 5.0]);
+    /// # Ok::<(), tgnn::error::Error>(())
+    /// ```
+    pub fn write_all_rows(&mut self, tables: &[(Var, Var)], index: Var) -> Result<()> {
+        let items: Vec<(Var, Var, usize)> = tables.iter().map(|&(table, rows)| (table, rows, 1)).collect();
+        self.write_items(&items, index)
+    }
+    /// Appends [`WriteRows`] for items of several rows, of one table or several, each with its rows and the
+    /// number of rows of an item, e: item i of the rows, `[n e, d]`, becomes item `index[i]` of the table,
+    /// `[v e, d]`.
+    ///
+    /// # Errors
+    /// As [`write_all_rows`](Self::write_all_rows).
     ///
     /// # Examples
     /// ```
@@ -58,14 +87,21 @@ impl Tape {
     /// let rows = tape.input(&mut store, "rows", Spec::real(Rows::fixed(2), 1), &[5.0f32, 6.0])?;
     /// let table = store.zeros("table", Spec::real(Rows::fixed(4), 1))?;
     /// let table = tape.stored(&store, table)?;
-    /// tape.write_items(table, index, rows, 2)?;
+    /// tape.write_items(&[(table, rows, 2)], index)?;
     /// let mut program = Program::new(&tape, &[], Precision::F32, Backend::Cpu)?;
     /// program.run(&mut store)?;
     /// assert_eq!(program.read::<f32>(table, &store)?, [0.0, 0.0, 5.0, 6.0]);
     /// # Ok::<(), tgnn::error::Error>(())
     /// ```
-    pub fn write_items(&mut self, table: Var, index: Var, rows: Var, each: usize) -> Result<()> {
-        self.push(WriteRows { each }, &[table, index, rows]).map(drop)
+    pub fn write_items(&mut self, tables: &[(Var, Var, usize)], index: Var) -> Result<()> {
+        tables.chunks(abi::Tables::MOST).try_for_each(|tables| self.push_write(tables, index, None))
+    }
+    fn push_write(&mut self, tables: &[(Var, Var, usize)], index: Var, from: Option<Var>) -> Result<()> {
+        let mut ins = vec![index];
+        ins.extend(tables.iter().flat_map(|&(table, rows, _)| [table, rows]));
+        ins.extend(from);
+        let each = tables.iter().map(|&(.., each)| each).collect();
+        self.push(WriteRows { each, picked: from.is_some() }, &ins).map(drop)
     }
     /// Appends [`WriteRows`] for picked rows: `table[index[i], :] = rows[from[i], :]`.
     ///
@@ -75,7 +111,7 @@ impl Tape {
     /// # Examples
     /// As [`write_latest`](Self::write_latest), with `phi` as `from`.
     pub fn write_picked(&mut self, table: Var, index: Var, rows: Var, from: Var) -> Result<()> {
-        self.push(WriteRows { each: 1 }, &[table, index, rows, from]).map(drop)
+        self.push_write(&[(table, rows, 1)], index, Some(from))
     }
     /// Appends [`WriteRows`] for the latest row of each positive root's node:
     /// `table[node[i], :] = rows[phi[i], :]`, with the `rows` of the roots and `(node, phi)` of their
@@ -104,21 +140,27 @@ impl Tape {
     }
 }
 
-/// Positions of the inputs; `from` is optional.
-mod input {
-    pub(super) const TABLE: usize = 0;
-    pub(super) const INDEX: usize = 1;
-    pub(super) const ROWS: usize = 2;
-    pub(super) const FROM: usize = 3;
-}
+/// Position of the index.
+const INDEX: usize = 0;
 
 impl WriteRows {
+    /// Returns the positions of table `k` and of its rows.
+    fn table(k: usize) -> (usize, usize) {
+        (INDEX + 1 + 2 * k, INDEX + 2 + 2 * k)
+    }
+    fn tables(&self) -> impl Iterator<Item = (usize, usize, usize)> {
+        self.each.iter().enumerate().map(|(k, &each)| (Self::table(k).0, Self::table(k).1, each))
+    }
+    /// Returns the position of `from`.
+    fn from(&self) -> Option<usize> {
+        self.picked.then_some(Self::table(self.each.len()).0)
+    }
     /// Writes rows into a table stored as `T`.
-    fn write<R: Element, T: Stored<R>>(&self, io: &Io<'_>) {
-        let (d, table) = (self.each * io.cols(input::TABLE), io.state::<T>(input::TABLE));
-        let [to, given] = [input::TABLE, input::ROWS].map(|at| io.rows(at) / self.each);
-        let (index, rows) = (io.input::<u32>(input::INDEX), io.input::<R>(input::ROWS));
-        let from = (io.inputs() > input::FROM).then(|| io.input::<u32>(input::FROM));
+    fn write<R: Element, T: Stored<R>>(&self, io: &Io<'_>, (table, rows, each): (usize, usize, usize)) {
+        let [to, given] = [table, rows].map(|at| io.rows(at) / each);
+        let (d, table) = (each * io.cols(table), io.state::<T>(table));
+        let (index, rows) = (io.input::<u32>(INDEX), io.input::<R>(rows));
+        let from = self.from().map(|from| io.input::<u32>(from));
         for (i, &at) in index.iter().enumerate() {
             let row = from.map_or(Some(i), |from| io.row_of(i, from[i], given));
             if let (Some(at), Some(row)) = (io.row_of(i, at, to), row) {
@@ -132,65 +174,70 @@ impl Op for WriteRows {
     const NAME: &'static str = "write_rows";
     const KIND: OpKind = OpKind::Copy;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, ins.len().clamp(3, 4))?;
-        let (table, index, rows) = (&ins[input::TABLE], &ins[input::INDEX], &ins[input::ROWS]);
-        ensure!(Self::NAME, table.dtype.widened() == rows.dtype, "table is {table}, rows are {rows}");
+        let tables = self.each.len();
+        ensure!(Self::NAME, (1..=abi::Tables::MOST).contains(&tables), "{tables} tables, want 1 to 8");
+        arity(Self::NAME, ins, 1 + 2 * tables + usize::from(self.picked))?;
+        let index = &ins[INDEX];
         let ids = Spec::ids(index.rows, 1);
         ensure!(Self::NAME, *index == ids, "index is {index}, want {ids}");
-        ensure!(Self::NAME, table.cols == rows.cols, "table is {table}, rows are {rows}");
-        let items = self.each > 0 && table.rows.capacity.is_multiple_of(self.each);
-        ensure!(Self::NAME, items, "table is {table}, want items of {} rows", self.each);
-        match ins.get(input::FROM) {
-            Some(from) => ensure!(Self::NAME, from == index, "index is {index}, from is {from}"),
-            None => {
-                let want = index.rows.times(self.each);
-                ensure!(Self::NAME, want == rows.rows, "index is {index}, rows are {rows}");
-            }
+        if let Some(from) = self.from().map(|from| &ins[from]) {
+            ensure!(Self::NAME, from == index, "index is {index}, from is {from}");
+        }
+        let mut items = None;
+        for (table, rows, each) in self.tables() {
+            let (table, rows) = (&ins[table], &ins[rows]);
+            ensure!(Self::NAME, table.dtype.widened() == rows.dtype, "table is {table}, rows are {rows}");
+            ensure!(Self::NAME, table.cols == rows.cols, "table is {table}, rows are {rows}");
+            let whole = each > 0 && table.rows.capacity.is_multiple_of(each);
+            ensure!(Self::NAME, whole, "table is {table}, want items of {each} rows");
+            let of_table = table.rows.capacity / each;
+            let alike = *items.get_or_insert(of_table) == of_table;
+            ensure!(Self::NAME, alike, "table is {table}, the first one has other rows");
+            // Where rows are picked, all tables have the same number of them.
+            let want = if self.picked { ins[Self::table(0).1].rows } else { index.rows.times(each) };
+            ensure!(Self::NAME, want == rows.rows, "index is {index}, rows are {rows}");
         }
         Ok(vec![])
     }
     fn writes(&self, _: usize) -> Vec<usize> {
-        vec![input::TABLE]
+        self.tables().map(|(table, ..)| table).collect()
     }
     fn cost(&self, ins: &[Spec], _: &[Spec]) -> Cost {
-        let (table, index, rows) = (&ins[input::TABLE], &ins[input::INDEX], &ins[input::ROWS]);
-        let written = index.rows.capacity.min(rows.rows.capacity);
-        let number = 4 + table.dtype.size(Precision::F32);
-        Cost { bytes: number * written * table.cols + 4 * (ins.len() - 2) * index.len(), flops: 0 }
+        let index = &ins[INDEX];
+        let moved = |(table, rows, _): (usize, usize, usize)| {
+            let (table, rows) = (&ins[table], &ins[rows]);
+            (4 + table.dtype.size(Precision::F32)) * index.rows.capacity.min(rows.rows.capacity) * table.cols
+        };
+        let indices = index.len() * (1 + usize::from(self.picked));
+        Cost { bytes: self.tables().map(moved).sum::<usize>() + 4 * indices, flops: 0 }
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
-        match io.spec(input::TABLE).dtype {
-            DType::U32 => self.write::<u32, u32>(io),
-            DType::I64 => self.write::<i64, i64>(io),
-            dtype => by_kept!(dtype, R, self.write(io)),
+        for of in self.tables() {
+            match io.spec(of.0).dtype {
+                DType::U32 => self.write::<u32, u32>(io, of),
+                DType::I64 => self.write::<i64, i64>(io, of),
+                dtype => by_kept!(dtype, R, self.write(io, of)),
+            }
         }
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        let each = self.each as u32;
-        let (index, d) = (on.input(input::INDEX), each * on.cols(input::TABLE));
-        let grid = Grid::warps(on.capacity(input::INDEX));
-        let from = if on.inputs() > input::FROM { on.input(input::FROM) } else { std::ptr::null() };
-        let (to, n, m) = (on.rows(input::TABLE), on.rows(input::INDEX), on.rows(input::ROWS));
-        let (to, m) = (to.items(each), m.items(each));
-        let status = on.status();
-        if on.spec(input::TABLE).dtype.is_half() {
-            let ((table, kind), rows) = (on.halves_state(input::TABLE), on.input(input::ROWS));
-            // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-            return unsafe {
-                k.write_half_rows(on, grid, table, kind, index, from, rows, to, n, m, d, status)
-            };
-        }
-        let spec = on.spec(input::TABLE);
-        let d = d * (spec.dtype.size(Precision::F32) / size_of::<u32>()) as u32;
-        let (table, rows) = (on.state_words(input::TABLE), on.words(input::ROWS));
+        let tables = abi::Tables::new(self.tables().map(|(table, rows, each)| {
+            let spec = on.spec(table);
+            (spec.dtype, each * spec.cols, [on.state_address(table), on.address(rows)])
+        }));
+        let from = self.from().map_or(std::ptr::null(), |from| on.input(from));
+        let (grid, index, n) = (Grid::warps(on.capacity(INDEX)), on.input(INDEX), on.rows(INDEX));
+        let (table, rows) = Self::table(0);
+        let [to, given] = [table, rows].map(|at| on.rows(at).items(self.each[0] as u32));
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe { k.write_rows(on, grid, table, index, from, rows, to, n, m, d, status) }
+        unsafe { k.write_rows(on, grid, tables, index, from, to, n, given, on.status()) }
     }
 }
 
 /// `[v, n, d]`. An optional fourth number is the number of roots whose latest rows are written; nodes beyond
 /// it are not positives. An optional fifth number is the index of the table's storage type in
-/// [`StoredAs::ALL`], [`IDS`] for a table of ids, or [`TIMES`] for one column of times.
+/// [`StoredAs::ALL`], [`IDS`] for a table of ids, or [`TIMES`] for one column of times. Without a fourth one,
+/// items of two times are written by the same op.
 pub(super) const CASES: &[&[usize]] = &[
     &[1, 1, 1],
     &[9, 5, 2],
@@ -238,7 +285,11 @@ pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
         c.tape.write_latest(table, (index, phi), rows)?;
     } else {
         let rows = rows_of(c, n);
-        c.tape.write_rows(table, index, rows)?;
+        let times =
+            |c: &mut CaseBuilder, n: usize| c.times(&(0..2 * n as i64).map(|i| i << 33).collect::<Vec<_>>());
+        let (items, given) = (times(c, v), times(c, n));
+        c.tape.write_items(&[(table, rows, 1), (items, given, 2)], index)?;
+        return Ok(Built { states: vec![table, items], ..Built::default() });
     }
     Ok(Built { states: vec![table], ..Built::default() })
 }

@@ -70,7 +70,7 @@ impl Plan {
         let model = CostModel { ops, ..CostModel::default() };
         let windows = vec![ScheduledWindow::of(STEPS, schedule)];
         let pass = PassSchedule { node_infos: vec![nodes], windows };
-        simulate(&pass, 1, &model, &model).remove(0).drawing(STEPS, COLUMN)
+        simulate(&[pass], &model, &model).remove(0).drawing(STEPS, COLUMN)
     }
     /// Returns a schedule of three steps by stages, with its nodes and their durations; `None` if the plan is
     /// illegal.

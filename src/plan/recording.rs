@@ -104,15 +104,15 @@ impl Durations for OnMachine<'_> {
     }
 }
 
-/// Predicts the timelines of the ranks that did what `recordings` hold, one for each rank, on another machine
-/// with the given costs of ops.
+/// Predicts the timelines of the ranks that did what `recordings` hold by the schedules `passes`, one each for
+/// every rank, on another machine with the given costs of ops.
 pub fn predict_ranks(
-    pass: &PassSchedule,
+    passes: &[PassSchedule],
     recordings: &[Recording],
     costs: &CostModel,
     machine: &Machine,
 ) -> Vec<Timeline> {
-    simulate(pass, recordings.len(), costs, &OnMachine { recordings, costs, machine })
+    simulate(passes, costs, &OnMachine { recordings, costs, machine })
 }
 
 #[cfg(test)]

@@ -107,24 +107,20 @@ pub fn predict(
     edges: &dyn Fn(usize, &NodeInfo) -> f64,
 ) -> Result<Timeline> {
     let pass = PassSchedule::of(program, variant_of_run)?;
-    Ok(simulate(&pass, 1, model, &ByEdges { model, edges }).pop().unwrap_or_default())
+    Ok(simulate(&[pass], model, &ByEdges { model, edges }).pop().unwrap_or_default())
 }
 
-/// Simulates a pass by discrete events, on `ranks` ranks with the same schedule. Returns the timeline of each
-/// rank.
+/// Simulates a pass by discrete events, given the schedule of each rank: the same nodes in the same windows, of
+/// which some may be left out. Returns the timeline of each rank.
 ///
 /// A node starts when its lane is free and the nodes that it waits for have finished. While several lanes of
 /// a rank run a node, each is slowed down by the contention factors of `model`. If there are several ranks, a
 /// node that communicates proceeds once all ranks have reached it; its span begins when its own rank has.
-pub fn simulate(
-    pass: &PassSchedule,
-    ranks: usize,
-    model: &CostModel,
-    durations: &dyn Durations,
-) -> Vec<Timeline> {
-    let mut simulated = vec![SimulatedRank::default(); ranks];
-    for scheduled in &pass.windows {
-        Window { node_infos: &pass.node_infos, scheduled, model, durations }.simulate(&mut simulated);
+pub fn simulate(passes: &[PassSchedule], model: &CostModel, durations: &dyn Durations) -> Vec<Timeline> {
+    let mut simulated = vec![SimulatedRank::default(); passes.len()];
+    let windows = passes.iter().map(|pass| pass.windows.len()).min().unwrap_or(0);
+    for window in 0..windows {
+        Window { passes, window, model, durations }.simulate(&mut simulated);
     }
     simulated.into_iter().map(|rank| Timeline::new(rank.spans)).collect()
 }
@@ -205,8 +201,9 @@ impl SimulatedRank {
 
 /// Runs that are scheduled together. At the end of a window, the lanes of a rank wait for each other.
 struct Window<'a> {
-    node_infos: &'a [Vec<NodeInfo>],
-    scheduled: &'a ScheduledWindow,
+    passes: &'a [PassSchedule],
+    /// Index of the window.
+    window: usize,
     model: &'a CostModel,
     durations: &'a dyn Durations,
 }
@@ -236,11 +233,12 @@ impl Window<'_> {
     fn start(&self, ranks: &mut [SimulatedRank], rank: usize) {
         for lane in 0..MAX_LANES {
             let SimulatedRank { finished, running, .. } = &ranks[rank];
-            let ScheduledWindow { first_run, variant_of_run, schedule } = self.scheduled;
+            let PassSchedule { node_infos, windows } = &self.passes[rank];
+            let ScheduledWindow { first_run, variant_of_run, schedule } = &windows[self.window];
             let next = schedule.0[lane].get(finished[lane]);
             let ready = next.filter(|scheduled| scheduled.is_ready(finished));
             let (None, Some(&scheduled)) = (&running[lane], ready) else { continue };
-            let node_info = self.node_infos[variant_of_run[scheduled.run]][scheduled.node];
+            let node_info = node_infos[variant_of_run[scheduled.run]][scheduled.node];
             let scheduled = ScheduledNode { run: first_run + scheduled.run, ..scheduled };
             let ScheduledNode { run, node, .. } = scheduled;
             let is_collective = ranks.len() > 1 && node_info.traffic.is_some();
@@ -323,7 +321,7 @@ mod tests {
     ) -> Timeline {
         let windows = vec![ScheduledWindow::of(runs, schedule.clone())];
         let pass = PassSchedule { node_infos: vec![node_infos(resources)], windows };
-        simulate(&pass, 1, model, model).remove(0)
+        simulate(&[pass], model, model).remove(0)
     }
 
     #[test]
@@ -413,7 +411,7 @@ mod tests {
             spans.collect::<Vec<_>>()
         };
         let uneven = Uneven { group: 2 };
-        let [first, second] = &simulate(&pass, 2, &model([1.0, 1.0]), &uneven)[..] else {
+        let [first, second] = &simulate(&vec![pass.clone(); 2], &model([1.0, 1.0]), &uneven)[..] else {
             panic!("two ranks")
         };
         // The second rank reaches the collectives at 2 and 4 s, and waits for the first rank until 4 and 8 s.
@@ -426,14 +424,14 @@ mod tests {
         assert_eq!((spans(first)[4].1, spans(first).len(), spans(second).len()), (2, 8, 8));
         // Groups of ranks wait for their own ranks alone, all four for the slowest.
         let ends = |group| {
-            let ranks = simulate(&pass, 4, &model([1.0, 1.0]), &Uneven { group });
+            let ranks = simulate(&vec![pass.clone(); 4], &model([1.0, 1.0]), &Uneven { group });
             ranks.iter().map(|rank| rank.spans().last().map(|s| s.end).unwrap()).collect::<Vec<_>>()
         };
         let (in_pairs, together) = (ends(2), ends(4));
         assert_eq!((in_pairs[0], in_pairs[2]), (4.0 * in_pairs[2], in_pairs[0] / 4.0));
         assert!(together[2] > 2.0 * in_pairs[2] && together[0] == in_pairs[0], "{in_pairs:?} {together:?}");
         // A single rank waits for nobody, and sends nothing.
-        let alone = simulate(&pass, 1, &model([1.0, 1.0]), &uneven);
+        let alone = simulate(std::slice::from_ref(&pass), &model([1.0, 1.0]), &uneven);
         assert_eq!(alone[0].spans().iter().map(|s| s.end).fold(0.0, f64::max), 2.0 * (4.0 + 4.0 + 4.0));
     }
 }

@@ -1,4 +1,5 @@
 //! Kernel arguments passed by value, laid out as in `kernels/common.cuh`.
+use crate::runtime::{DType, Precision};
 
 /// Row count of a value on the device: `*count * times` rows are live, at most `capacity`; all rows if
 /// `count` is null.
@@ -130,6 +131,51 @@ pub(crate) struct Fills {
 impl Fills {
     /// Capacity of the argument.
     pub const MOST: usize = 8;
+}
+
+/// A table and rows of it; see `kernels/table_rows.cuh`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(crate) struct TableRows {
+    /// Device address of the table.
+    table: u64,
+    /// Device address of the rows.
+    rows: u64,
+    /// Numbers of a row: 32-bit words, or 16-bit numbers of the table.
+    width: u32,
+    /// 0 if the table has 32-bit words; otherwise one more than the code of its 16-bit format.
+    kind: u32,
+}
+
+/// Tables whose rows one launch reads or writes at the same indices.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(crate) struct Tables {
+    of: [TableRows; Tables::MOST],
+    /// Number of tables.
+    count: u64,
+}
+
+impl Tables {
+    /// Capacity of the argument.
+    pub const MOST: usize = 8;
+
+    /// Returns the argument for at most [`MOST`](Self::MOST) tables, each with the columns of the items that
+    /// an index refers to, and with the addresses of the table and of the rows.
+    pub fn new(tables: impl IntoIterator<Item = (DType, usize, [u64; 2])>) -> Self {
+        let none = TableRows { table: 0, rows: 0, width: 0, kind: 0 };
+        let mut all = Tables { of: [none; Self::MOST], count: 0 };
+        for (to, (dtype, columns, [table, rows])) in all.of.iter_mut().zip(tables) {
+            let (numbers, kind) = match dtype {
+                DType::F16 => (1, 1),
+                DType::Bf16 => (1, 2),
+                words => (words.size(Precision::F32) / size_of::<u32>(), 0),
+            };
+            *to = TableRows { table, rows, width: (columns * numbers) as u32, kind };
+            all.count += 1;
+        }
+        all
+    }
 }
 
 /// A list of ids, and the address that receives the row index of each.

@@ -145,13 +145,13 @@ impl Launch<'_> {
         assert!(self.writes.contains(&i), "input {i} is not declared as written");
         self.input::<T>(i).cast_mut()
     }
-    /// Returns the [`words`](Self::words) of an input that this op changes in place.
+    /// Returns the address of input `i`, of any type, which this op changes in place.
     ///
     /// # Panics
-    /// As `words`, or if the input is not in `writes`.
-    pub(crate) fn state_words(&self, i: usize) -> *mut u32 {
+    /// If the input is not in `writes`.
+    pub(crate) fn state_address(&self, i: usize) -> u64 {
         assert!(self.writes.contains(&i), "input {i} is not declared as written");
-        self.words(i).cast_mut()
+        self.address(i)
     }
     /// Returns the address of output `k`; null if the output is not read.
     ///

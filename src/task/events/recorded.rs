@@ -18,8 +18,8 @@ const DEADLINE: Duration = Duration::from_secs(600);
 /// Passes over the last training events, by ranks of this process.
 #[derive(Debug)]
 pub struct RecordedPasses {
-    /// The schedule of a pass, which all ranks share.
-    pub schedule: PassSchedule,
+    /// The schedule of a pass, for each rank.
+    pub schedules: Vec<PassSchedule>,
     /// For each pass, what each rank did.
     pub passes: Vec<Vec<RankPass>>,
     /// Number of events of a pass.
@@ -62,33 +62,39 @@ pub fn record_passes(config: &Config, events: &Events, run: RecordedRun) -> Resu
     if ranks == 0 || passes == 0 || steps == 0 {
         return Err(Error::usage("no steps to record").remedy("give 1 or more"));
     }
-    let of_ranks: Vec<Mutex<Vec<RankPass>>> = (0..ranks).map(|_| Mutex::default()).collect();
+    let of_ranks: Vec<Mutex<RankPasses>> = (0..ranks).map(|_| Mutex::default()).collect();
     let open = |_| Device::cpu(threads);
     let record = |device: Device| {
         let own = &of_ranks[device.ranks().map_or(0, |ranks| ranks.rank())];
         record_rank(config, events, device, run, own)
     };
-    let (schedule, events, steps) = match ranks {
+    let (events, steps) = match ranks {
         1 => record(open(0)?)?,
         _ => on_local_ranks(ranks, DEADLINE, open, record)?,
     };
-    let mut by_rank: Vec<_> = of_ranks
-        .into_iter()
-        .map(|rank| rank.into_inner().unwrap_or_else(PoisonError::into_inner).into_iter())
-        .collect();
+    let of_ranks = of_ranks.into_iter().map(|rank| rank.into_inner().unwrap_or_else(PoisonError::into_inner));
+    let (schedules, by_rank): (Vec<_>, Vec<_>) = of_ranks.map(|rank| (rank.schedule, rank.passes)).unzip();
+    let mut by_rank: Vec<_> = by_rank.into_iter().map(Vec::into_iter).collect();
     let pass = |_| by_rank.iter_mut().filter_map(Iterator::next).collect();
     let passes = (0..passes).map(pass).collect();
-    Ok(RecordedPasses { schedule, passes, events, steps })
+    Ok(RecordedPasses { schedules, passes, events, steps })
 }
 
-/// Trains as one of the ranks. Returns the schedule, and the number of events and of steps.
+/// The passes of a rank, and their schedule.
+#[derive(Default)]
+struct RankPasses {
+    passes: Vec<RankPass>,
+    schedule: PassSchedule,
+}
+
+/// Trains as one of the ranks. Returns the number of events and of steps.
 fn record_rank(
     config: &Config,
     events: &Events,
     device: Device,
     run: RecordedRun,
-    recorded: &Mutex<Vec<RankPass>>,
-) -> Result<(PassSchedule, usize, usize)> {
+    recorded: &Mutex<RankPasses>,
+) -> Result<(usize, usize)> {
     let ranks = device.ranks().cloned();
     let mut task = EventTask::new(config, events, device)?;
     let train = &mut task.split.train;
@@ -104,9 +110,10 @@ fn record_rank(
         let spans = task.step().trace();
         let recording = Recording::new(&spans, collectives)?;
         let ran = RankPass { recording, timeline: Timeline::new(spans) };
-        recorded.lock().unwrap_or_else(PoisonError::into_inner).push(ran);
+        recorded.lock().unwrap_or_else(PoisonError::into_inner).passes.push(ran);
     }
     // Ranks that take turns see every event as often as there are batches in a step.
     let events = task.split.train.len() * task.turns().batches();
-    Ok((task.pass_schedule()?, events, task.steps()))
+    recorded.lock().unwrap_or_else(PoisonError::into_inner).schedule = task.pass_schedule()?;
+    Ok((events, task.steps()))
 }
