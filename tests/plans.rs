@@ -193,8 +193,8 @@ fn every_op_of_a_tgn_is_in_its_stage() {
         "{by_stage:?}"
     );
     assert_eq!(ops(Stage::FetchFeatures), "gather_rows gather_rows", "{by_stage:?}");
-    // Five tables of node memory and mails, and the features of the mails.
-    assert_eq!(ops(Stage::FetchMemory), ["gather_rows"; 6].join(" "), "{by_stage:?}");
+    // The tables of node memory and mails, and the features of the mails.
+    assert_eq!(ops(Stage::FetchMemory), ["gather_rows"; 2].join(" "), "{by_stage:?}");
     assert_eq!(ops(Stage::UpdateMemory), "gru_memory", "{by_stage:?}");
     assert_eq!(ops(Stage::WriteMemory), "write_memory", "{by_stage:?}");
     assert_eq!(ops(Stage::Step), "adam", "{by_stage:?}");

@@ -27,8 +27,8 @@ impl Empty<'_> {
         self.specs[v.at()].rows.live.is_some_and(|live| self.has(live.var))
     }
     /// Whether a node computes nothing but empty or zero values, and changes nothing. A node does so if all
-    /// that it reads of this step is empty, or if it has no effect and all its results have no rows, or all
-    /// that it reads but clocks is empty.
+    /// that it reads of this step is empty, or the input that its op [needs](crate::ops::Op::empty_without),
+    /// or if it has no effect and all its results have no rows, or all that it reads but clocks is empty.
     fn makes(&self, p: &PlannedNode) -> bool {
         let of_step = || {
             let ins = p.node.ins.iter().zip(&p.ins);
@@ -39,7 +39,8 @@ impl Empty<'_> {
         let effect = !p.node.writes.is_empty();
         let all = of_step().all(|(v, spec)| self.has(v) || !effect && clock(spec));
         let no_rows = || !effect && p.node.outs.iter().all(|&out| self.counted(out));
-        p.node.op.traffic().is_none() && some && (all || no_rows())
+        let needed = || p.node.op.empty_without().is_some_and(|at| self.has(p.node.ins[at]));
+        p.node.op.traffic().is_none() && some && (all || needed() || no_rows())
     }
 }
 

@@ -171,6 +171,11 @@ pub trait Op: std::fmt::Debug + Send + Sync + 'static {
     fn traffic(&self) -> Option<TrafficKind> {
         None
     }
+    /// Returns the input without whose rows all results are empty or zero and nothing changes, whatever the
+    /// other inputs hold; `None` if there is no such input. A rank that has no batch leaves the op out then.
+    fn empty_without(&self) -> Option<usize> {
+        None
+    }
     /// Returns what the op's kernels need to communicate with other ranks; `None` if they do not.
     fn window(&self, _ins: &[Spec], _outs: &[Spec]) -> Option<WindowSize<'_>> {
         None
@@ -273,6 +278,7 @@ pub trait DynOp: std::fmt::Debug + Send + Sync {
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>>;
     fn writes(&self, inputs: usize) -> Vec<usize>;
     fn traffic(&self) -> Option<TrafficKind>;
+    fn empty_without(&self) -> Option<usize>;
     fn window(&self, ins: &[Spec], outs: &[Spec]) -> Option<WindowSize<'_>>;
     fn is_view(&self) -> bool;
     fn scratch(&self, ins: &[Spec]) -> usize;
@@ -300,6 +306,9 @@ impl<T: Op> DynOp for T {
     }
     fn traffic(&self) -> Option<TrafficKind> {
         Op::traffic(self)
+    }
+    fn empty_without(&self) -> Option<usize> {
+        Op::empty_without(self)
     }
     fn window(&self, ins: &[Spec], outs: &[Spec]) -> Option<WindowSize<'_>> {
         Op::window(self, ins, outs)

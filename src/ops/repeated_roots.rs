@@ -121,6 +121,9 @@ impl Op for RepeatedRoots {
     fn writes(&self, _: usize) -> Vec<usize> {
         vec![input::STAMP]
     }
+    fn empty_without(&self) -> Option<usize> {
+        Some(input::NODE)
+    }
     fn define<R: Real>(&self, io: &Io<'_>) {
         let (stamp, other) = (io.state::<u32>(input::STAMP), io.input::<u32>(input::OTHER));
         for (i, &v) in other.iter().enumerate() {

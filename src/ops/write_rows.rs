@@ -7,10 +7,10 @@
 //! | `rows` | for each table `[m, d]`, or `[n, d]` without `from`; u32 or i64 as the table, otherwise f32 | rows to write |
 //! | `from` | `[n]` u32 below `m`, or `NONE`, optional | row of `rows` |
 //!
-//! An index may also refer to *items* of several consecutive rows: a table is `[v e, d]`, its rows `[n e, d]`.
-//! Nothing is written if `index` or `from` is `NONE`. An index outside the tables is reported as a fault. A
-//! 16-bit table stores rounded numbers ([`StoredAs`]). With this op, scores and losses stay on the device
-//! until the end of a pass.
+//! An index may also refer to *items* of e consecutive rows: a table is `[v e, d]`, its rows `[n e, d]`.
+//! Nothing is written if `index` or `from` is `NONE`. An index outside the tables is reported as a
+//! fault. A 16-bit table stores rounded numbers ([`StoredAs`]). With this op, scores and losses stay on the
+//! device until the end of a pass.
 use super::*;
 use crate::runtime::cuda::abi;
 
@@ -47,8 +47,8 @@ impl Tape {
     pub fn write_rows(&mut self, table: Var, index: Var, rows: Var) -> Result<()> {
         self.write_all_rows(&[(table, rows)], index)
     }
-    /// Appends [`WriteRows`] for several tables of `v` rows, each with its rows: row i of the `rows`, `[n, d]`,
-    /// becomes row `index[i]` of the table beside it, in place. One kernel writes to up to 8 tables.
+    /// Appends [`WriteRows`] for several tables of `v` rows: row i of the rows beside a table, `[n, d]`,
+    /// becomes row `index[i]` of the table, in place. One kernel writes to up to 8 tables.
     ///
     /// # Errors
     /// `Shape` if types, widths or rows differ, or if a table is read-only.

@@ -19,13 +19,14 @@ fn presampled() -> BTreeMap<Stage, StagePlacement> {
     ])
 }
 
-/// Returns the placements of PipeTGL's stages: what a step needs is sampled a round ahead, features are
-/// gathered on a lane of their own, and what the next step waits for is on lanes apart from the training of a
-/// batch.
+/// Returns the placements of PipeTGL's stages: what a step needs is sampled a round ahead, on a lane where no
+/// rank waits for another; features are gathered on a lane of their own, and what the next step waits for is
+/// on lanes apart from the training of a batch.
 fn in_turn() -> BTreeMap<Stage, StagePlacement> {
     let at = |lane, prefetch_depth| StagePlacement { lane, prefetch_depth };
     BTreeMap::from([
         (Stage::Sample, at(2, 1)),
+        (Stage::Route, at(7, 1)),
         (Stage::FetchFeatures, at(6, 1)),
         (Stage::Dispatch, at(3, 0)),
         (Stage::FetchMemory, at(5, 0)),

@@ -104,8 +104,8 @@ impl Durations for OnMachine<'_> {
     }
 }
 
-/// Predicts the timelines of the ranks that did what `recordings` hold by the schedules `passes`, one each for
-/// every rank, on another machine with the given costs of ops.
+/// Predicts the timelines of the ranks that did what `recordings` hold by the schedules `passes`, one each
+/// for every rank, on another machine with the given costs of ops.
 pub fn predict_ranks(
     passes: &[PassSchedule],
     recordings: &[Recording],

@@ -110,8 +110,8 @@ pub fn predict(
     Ok(simulate(&[pass], model, &ByEdges { model, edges }).pop().unwrap_or_default())
 }
 
-/// Simulates a pass by discrete events, given the schedule of each rank: the same nodes in the same windows, of
-/// which some may be left out. Returns the timeline of each rank.
+/// Simulates a pass by discrete events, given the schedule of each rank: the same nodes in the same windows,
+/// of which some may be left out. Returns the timeline of each rank.
 ///
 /// A node starts when its lane is free and the nodes that it waits for have finished. While several lanes of
 /// a rank run a node, each is slowed down by the contention factors of `model`. If there are several ranks, a
