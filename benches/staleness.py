@@ -116,10 +116,12 @@ def predicted(args):
             command += ["--scaling", "weak", "--set", "batch=600", "--max-batches", "24"]
             command += [flag for machine in MACHINES for flag in ("--machine", machine)]
             print("  $", *command, file=sys.stderr, flush=True)
-            found = json.loads(subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, check=True, text=True).stdout)
+            output = lambda: subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, check=True, text=True).stdout
+            found, *others = [json.loads(output()) for _ in range(args.rounds)]
+            off = statistics.median(one["here"]["off"] for one in [found, *others])
             of_four = lambda p: p["ranks"][-1]["seconds"] / p["ranks"][-1]["steps"]
             seconds = {p["machine"]["name"]: of_four(p) for p in found["predictions"]}
-            record["rows"].append({"model": model, "data": data, "plan": plan, "seconds": seconds, "off": found["here"]["off"]})
+            record["rows"].append({"model": model, "data": data, "plan": plan, "seconds": seconds, "off": off})
             if args.out:
                 Path(args.out).write_text(json.dumps(record, indent=1) + "\n")
     return record
@@ -140,9 +142,11 @@ def table_of_predictions(record):
 
 
 def off(record):
-    """Returns the errors of the simulator on ranks that exist, least and greatest."""
-    errors = [100 * row["off"] for row in record["rows"]]
-    return f"{min(errors):+.0f} to {max(errors):+.0f} %"
+    """Returns the errors of the simulator on ranks that exist, least and greatest, by model."""
+    of_models = {}
+    for row in record["rows"]:
+        of_models.setdefault(row["model"], []).append(100 * row["off"])
+    return ", ".join(f"{model.upper()} {min(errors):+.0f} to {max(errors):+.0f} %" for model, errors in of_models.items())
 
 
 def named(plan, ranks):
