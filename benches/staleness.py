@@ -27,11 +27,12 @@ from partition_balance import SYNTH, made
 from record import ROOT, head
 
 SYNTH["lastfm-like-quarter"] = SYNTH["lastfm-like"] + " --events 323275"
-# Title, batch, epochs.
+# Title, batch, epochs, learning rate.
 SETS = {
-    "wikipedia": ("Wikipedia", 600, 12),
-    "collegemsg": ("CollegeMsg", 200, 12),
-    "lastfm-like": ("LastFM-like", 600, 6),
+    "wikipedia": ("Wikipedia", 600, 12, 5e-4),
+    "wikipedia-slow": ("Wikipedia at 1e-4", 600, 24, 1e-4),
+    "collegemsg": ("CollegeMsg", 200, 12, 5e-4),
+    "lastfm-like": ("LastFM-like", 600, 6, 5e-4),
 }
 # Plan, ranks, color.
 PLANS = (
@@ -62,8 +63,9 @@ def train(tgnn, path, batch, plan, ranks, *flags):
 
 def trained(tgnn, of, path, plan, ranks, seed):
     """Returns validation scores and seconds of a run by epochs, its test score, and what its steps have missed."""
-    _, batch, epochs = SETS[of]
-    flags = ["--epochs", epochs, "--seed", seed, "--set", "settle=false", "--set", f"optimizer.base_batch={batch}"]
+    _, batch, epochs, rate = SETS[of]
+    flags = ["--epochs", epochs, "--seed", seed, "--learning-rate", rate]
+    flags += ["--set", "settle=false", "--set", f"optimizer.base_batch={batch}"]
     summary = train(tgnn, path, batch, plan, ranks, *flags)
     first = summary["epochs"][0]
     return {
@@ -78,12 +80,16 @@ def trained(tgnn, of, path, plan, ranks, seed):
 def measured(args):
     tgnn = program(args.tgnn)
     record = head() | {"rows": []}
+    if args.out and Path(args.out).exists():  # rows that are measured again replace earlier ones
+        record["rows"] = json.loads(Path(args.out).read_text())["rows"]
     for given in args.sets:
         of, _, path = given.partition("=")
         path = made(tgnn, f"{of}-quarter" if of == "lastfm-like" else path or of, args.folder)
         for seed in args.seeds:
-            for plan, ranks, _ in PLANS:
-                record["rows"].append(trained(tgnn, of, path, plan, ranks, seed))
+            for plan, ranks in ((plan, ranks) for plan, ranks, _ in PLANS if plan in (args.plans or [plan])):
+                key = lambda row: [row[name] for name in ("data", "plan", "ranks", "seed")]
+                record["rows"] = [row for row in record["rows"] if key(row) != [of, plan, ranks, seed]]
+                record["rows"].append(trained(tgnn, of, path, plan, ranks, seed) | {"commit": record["commit"]})
                 if args.out:
                     Path(args.out).write_text(json.dumps(record, indent=1) + "\n")
     return record
@@ -240,6 +246,7 @@ def main():
     as_is = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=as_is)
     parser.add_argument("--sets", nargs="+", default=["wikipedia"], help="data sets: NAME, or NAME=PATH")
+    parser.add_argument("--plans", nargs="+", help="plans to train; all if none is given")
     parser.add_argument("--times", action="store_true", help="time epochs, and train no further")
     parser.add_argument("--predict", action="store_true", help="predict another machine, and train no further")
     parser.add_argument("--out", help="JSON to write")
