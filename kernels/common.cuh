@@ -100,6 +100,19 @@ struct Fills {
   Fill of[8];
 };
 
+// A table and rows of it, `width` 4-byte words or 16-bit numbers wide. (`abi::TableRows`.)
+struct TableRows {
+  void* table;
+  void* rows;  // 4-byte words; f32 if the table is 16-bit
+  uint32_t width;
+  uint32_t kind;  // 0 if the table has 4-byte words; otherwise one more than the code of its 16-bit format
+};
+// Tables whose rows are read or written at the same indices. (`abi::Tables`.)
+struct Tables {
+  TableRows of[8];
+  uint64_t count;
+};
+
 // ---- a warp ----
 __device__ __forceinline__ unsigned lane_id() { return threadIdx.x % WARP; }
 // Returns the sum over the lanes, the same in every lane; the order of the additions is fixed.

@@ -2,19 +2,6 @@
 #pragma once
 #include "stored.cuh"
 
-// A table in memory and rows of it, `width` 4-byte words or 16-bit numbers wide. (`abi::TableRows`.)
-struct TableRows {
-  void* table;
-  void* rows;  // 4-byte words; f32 if the table is 16-bit
-  uint32_t width;
-  uint32_t kind;  // 0 if the table has 4-byte words; otherwise one more than the code of its 16-bit format
-};
-// (`abi::Tables`.)
-struct Tables {
-  TableRows of[8];
-  uint64_t count;
-};
-
 __device__ __forceinline__ uint32_t real(uint32_t word) { return word; }
 __device__ __forceinline__ uint4 real(uint4 words) { return words; }
 __device__ __forceinline__ void keep(uint32_t& to, uint32_t word) { to = word; }

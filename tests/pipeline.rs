@@ -236,9 +236,12 @@ fn pipelines_that_would_wait_for_each_other_are_refused_with_the_rule() {
         ("update = \"readers\"\ndeduplicate = \"none\"\n", "rows are dispatched in other parts"),
         ("memory = \"replicated\"\nparallel = { epoch = 2 }\n", "ranks.parallel.epoch lets ranks share"),
         ("update = \"readers\"\n[staleness]\nmemory = 1\n", "ranks hand on those of the batch before"),
+        ("update = \"readers\"\n[staleness]\ngradients = 1\n", "leave out staleness.gradients"),
     ] {
         let text = format!("name = \"p\"\n[ranks]\nbatches = \"in_turn\"\n{keys}");
         let e = Plan::parse(&text).unwrap_err();
         assert!(e.kind() == ErrorKind::Plan && e.to_string().contains(said), "{keys}: {e}");
     }
+    let e = Plan::named("pipetgl:k=0").unwrap_err().to_string();
+    assert_eq!(e, "`k=0` is no number of memory copies; give pipetgl:k=1, pipetgl:k=2, ...");
 }

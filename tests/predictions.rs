@@ -106,6 +106,17 @@ fn predicted_ranks_run_what_they_ran_and_a_slower_machine_takes_longer() {
     assert!(slow_ops > 50.0 * fast && slow_links > 2.0 * fast, "{fast} {slow_ops} {slow_links}");
 }
 
+/// A rank that has no batch must keep nothing waiting but what its own next batch reads.
+#[test]
+fn two_ranks_of_a_pipeline_are_predicted_to_train_at_the_same_time() {
+    let dir = tempfile::TempDir::new().unwrap();
+    let common = ["plan", "simulate", "pipetgl", "--ranks", "2", "--scaling", "strong", "--set", "batch=600"];
+    let machine = ["--max-batches", "16", "--machine", "h100", "--json"];
+    let predicted = json(&done(dir.path(), &[&common[..], &machine].concat()).out);
+    let speed_up = predicted["predictions"][0]["ranks"][1]["speed_up"].as_f64().unwrap();
+    assert!(speed_up > 1.3 && speed_up <= 2.0, "{predicted}");
+}
+
 #[test]
 fn memory_copies_are_predicted_for_each_number_of_ranks() {
     let dir = tempfile::TempDir::new().unwrap();

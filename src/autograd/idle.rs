@@ -18,7 +18,15 @@ struct Empty<'a> {
     values: HashSet<Var>,
 }
 
-impl Empty<'_> {
+impl<'a> Empty<'a> {
+    /// Returns what is known before any node of `tape` has run: that the values `empty` have no rows.
+    fn new(tape: &Tape, specs: &'a [Spec], empty: &[Var]) -> Self {
+        let mut lies_in: Vec<Var> = tape.vars().collect();
+        for node in tape.nodes().iter().filter(|n| n.view && tape.home(n.ins[0]) == Home::Step) {
+            lies_in[node.outs[0].at()] = lies_in[node.ins[0].at()];
+        }
+        Empty { lies_in, specs, values: empty.iter().copied().collect() }
+    }
     fn has(&self, v: Var) -> bool {
         self.values.contains(&self.lies_in[v.at()])
     }
@@ -42,51 +50,53 @@ impl Empty<'_> {
         let needed = || p.node.op.empty_without().is_some_and(|at| self.has(p.node.ins[at]));
         p.node.op.traffic().is_none() && some && (all || needed() || no_rows())
     }
+    /// Adds the results of the next node that are empty or zero. Returns whether it need not run for them.
+    fn add(&mut self, p: &PlannedNode) -> bool {
+        let makes = self.makes(p);
+        let outs = p.node.outs.iter().copied().filter(|&out| makes || self.counted(out));
+        let outs: Vec<Var> = outs.collect();
+        self.values.extend(outs);
+        makes
+    }
+    /// Whether a node sends zeros from an input. They need no memory of the step, which later steps would
+    /// wait for.
+    fn sends_zeros(&self, p: &PlannedNode, v: Var) -> bool {
+        p.node.op.traffic().is_some() && self.specs[v.at()].rows.live.is_none() && self.has(v)
+    }
+    /// Leaves out the nodes, too, whose results nobody reads then. Returns the values that are read.
+    fn read(&self, nodes: &[PlannedNode], left_out: &mut [bool]) -> HashSet<Var> {
+        let mut read: HashSet<Var> = HashSet::new();
+        for (p, left_out) in nodes.iter().zip(left_out).rev() {
+            let needed = !p.node.writes.is_empty() || p.node.outs.iter().any(|out| read.contains(out));
+            *left_out |= !needed;
+            if !*left_out {
+                let operands = p.node.ins.iter().chain(&p.node.outs).copied();
+                let counts = operands.filter_map(|v| Some(self.specs[v.at()].rows.live?.var));
+                let ins = p.node.ins.iter().copied().filter(|&v| !self.sends_zeros(p, v));
+                read.extend(ins.chain(counts).map(|v| self.lies_in[v.at()]));
+            }
+        }
+        read
+    }
 }
 
 impl Variant {
     /// Returns the variant of a run in which the values `empty` of `tape`, that of this variant, have no
     /// rows. Its nodes are the same, on the same lanes, in the same order, and in the same memory.
     pub fn idle(&self, tape: &Tape, empty: &[Var]) -> Variant {
-        let mut lies_in: Vec<Var> = tape.vars().collect();
-        for node in tape.nodes().iter().filter(|n| n.view && tape.home(n.ins[0]) == Home::Step) {
-            lies_in[node.outs[0].at()] = lies_in[node.ins[0].at()];
-        }
-        let mut known = Empty { lies_in, specs: &self.specs, values: empty.iter().copied().collect() };
-        let mut left_out = Vec::with_capacity(self.nodes.len());
-        for p in &self.nodes {
-            let leaves_out = known.makes(p);
-            let outs = p.node.outs.iter().filter(|&&out| leaves_out || known.counted(out));
-            let outs: Vec<Var> = outs.copied().collect();
-            known.values.extend(outs);
-            left_out.push(leaves_out);
-        }
-        // Zeros that are sent need no memory of this step, which later steps would wait for.
-        let sends_zeros = |p: &PlannedNode, v: Var| {
-            let fixed = self.specs[v.at()].rows.live.is_none();
-            p.node.op.traffic().is_some() && fixed && known.has(v)
-        };
-        // What only nodes read that are left out is not needed either.
-        let mut read: HashSet<Var> = HashSet::new();
-        for (p, left_out) in self.nodes.iter().zip(&mut left_out).rev() {
-            let needed = !p.node.writes.is_empty() || p.node.outs.iter().any(|out| read.contains(out));
-            *left_out |= !needed;
-            if !*left_out {
-                let operands = p.node.ins.iter().chain(&p.node.outs).copied();
-                let counts = operands.filter_map(|v| Some(self.specs[v.at()].rows.live?.var));
-                let ins = p.node.ins.iter().copied().filter(|&v| !sends_zeros(p, v));
-                read.extend(ins.chain(counts).map(|v| known.lies_in[v.at()]));
-            }
-        }
+        let mut known = Empty::new(tape, &self.specs, empty);
+        let mut left_out: Vec<bool> = self.nodes.iter().map(|p| known.add(p)).collect();
+        let read = known.read(&self.nodes, &mut left_out);
         let node = |(p, left_out): (&PlannedNode, bool)| {
             let zero = |(k, out): (usize, &Var)| {
                 (read.contains(out) && self.specs[out.at()].rows.live.is_none()).then_some(k)
             };
             let zeroed = left_out.then(|| p.node.outs.iter().enumerate().filter_map(zero).collect());
-            let ins = p.node.ins.iter().zip(&p.ins);
-            let ins =
-                ins.map(|(&v, &(place, spec))| (if sends_zeros(p, v) { Place::Zeros } else { place }, spec));
-            PlannedNode { left_out: zeroed, ins: ins.collect(), ..p.clone() }
+            let place = |(&v, &(place, spec)): (&Var, &(Place, Spec))| {
+                (if known.sends_zeros(p, v) { Place::Zeros } else { place }, spec)
+            };
+            let ins = p.node.ins.iter().zip(&p.ins).map(place).collect();
+            PlannedNode { left_out: zeroed, ins, ..p.clone() }
         };
         let nodes = self.nodes.iter().zip(left_out).map(node).collect();
         let (places, specs, arenas) = (self.places.clone(), self.specs.clone(), self.arenas.clone());

@@ -7,7 +7,6 @@ use super::{
     stages::Stage,
     staleness::{Precedence, Staleness},
     trace::Resource,
-    windows::common_multiple,
 };
 use crate::{
     error::Result,
@@ -25,6 +24,11 @@ pub(super) enum Place {
     Stored(BufferId),
     /// Zeros, which no node writes.
     Zeros,
+}
+
+/// Returns the least common multiple of two numbers from 1 on.
+pub(super) fn common_multiple(a: usize, b: usize) -> usize {
+    (1..=b).map(|times| times * a).find(|multiple| multiple.is_multiple_of(b)).unwrap_or(a)
 }
 
 /// Returns the bytes of the largest operand in [`Place::Zeros`].

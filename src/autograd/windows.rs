@@ -1,7 +1,7 @@
 //! Cuts the runs of a pass into windows that are scheduled together.
 use super::{
     lanes::MAX_LANES,
-    variant::{PlannedNode, Variant},
+    variant::{PlannedNode, Variant, common_multiple},
 };
 
 /// Maximum number of nodes of a window, unless a single run has more. At the end of a window lanes wait for
@@ -49,11 +49,6 @@ impl<'a> Window<'a> {
 fn lead(variants: &[Variant], variant_of_run: &[usize]) -> usize {
     let staleness = variant_of_run.iter().map(|&variant| variants[variant].staleness);
     staleness.map(|staleness| staleness.memory + staleness.weights).max().unwrap_or(0)
-}
-
-/// Returns the least common multiple of two numbers from 1 on.
-pub(super) fn common_multiple(a: usize, b: usize) -> usize {
-    (1..=b).map(|times| times * a).find(|multiple| multiple.is_multiple_of(b)).unwrap_or(a)
 }
 
 /// Cuts runs into windows. If possible, a window ends after a run that has one lane to itself. Each lane

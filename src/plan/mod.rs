@@ -118,6 +118,11 @@ impl PlanStaleness {
                         those of the batch before";
             return bad(what, "leave out one of them");
         }
+        if self.gradients > 0 && over.batches == BatchesOver::InTurn {
+            let what = "ranks.batches is \"in_turn\", with which gradients are as many steps old as there are other \
+                        ranks in a pipeline";
+            return bad(what, "leave out staleness.gradients");
+        }
         if older && over.parallel.takes_turns() {
             let what = "staleness.memory reads older rows, and ranks.parallel lets a memory copy begin anew: \
                         the first steps would read the end of the stream";
@@ -346,12 +351,16 @@ impl Plan {
             let what = format!("`{steps}` is no staleness");
             return Err(Error::usage(what).remedy(format!("give mspipe:k=0 to mspipe:k={MAX_STALENESS}")));
         }
+        if let Some(copies) = name.strip_prefix("pipetgl:") {
+            let what = format!("`{copies}` is no number of memory copies");
+            return Err(Error::usage(what).remedy("give pipetgl:k=1, pipetgl:k=2, ..."));
+        }
         let path = Path::new(name);
         if path.extension().is_none_or(|e| e != "toml") {
             let what = format!("there is no plan `{name}`");
             let names = Self::PRESETS.join(", ");
             return Err(Error::usage(what)
-                .remedy(format!("give auto, {names}, disttgl:IxJxK, mspipe:k=K, or a file: PLAN.toml")));
+                .remedy(format!("give auto, {names}, disttgl:IxJxK, mspipe:k=K, pipetgl:k=K, or a file: PLAN.toml")));
         }
         let text = std::fs::read_to_string(path).map_err(|e| Error::io(path, "cannot read", e))?;
         Self::parse(&text).map_err(|e| e.in_file(path))

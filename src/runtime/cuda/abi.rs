@@ -133,7 +133,7 @@ impl Fills {
     pub const MOST: usize = 8;
 }
 
-/// A table and rows of it; see `kernels/table_rows.cuh`.
+/// A table and rows of it.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct TableRows {
