@@ -359,8 +359,9 @@ impl Plan {
         if path.extension().is_none_or(|e| e != "toml") {
             let what = format!("there is no plan `{name}`");
             let names = Self::PRESETS.join(", ");
-            return Err(Error::usage(what)
-                .remedy(format!("give auto, {names}, disttgl:IxJxK, mspipe:k=K, pipetgl:k=K, or a file: PLAN.toml")));
+            return Err(Error::usage(what).remedy(format!(
+                "give auto, {names}, disttgl:IxJxK, mspipe:k=K, pipetgl:k=K, or a file: PLAN.toml"
+            )));
         }
         let text = std::fs::read_to_string(path).map_err(|e| Error::io(path, "cannot read", e))?;
         Self::parse(&text).map_err(|e| e.in_file(path))
