@@ -57,10 +57,10 @@ def drawn(panels):
     out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" font-size="12">',
            '<rect width="100%" height="100%" fill="white"/>']
     labels = list(dict.fromkeys(label for _, _, curves in panels for label in curves))
-    each = min(120, (width - LEFT) / len(labels))
-    for nth, (label, color) in enumerate(labels):
-        x = LEFT + nth * each
+    x = LEFT
+    for label, color in labels:
         out.append(f'<path d="M{x:.0f} 20h20" stroke="{color}" stroke-width="2.5"/><text x="{x + 25:.0f}" y="24">{label}</text>')
+        x += 44 + 5.8 * len(label)
     for nth, (title, below, curves) in enumerate(panels):
         out += panel(title, below, curves, LEFT + (nth % 2) * (PANEL[0] + GAP[0]), TOP + (nth // 2) * (PANEL[1] + GAP[1]))
     return "\n".join([*out, "</svg>"]) + "\n"
