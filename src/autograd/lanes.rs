@@ -22,6 +22,7 @@ pub struct Placement {
 
 /// How the nodes of a program are placed on lanes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(clippy::large_enum_variant)] // a program has one
 pub enum Lanes {
     /// All nodes on the first lane.
     #[default]

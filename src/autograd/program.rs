@@ -22,7 +22,7 @@ use std::time::Instant;
 
 /// The memory of a step's values.
 enum Memory {
-    Host(OnHost),
+    Host(Box<OnHost>),
     Device(Box<OnDevice>),
 }
 
@@ -201,7 +201,7 @@ impl Program {
             _ => {
                 let bytes = |lane: usize| variants.iter().map(|v| v.arenas[lane].size()).max().unwrap_or(0);
                 let zeros = bytes_of_zeros(&variants, precision);
-                Memory::Host(OnHost::new(std::array::from_fn(bytes), buffer_depth, zeros)?)
+                Memory::Host(Box::new(OnHost::new(std::array::from_fn(bytes), buffer_depth, zeros)?))
             }
         };
         Ok(Program {

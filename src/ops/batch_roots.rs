@@ -3,7 +3,7 @@
 //! | value | shape | meaning |
 //! | --- | --- | --- |
 //! | `src`, `dst` | `[e]` u32 | endpoints of all events of the stream |
-//! | `range` | `[1, 3]` u32 | the pass, as in [`next_batch`](super::next_batch) |
+//! | `range` | `[1, 3]` u32 | the pass, as in [`next_batch`] |
 //! | `index` | `[1]` u32 | index of the step's batch within the pass |
 //! | count | `[1]` u32 | number of roots: none past the end or before the first batch |
 //! | node | `[<= 2 b]` u32 | source and destination of each event |

@@ -3,7 +3,7 @@
 //! | value | shape | meaning |
 //! | --- | --- | --- |
 //! | `node` | `[n]` u32, unique | nodes with a new common neighbour |
-//! | `starts`, `slots` | `[n + 1]`, `[m]` u32 | slots of `near` that hold each node ([`group_slots`](super::group_slots)) |
+//! | `starts`, `slots` | `[n + 1]`, `[m]` u32 | slots of `near` that hold each node ([`group_slots`]) |
 //! | `root starts`, `roots` | `[n + 1]`, `[2 b]` u32 | roots that each node is |
 //! | `root` | `[2 b]` u32 | roots of the batch: source and destination of each event |
 //! | `near` | `[2 b, k]` u32, or [`NONE`] | recent neighbours of each root |

@@ -3,7 +3,7 @@
 //! | value | shape | meaning |
 //! | --- | --- | --- |
 //! | `node` | `[n]` u32 | nodes whose rows a step reads |
-//! | `similar` | `[n, s]` u32, or [`NONE`] | similar nodes of each of them ([`count_common`](super::count_common)) |
+//! | `similar` | `[n, s]` u32, or [`NONE`] | similar nodes of each of them ([`count_common`]) |
 //! | `event`, `time` | `[v, k]` u32, i64 | events of each node's mails, or [`NONE`], and their times in ticks |
 //! | `now` | `[b]` i64 | times of the batch, of which the first counts |
 //! | count | `[1]` u32 | number m of picked nodes |

@@ -252,9 +252,9 @@ impl<C> MemoryUpdate<C> {
         let (time, rows) = (io.out::<i64>(output::TIME), io.out::<u32>(output::ROW));
         let dt = io.out::<R>(output::DT);
         let mut m = 0;
-        for i in 0..t.unique.len() {
+        for (i, time) in time.iter_mut().enumerate().take(t.unique.len()) {
             let Some(v) = io.row_of(i, self.node(t, i) as u32, t.mail_event.len()) else {
-                time[i] = 0;
+                *time = 0;
                 continue;
             };
             let feature = match t.mail_event[v] {
@@ -262,7 +262,7 @@ impl<C> MemoryUpdate<C> {
                 event => self.edge_row(i, v, event) as u32,
             };
             let mailed = io.row_of(i, feature, io.rows(input::EDGE)).is_some();
-            time[i] = if mailed { t.mail_time[v] } else { t.memory_time[v] };
+            *time = if mailed { t.mail_time[v] } else { t.memory_time[v] };
             if mailed {
                 rows[m] = i as u32;
                 dt[m] = R::of(f64::from(t.dt(v, self.gaps)));

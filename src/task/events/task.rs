@@ -346,10 +346,8 @@ impl EventTask {
                 _ => located(e, epoch, at.or_else(first_bad)),
             }
         })?;
-        if pass == Pass::Train {
-            if let Some(record) = &mut self.staleness {
-                add_missed(record, &*self.net.model, &mut self.core)?;
-            }
+        if let Some(record) = self.staleness.as_mut().filter(|_| pass == Pass::Train) {
+            add_missed(record, &*self.net.model, &mut self.core)?;
         }
         let core = &mut self.core;
         let numbers = if train { steps } else { total * self.columns };
