@@ -144,7 +144,7 @@ impl StageEnds {
 /// use tgnn::plan::{StageSeconds, stage_ends};
 /// let step = StageSeconds { memory: 1.0, train: 4.0, write: 2.0, ..StageSeconds::default() };
 /// let ends = |staleness| stage_ends(&[step; 3], Some(&[staleness; 3])).last().unwrap().train;
-/// assert_eq!([ends(0), ends(1), ends(2)], [19.0, 15.0, 13.0]); // training never waits with two steps
+/// assert_eq!([ends(0), ends(1), ends(2)], [19.0, 13.0, 13.0]); // training never waits with one step
 /// ```
 pub fn stage_ends(steps: &[StageSeconds], staleness: Option<&[usize]>) -> Vec<StageEnds> {
     let mut ends: Vec<StageEnds> = Vec::with_capacity(steps.len());
