@@ -89,8 +89,8 @@ impl Tape {
 fn count(similar: &mut [u32], common: &mut [u32], other: u32) {
     // The first entry of its own, else the first of the lowest counts; empty entries have the count 0.
     let own = similar.iter().position(|&of| of == other);
-    let lowest = (0..common.len()).min_by_key(|&at| common[at]);
-    if let Some(at) = own.or(lowest) {
+    let lowest = || (0..common.len()).min_by_key(|&at| common[at]);
+    if let Some(at) = own.or_else(lowest) {
         (similar[at], common[at]) = (other, common[at].wrapping_add(1));
     }
 }

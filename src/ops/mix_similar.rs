@@ -70,6 +70,9 @@ impl Tape {
     }
 }
 
+/// Columns that are summed side by side.
+const COLUMNS: usize = 32;
+
 impl MixSimilar {
     /// Gathers the rows of a table stored as `T`, and mixes those that are to be mixed.
     fn mix<R: Real, T: Stored<R>>(&self, io: &Io<'_>) {
@@ -92,14 +95,19 @@ impl MixSimilar {
         let (lambda, rest) = (R::of(f64::from(self.lambda)), R::of(1.0 - f64::from(self.lambda)));
         for (k, &row) in io.input::<u32>(input::ROW).iter().enumerate() {
             let Some(row) = io.row_of(k, row, node.len()) else { continue };
-            let counts = |j: &usize| picks[k * s + j] != NONE;
-            let count = (0..s).filter(counts).count();
+            let picked = || (0..s).filter(|j| picks[k * s + j] != NONE);
+            let count = picked().count();
             if count == 0 {
                 continue;
             }
-            for (c, out) in out[row * d..][..d].iter_mut().enumerate() {
-                let sum = (0..s).filter(counts).fold(R::ZERO, |sum, j| sum + similar[(k * s + j) * d + c]);
-                *out = lambda * *out + rest * (sum / R::of(count as f64));
+            for (at, out) in out[row * d..][..d].chunks_mut(COLUMNS).enumerate() {
+                let mut sums = [R::ZERO; COLUMNS];
+                for j in picked() {
+                    let similar = &similar[(k * s + j) * d + at * COLUMNS..][..out.len()];
+                    sums.iter_mut().zip(similar).for_each(|(sum, &x)| *sum += x);
+                }
+                let mixed = sums.iter().map(|&sum| rest * (sum / R::of(count as f64)));
+                out.iter_mut().zip(mixed).for_each(|(out, mixed)| *out = lambda * *out + mixed);
             }
         }
     }
