@@ -36,6 +36,30 @@ fn in_turn() -> BTreeMap<Stage, StagePlacement> {
     ])
 }
 
+/// Returns what the ranks of `pipetgl:k=K` share; `None` if K is no number of memory copies.
+fn pipelines(name: &str) -> Option<OverRanks> {
+    let copies = name.strip_prefix("pipetgl:k=")?.parse().ok()?;
+    let parallel = Parallel { memory: copies, ..Parallel::default() };
+    let (batches, memory) = (BatchesOver::InTurn, MemoryOver::Replicated);
+    let ranks = OverRanks { batches, memory, parallel, ..OverRanks::default() };
+    Some(ranks).filter(|_| parallel.check().is_ok())
+}
+
+/// Returns the staleness of `mspipe`, `mspipe-s`, `mspipe:k=K` or `mspipe-s:k=K`; `None` if `name` is none of
+/// them.
+fn mspipe(name: &str) -> Option<PlanStaleness> {
+    let (base, mitigation) = match name.strip_prefix("mspipe-s") {
+        Some(rest) => (format!("mspipe{rest}"), Mitigation::Similar),
+        None => (name.to_owned(), Mitigation::None),
+    };
+    let memory = match base.strip_prefix("mspipe:k=") {
+        Some(steps) => MemoryStaleness::Steps(steps.parse().ok().filter(|&steps| steps <= MAX_STALENESS)?),
+        None if base == "mspipe" => MemoryStaleness::Rule(StalenessRule::Minimal),
+        None => return None,
+    };
+    Some(PlanStaleness { memory, gradients: 0, mitigation })
+}
+
 impl Plan {
     /// Names of the presets: the plans that need no file.
     pub const PRESETS: [&str; 14] = [
@@ -105,28 +129,11 @@ impl Plan {
                 Some(Plan { ranks, stages: in_turn(), ..plan(&[], None) })
             }
             _ if name.starts_with("pipetgl:k=") => {
-                let copies = name["pipetgl:k=".len()..].parse().ok()?;
-                let parallel = Parallel { memory: copies, ..Parallel::default() };
-                let (batches, memory) = (BatchesOver::InTurn, MemoryOver::Replicated);
-                let ranks = Some(OverRanks { batches, memory, parallel, ..OverRanks::default() });
-                Some(Plan { ranks, stages: in_turn(), ..plan(&[], None) })
-                    .filter(|_| parallel.check().is_ok())
+                pipelines(name).map(|ranks| Plan { ranks: Some(ranks), stages: in_turn(), ..plan(&[], None) })
             }
             "presample" => Some(Plan { stages: presampled(), ..plan(&[], None) }),
             _ if name.starts_with("mspipe") => {
-                let (base, mitigation) = match name.strip_prefix("mspipe-s") {
-                    Some(rest) => (format!("mspipe{rest}"), Mitigation::Similar),
-                    None => (name.to_owned(), Mitigation::None),
-                };
-                let memory = match base.strip_prefix("mspipe:k=") {
-                    Some(steps) => {
-                        MemoryStaleness::Steps(steps.parse().ok().filter(|&steps| steps <= MAX_STALENESS)?)
-                    }
-                    None if base == "mspipe" => MemoryStaleness::Rule(StalenessRule::Minimal),
-                    None => return None,
-                };
-                let staleness = PlanStaleness { memory, gradients: 0, mitigation };
-                Some(Plan { stages: presampled(), staleness, ..plan(&[], None) })
+                mspipe(name).map(|staleness| Plan { stages: presampled(), staleness, ..plan(&[], None) })
             }
             _ => {
                 let parallel = name.strip_prefix("disttgl:")?.parse().ok()?;
