@@ -86,9 +86,8 @@ impl Command {
 /// Runs the program with the arguments of the command line. If it fails, it prints one line to standard error
 /// and returns a documented exit code.
 pub fn main() -> ExitCode {
-    #[cfg(feature = "parquet")]
     hide_caught_panics();
-    let matches = negative_numbers_as_values(Cli::command()).try_get_matches();
+    let matches = as_scripts_expect(Cli::command()).try_get_matches();
     let cli = match matches.and_then(|m| Cli::from_arg_matches(&m)) {
         Ok(cli) => cli,
         Err(e) => return usage(e),
@@ -116,21 +115,21 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Hides panics inside the Parquet library, which are caught, so that a damaged file prints only its one-line
+/// Hides panics inside the libraries for Parquet and Arrow, which are caught, so that a damaged file prints only its one-line
 /// error.
-#[cfg(feature = "parquet")]
 fn hide_caught_panics() {
     let print = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
-        if !crate::data::format::parquet::in_library() {
+        if !crate::data::format::columnar::in_library() {
             print(panic);
         }
     }));
 }
 
-/// Makes `-1` a value of every subcommand's flags, so that it is refused for what it is.
-fn negative_numbers_as_values(command: clap::Command) -> clap::Command {
-    command.allow_negative_numbers(true).mut_subcommands(negative_numbers_as_values)
+/// Makes `-1` a value of every subcommand's flags, so that it is refused for what it is, and lets the last of
+/// several equal flags count, as scripts expect that add flags to others.
+fn as_scripts_expect(command: clap::Command) -> clap::Command {
+    command.allow_negative_numbers(true).args_override_self(true).mut_subcommands(as_scripts_expect)
 }
 
 /// Prints an error and returns its exit code. Of several processes that meet the same error, the first one

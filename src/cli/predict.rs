@@ -68,10 +68,10 @@ impl Predict {
         let options =
             PredictorOptions { batch: self.batch, nodes: self.nodes, slots: self.slots, events: None };
         let predictor = Predictor::open(&checkpoint, &config, &device, &options)?;
-        let (width, unit) = (predictor.edge_width(), predictor.ticks_per_second());
+        let width = predictor.edge_width();
         let mut run = Run {
             names: predictor.names(),
-            lines: EventLines::new(&input.path, width, unit, predictor.origin()),
+            lines: EventLines::new(&input.path, width, predictor.time_scale()),
             pending: Vec::new(),
             embeddings: self.embeddings,
             latest: predictor.latest(),
@@ -165,7 +165,7 @@ impl Run {
         }
         let mut nodes = [0; 2];
         for (side, node) in nodes.iter_mut().enumerate() {
-            let id = line.ends[side];
+            let id = &line.ends[side];
             *node = self.names.number(id, side == 1).ok_or_else(|| {
                 let nodes = self.predictor.nodes();
                 let what = format!("node {id} does not fit: the predictor holds {nodes} nodes");

@@ -1,5 +1,8 @@
 //! The flags that tell how to read event data, shared by the subcommands of `data`.
-use crate::data::{Columns, Format, ReadOptions};
+use crate::{
+    data::{Columns, Format, Missing, ReadOptions, TimeFormat},
+    task::DataConfig,
+};
 use clap::{ArgAction, Args};
 use std::path::PathBuf;
 
@@ -9,9 +12,16 @@ pub struct ReadArgs {
     /// Layout: jodie, dyglib, tgl, snap, signed, table, tgb, tkg or native
     #[arg(long, value_name = "NAME")]
     pub format: Option<Format>,
-    /// Columns, from 1: src=2,dst=3,time=1 and, if present, label=4,features=5-
+    /// Columns by name or number: src=origin,dst=3,time=day+clock,label=x,features=a+5-,one-hot=b,hashed=c:32;
+    /// what is not given is recognised by the header
     #[arg(long, value_name = "LIST")]
     pub columns: Option<Columns>,
+    /// How times are written: s, ms, us, ns, min, h, d, iso, or a pattern such as '%d/%m/%Y %H:%M'
+    #[arg(long, value_name = "FORMAT")]
+    pub time_format: Option<TimeFormat>,
+    /// Missing values: zero (features are 0), drop (the row) or refuse [default: zero]
+    #[arg(long, value_name = "RULE")]
+    pub missing: Option<Missing>,
     /// Refuse events out of time order instead of sorting them
     #[arg(long)]
     pub strict: bool,
@@ -19,20 +29,32 @@ pub struct ReadArgs {
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true",
           action = ArgAction::Set)]
     pub bipartite: Option<bool>,
-    /// Edge features, .npy or .pt: one row per event
+    /// Edge features: .npy, .pt or a table, with one row per event
     #[arg(long, value_name = "FILE")]
     pub edge_features: Option<PathBuf>,
-    /// Node features, .npy or .pt: one row per node id
+    /// Node features: .npy or .pt with one row per node id, or a table of ids and features
     #[arg(long, value_name = "FILE")]
     pub node_features: Option<PathBuf>,
 }
 
 impl ReadArgs {
+    /// Writes the flags into the keys of a configuration.
+    pub fn apply(&self, to: &mut DataConfig) {
+        macro_rules! take {
+            ($($key:ident),*) => {$( if self.$key.is_some() { to.$key.clone_from(&self.$key); } )*};
+        }
+        take!(format, columns, time_format, bipartite, edge_features, node_features);
+        to.missing = self.missing.unwrap_or(to.missing);
+        to.strict |= self.strict;
+    }
+
     /// Returns the flags as the library's options.
     pub fn options(&self) -> ReadOptions {
         ReadOptions {
             format: self.format,
-            columns: self.columns,
+            columns: self.columns.clone(),
+            time_format: self.time_format.clone(),
+            missing: self.missing.unwrap_or_default(),
             strict: self.strict,
             bipartite: self.bipartite,
             edge_features: self.edge_features.clone(),

@@ -1,10 +1,10 @@
 //! `tgnn-bench train`, `eval` and `embed`.
 use super::{
-    accesses::Logged, command_line, plan_explain::planned, ranks::RankArgs, say, train_data::Data,
-    watch::Display,
+    accesses::Logged, command_line, plan_explain::planned, ranks::RankArgs, read_args::ReadArgs, say,
+    train_data::Data, watch::Display,
 };
 use crate::{
-    data::{Events, Every, npy},
+    data::{Events, Every, NodeNames, npy},
     error::{Error, Result},
     model::ModelName,
     runtime::{Device, MatmulPrecision, StoredAs},
@@ -93,9 +93,8 @@ pub struct Train {
     /// Set any key of the configuration: --set tgn.layers=2 (may be repeated)
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
-    /// Refuse events out of time order instead of sorting them
-    #[arg(long)]
-    strict: bool,
+    #[command(flatten)]
+    read: ReadArgs,
     /// Give the same bits on the same build and device, or refuse; so far every device can
     #[arg(long)]
     deterministic: bool,
@@ -146,7 +145,7 @@ impl Train {
               chunks => c.chunks, patience => c.patience, max_batches => c.max_batches,
               task => c.task, protocol => c.protocol, negatives => c.negatives, seed => c.seed, learning_rate => c.learning_rate,
               random_edge_features => c.data.random_edge_features);
-        c.data.strict |= self.strict;
+        self.read.apply(&mut c.data);
         c.deterministic |= self.deterministic;
         c.evaluate &= !self.no_eval;
         c.tensorboard |= self.tensorboard;
@@ -359,15 +358,16 @@ pub struct Embed {
     /// Events or snapshots, if they have moved since training
     #[arg(long, value_name = "PATH")]
     data: Option<String>,
-    /// Nodes: 3,17,4 or a file with one per line; numbered from 0 as in the data set
+    /// Nodes by their ids in the data: u36,p9 or a file with one per line [default: all]; src:3 or dst:3 where a
+    /// source and a destination share an id
     #[arg(long, value_name = "LIST")]
-    nodes: String,
-    /// Time of each node, or one for all, in seconds since the first event [default: the last event's]; not
-    /// for snapshots, which are embedded after the last one
+    nodes: Option<String>,
+    /// Time of each node, or one for all, written as in the data [default: after the last event]; not for
+    /// snapshots, which are embedded after the last one
     #[arg(long, value_name = "LIST")]
     times: Option<String>,
-    /// Array to write: [nodes, width], f32
-    #[arg(long, value_name = "NPY")]
+    /// File to write: .npy, [nodes, width] in f32, in the order of the nodes; or .csv, with their ids
+    #[arg(long, value_name = "FILE")]
     out: PathBuf,
 }
 
@@ -376,72 +376,86 @@ impl Embed {
     pub fn run(&self) -> Result<()> {
         let (checkpoint, config) = self.trained.open(self.data.as_ref())?;
         let device = config.open_device()?;
-        let nodes: Vec<u32> = list(&self.nodes, "a node")?;
-        if nodes.is_empty() {
-            return Err(Error::usage("--nodes names no node").remedy("give at least one, as in --nodes 3,17"));
-        }
-        let (width, z) = match Data::load(&config)? {
+        let (ids, (width, z)) = match Data::load(&config)? {
             Data::Events(events) => {
+                let nodes = self.nodes(&events.names(), events.nodes)?;
                 let times = self.times(&events, nodes.len())?;
-                task::embed(&checkpoint, &config, &events, &device, &nodes, &times)?
+                let ids: Vec<String> = nodes.iter().map(|&v| events.id(v).to_string()).collect();
+                (ids, task::embed(&checkpoint, &config, &events, &device, &nodes, &times)?)
             }
             Data::Snapshots(_) if self.times.is_some() => {
                 return Err(Error::usage("--times, and the model reads snapshots")
                     .remedy("leave it out: embeddings are those after the last snapshot"));
             }
-            Data::Snapshots(data) => task::embed_snapshots(&checkpoint, &config, &data, &device, &nodes)?,
+            Data::Snapshots(data) => {
+                let names = NodeNames::new(data.ids.as_ref(), None, data.nodes, data.nodes, &[]);
+                let nodes = self.nodes(&names, data.nodes)?;
+                let id = |v: u32| data.ids.as_ref().and_then(|ids| ids.get(v as usize));
+                let ids = nodes.iter().map(|&v| id(v).map_or(v.to_string(), |id| id.to_string())).collect();
+                (ids, task::embed_snapshots(&checkpoint, &config, &data, &device, &nodes)?)
+            }
         };
-        npy::write(self.out.clone(), &[nodes.len(), width], &z)?;
-        say(format_args!("{} embeddings of width {width} in {}", nodes.len(), self.out.display()));
+        if self.out.extension().is_some_and(|end| end == "csv") {
+            write_csv(&self.out, &ids, width, &z)?;
+        } else {
+            npy::write(self.out.clone(), &[ids.len(), width], &z)?;
+        }
+        say(format_args!("{} embeddings of width {width} in {}", ids.len(), self.out.display()));
         Ok(())
     }
-}
 
-impl Embed {
+    /// Returns the nodes of the list; all `n` nodes if there is none.
+    fn nodes(&self, names: &NodeNames, n: usize) -> Result<Vec<u32>> {
+        let Some(list) = &self.nodes else { return Ok((0..n as u32).collect()) };
+        let nodes = each(list, "--nodes", |text| names.find(text))?;
+        if nodes.is_empty() {
+            return Err(
+                Error::usage("--nodes names no node").remedy("give at least one, as in --nodes u36,p9")
+            );
+        }
+        Ok(nodes)
+    }
+
     /// Returns a time for each of `n` nodes, in ticks.
     fn times(&self, events: &Events, n: usize) -> Result<Vec<i64>> {
-        let mut times: Vec<i64> = match &self.times {
-            Some(text) => list::<f64>(text, "a time in seconds")?
-                .into_iter()
-                .map(|s| ticks(s, events.ticks_per_second))
-                .collect::<Result<_>>()?,
+        let scale = events.time_scale();
+        let mut times = match &self.times {
+            Some(list) => each(list, "--times", |text| scale.ticks(text))?,
             None => vec![events.time.last().map_or(0, |t| t + 1)],
         };
-        if times.len() == 1 {
-            times.resize(n, times[0]);
+        if let [time] = times[..] {
+            times.resize(n, time);
+        }
+        if times.len() != n {
+            let what = format!("--times gives {} times for {n} nodes", times.len());
+            return Err(Error::usage(what).remedy("give one for each node, or one for all"));
         }
         Ok(times)
     }
 }
 
-/// Converts seconds to ticks.
-fn ticks(seconds: f64, per_second: f64) -> Result<i64> {
-    let ticks = (seconds * per_second).round();
-    // Half of the range of i64, so that the difference of two times cannot overflow.
-    if ticks.abs() < 2f64.powi(62) {
-        return Ok(ticks as i64);
+/// Writes embeddings with the ids of their nodes.
+fn write_csv(path: &Path, ids: &[String], width: usize, z: &[f32]) -> Result<()> {
+    let names = (0..width).map(|i| format!(",z{i}")).collect::<String>();
+    let mut text = format!("node{names}\n");
+    for (id, row) in ids.iter().zip(z.chunks_exact(width)) {
+        let quoted = id.contains([',', '"', '\n']);
+        text += &if quoted { format!("\"{}\"", id.replace('"', "\"\"")) } else { id.clone() };
+        row.iter().for_each(|v| text += &format!(",{v}"));
+        text.push('\n');
     }
-    Err(Error::usage(format!("`{seconds}` is not a time in seconds"))
-        .remedy("give seconds since the first event"))
+    std::fs::write(path, text).map_err(|e| Error::io(path, "cannot write", e))
 }
 
-/// Parses values separated by commas, or the lines of the file `text`.
-fn list<T: std::str::FromStr>(text: &str, what: &str) -> Result<Vec<T>> {
+/// Parses the items of `text`, separated by commas, or the lines of the file of that name. Errors name the flag,
+/// or the file and the line.
+fn each<T>(text: &str, flag: &str, parse: impl Fn(&str) -> Result<T>) -> Result<Vec<T>> {
     let path = Path::new(text);
-    let from_file = path.is_file();
-    let content = if from_file {
-        std::fs::read_to_string(path).map_err(|e| Error::io(path, "cannot read", e))?
-    } else {
-        text.to_owned()
-    };
-    let parts = content.split([',', '\n']).map(str::trim).enumerate().filter(|(_, p)| !p.is_empty());
-    parts
-        .map(|(i, p)| {
-            p.parse().map_err(|_| {
-                let e = Error::usage(format!("`{p}` is not {what}"))
-                    .remedy("separate values by commas, or lines");
-                if from_file { e.in_file(path).at(i as u64 + 1, 0) } else { e }
-            })
-        })
-        .collect()
+    if !path.is_file() {
+        let items = text.split(',').map(str::trim).filter(|item| !item.is_empty());
+        return items.map(|item| parse(item).map_err(|e| Error::usage(format!("{flag}: {e}")))).collect();
+    }
+    let content = std::fs::read_to_string(path).map_err(|e| Error::io(path, "cannot read", e))?;
+    let lines = content.lines().map(str::trim).enumerate().filter(|(_, line)| !line.is_empty());
+    lines.map(|(i, line)| parse(line).map_err(|e| e.in_file(path).at(i as u64 + 1, 0))).collect()
 }

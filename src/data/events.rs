@@ -1,5 +1,5 @@
 //! A stream of events in time order, with its features, labels and metadata.
-use super::{Classes, Features};
+use super::{Classes, Features, Ids, NodeId, NodeNames, TimeFormat, TimeScale};
 use crate::{
     error::{Error, ErrorKind, Result},
     runtime::StoredAs,
@@ -40,6 +40,8 @@ pub struct Events {
     pub ticks_per_second: f64,
     /// The original time of the first event, in ticks.
     pub origin: i64,
+    /// How the file writes times, and how they are shown.
+    pub time_format: TimeFormat,
     /// The original id of every node; `None` if the ids equal the node numbers.
     pub ids: Option<Ids>,
     /// Edge features, one row per event.
@@ -76,6 +78,7 @@ impl Events {
             src,
             dst,
             origin,
+            time_format: TimeFormat::Seconds,
             label: None,
             classes: None,
             first_destination: None,
@@ -88,6 +91,28 @@ impl Events {
         events.validate(&events.name)?;
         Ok(events)
     }
+    /// Returns the original id of a node.
+    ///
+    /// # Panics
+    /// If there is no node `node`.
+    pub fn id(&self, node: u32) -> NodeId {
+        match &self.ids {
+            Some(ids) => ids.get(node as usize).expect("a node of the stream"),
+            None => NodeId::Number(node.into()),
+        }
+    }
+
+    /// Returns the nodes by their original ids.
+    pub fn names(&self) -> NodeNames {
+        NodeNames::new(self.ids.as_ref(), self.first_destination, self.nodes, self.nodes, &[])
+    }
+
+    /// Returns the conversion between ticks and the times of the file.
+    pub fn time_scale(&self) -> TimeScale {
+        let (ticks_per_second, origin) = (self.ticks_per_second, self.origin);
+        TimeScale { ticks_per_second, origin, format: self.time_format.clone() }
+    }
+
     /// Returns the number of events.
     pub fn len(&self) -> usize {
         self.src.len()
@@ -190,7 +215,7 @@ impl Events {
             ("edge features", self.edge_features.as_ref().map(Features::rows), n, "events"),
             ("node features", self.node_features.as_ref().map(Features::rows), self.nodes, "nodes"),
             ("classes", self.classes.as_ref().map(Classes::events), n, "events"),
-            ("ids", self.ids.as_ref().map(|ids| ids.original().len()), self.nodes, "nodes"),
+            ("ids", self.ids.as_ref().map(Ids::len), self.nodes, "nodes"),
         ];
         for (what, actual, wanted, owners) in rows {
             if let Some(actual) = actual.filter(|&actual| actual != wanted) {
@@ -198,29 +223,6 @@ impl Events {
             }
         }
         Ok(())
-    }
-}
-
-/// The original ids of the nodes, as in the file that the events come from.
-///
-/// A source and a destination may share an id if the file numbers sources and destinations separately.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ids(Vec<u64>);
-
-impl Ids {
-    /// Wraps the original ids: node `n` had the id `original[n]`.
-    pub fn new(original: Vec<u64>) -> Self {
-        Ids(original)
-    }
-
-    /// Returns the original ids, indexed by node.
-    pub fn original(&self) -> &[u64] {
-        &self.0
-    }
-
-    /// Returns the first node that had the id `original`, by a linear search.
-    pub fn node(&self, original: u64) -> Option<u32> {
-        self.0.iter().position(|&id| id == original).map(|n| n as u32)
     }
 }
 
@@ -240,6 +242,7 @@ mod tests {
             first_destination: Some(2),
             ticks_per_second: 1000.0,
             origin: 17,
+            time_format: TimeFormat::Seconds,
             ids: None,
             edge_features: None,
             node_features: None,

@@ -1,5 +1,6 @@
-//! Node numbers by original id, for a stream that goes on after training.
-use super::Ids;
+//! Nodes by original id: the ids that users write, and those of a stream that goes on after training.
+use super::{Ids, NodeId};
+use crate::error::{Error, Result};
 use std::collections::HashMap;
 
 /// Maps original ids to node numbers, and numbers nodes that the data set does not have.
@@ -7,7 +8,9 @@ use std::collections::HashMap;
 pub struct NodeNames {
     /// Node numbers by id: of the sources and of the destinations if these share ids, else of all nodes in
     /// the first map. `None` if a node's id is its number.
-    by_id: Option<[HashMap<u64, u32>; 2]>,
+    by_id: Option<[HashMap<NodeId, u32>; 2]>,
+    /// Whether ids are text: then a number in an input is a name, too.
+    named: bool,
     /// Whether sources and destinations share ids, and so have separate maps.
     separate: bool,
     /// Number of nodes of the data set.
@@ -15,7 +18,7 @@ pub struct NodeNames {
     /// Maximum number of nodes.
     capacity: usize,
     /// The nodes that [`added`](Self::added) returns.
-    new: Vec<[u64; 2]>,
+    new: Vec<(NodeId, u8)>,
 }
 
 impl NodeNames {
@@ -27,50 +30,112 @@ impl NodeNames {
         first: Option<u32>,
         known: usize,
         capacity: usize,
-        new: &[[u64; 2]],
+        new: &[(NodeId, u8)],
     ) -> Self {
         let first = first.map_or(known, |f| f as usize);
         let (mut separate, mut by_id) = (false, None);
         if let Some(ids) = ids {
-            let (sources, destinations) = ids.original().split_at(first);
-            let number_by_id = |ids: &[u64], first: usize| -> HashMap<u64, u32> {
-                ids.iter().zip(first as u32..).map(|(&id, v)| (id, v)).collect()
-            };
-            let mut maps = [number_by_id(sources, 0), number_by_id(destinations, first)];
-            separate = destinations.iter().any(|id| maps[0].contains_key(id));
+            let mut maps = [HashMap::new(), HashMap::new()];
+            for (v, id) in ids.iter().enumerate() {
+                let side = usize::from(v >= first);
+                separate |= side == 1 && maps[0].contains_key(&id);
+                maps[side].insert(id, v as u32);
+            }
             if !separate {
                 let destinations = std::mem::take(&mut maps[1]);
                 maps[0].extend(destinations);
             }
             by_id = Some(maps);
         }
-        let mut names = NodeNames { by_id, separate, known, capacity, new: Vec::new() };
-        for &[id, side] in new {
-            names.number(id, side == 1);
+        let named = ids.is_some_and(|ids| ids.names().is_some());
+        let mut names = NodeNames { by_id, named, separate, known, capacity, new: Vec::new() };
+        for (id, side) in new {
+            names.number(id, *side == 1);
         }
         names
     }
+
+    /// Returns the id as the data set writes it: in a data set whose ids are text, a number is text, too.
+    fn as_written<'a>(&self, id: &'a NodeId) -> std::borrow::Cow<'a, NodeId> {
+        match id {
+            NodeId::Number(n) if self.named => std::borrow::Cow::Owned(NodeId::Text(n.to_string().into())),
+            id => std::borrow::Cow::Borrowed(id),
+        }
+    }
+
     /// Returns the number of the node `id`, as a source or as a destination. An unknown id gets the next free
     /// number; `None` if the capacity is used up.
-    pub fn number(&mut self, id: u64, destination: bool) -> Option<u32> {
+    pub fn number(&mut self, id: &NodeId, destination: bool) -> Option<u32> {
+        let id = self.as_written(id);
         let Some(by_id) = &mut self.by_id else {
-            return u32::try_from(id).ok().filter(|&v| (v as usize) < self.capacity);
+            let NodeId::Number(n) = &*id else { return None };
+            return u32::try_from(*n).ok().filter(|&v| (v as usize) < self.capacity);
         };
         let side = usize::from(destination && self.separate);
-        if let Some(&v) = by_id[side].get(&id) {
+        if let Some(&v) = by_id[side].get(&*id) {
             return Some(v);
         }
         let v = self.known + self.new.len();
         if v >= self.capacity {
             return None;
         }
-        by_id[side].insert(id, v as u32);
-        self.new.push([id, side as u64]);
+        let id = id.into_owned();
+        by_id[side].insert(id.clone(), v as u32);
+        self.new.push((id, side as u8));
         Some(v as u32)
     }
+
+    /// Returns the node that a user calls `text`: its id, with `src:` or `dst:` before it if a source and a
+    /// destination have the same id.
+    ///
+    /// # Errors
+    /// Usage if there is no such node, or if there are two.
+    ///
+    /// ```
+    /// use tgnn::data::{Ids, NodeNames};
+    /// let ids = Ids::named(["EWR", "JFK", "JFK", "LAX"].map(Into::into).to_vec());
+    /// let names = NodeNames::new(Some(&ids), Some(2), 4, 4, &[]);
+    /// assert_eq!((names.find("LAX")?, names.find("dst:JFK")?), (3, 2));
+    /// assert!(names.find("JFK").is_err() && names.find("SFO").is_err());
+    /// # Ok::<(), tgnn::error::Error>(())
+    /// ```
+    pub fn find(&self, text: &str) -> Result<u32> {
+        let id = NodeId::of(text);
+        let Some(by_id) = &self.by_id else {
+            let number = match id {
+                NodeId::Number(n) => u32::try_from(n).ok().filter(|&v| (v as usize) < self.known),
+                NodeId::Text(_) => None,
+            };
+            return number.ok_or_else(|| {
+                Error::usage(format!("`{text}` is not a node"))
+                    .remedy(format!("nodes are 0 to {}", self.known.saturating_sub(1)))
+            });
+        };
+        let found = |side: usize, text: &str| by_id[side].get(&*self.as_written(&NodeId::of(text))).copied();
+        let sides = [found(0, text), found(1, text)];
+        match sides {
+            [Some(_), Some(_)] => Err(Error::usage(format!("`{text}` is a source and a destination"))
+                .remedy(format!("write src:{text} or dst:{text}"))),
+            [Some(v), None] | [None, Some(v)] => Ok(v),
+            [None, None] => {
+                let side = match text.split_once(':') {
+                    Some(("src", id)) => found(0, id),
+                    Some(("dst", id)) => found(usize::from(self.separate), id),
+                    _ => None,
+                };
+                side.ok_or_else(|| {
+                    let example =
+                        by_id[0].iter().min_by_key(|(_, v)| **v).map(|(id, _)| format!(", such as `{id}`"));
+                    Error::usage(format!("`{text}` is not a node"))
+                        .remedy(format!("give ids of the data set{}", example.unwrap_or_default()))
+                })
+            }
+        }
+    }
+
     /// Returns the nodes that the data set does not have, in the order of their numbers: the original id, and
     /// 1 for a destination if sources and destinations share ids, else 0.
-    pub fn added(&self) -> &[[u64; 2]] {
+    pub fn added(&self) -> &[(NodeId, u8)] {
         &self.new
     }
 }
@@ -79,35 +144,57 @@ impl NodeNames {
 mod tests {
     use super::*;
 
+    fn ids(numbers: &[u64]) -> Ids {
+        Ids::new(numbers.to_vec())
+    }
+
     /// Returns the names of two sources and two destinations.
-    fn names(ids: Option<&[u64]>, capacity: usize, new: &[[u64; 2]]) -> NodeNames {
-        NodeNames::new(ids.map(|ids| Ids::new(ids.to_vec())).as_ref(), Some(2), 4, capacity, new)
+    fn names(ids: Option<&Ids>, capacity: usize, new: &[(NodeId, u8)]) -> NodeNames {
+        NodeNames::new(ids, Some(2), 4, capacity, new)
     }
 
     #[test]
     fn ids_that_are_node_numbers_are_nodes_below_the_capacity() {
         let mut names = names(None, 6, &[]);
-        assert_eq!([3, 5, 6, u64::MAX].map(|id| names.number(id, false)), [Some(3), Some(5), None, None]);
+        let found = [3, 5, 6, u64::MAX].map(|id| names.number(&NodeId::Number(id), false));
+        assert_eq!(found, [Some(3), Some(5), None, None]);
+        assert_eq!(names.number(&NodeId::of("x"), false), None);
         assert!(names.added().is_empty());
+        assert_eq!(names.find("3").unwrap(), 3);
+        assert_eq!(names.find("4").unwrap_err().to_string(), "`4` is not a node; nodes are 0 to 3");
     }
 
     #[test]
     fn new_ids_get_the_next_numbers_up_to_the_capacity_and_are_found_again() {
-        let ids = Some(&[10, 20, 30, 40][..]);
-        let mut first = names(ids, 6, &[]);
-        let found = [(40, true), (30, false), (7, false), (8, true), (7, true), (9, false)];
-        let found = found.map(|(id, destination)| first.number(id, destination));
+        let ids = ids(&[10, 20, 30, 40]);
+        let mut first = names(Some(&ids), 6, &[]);
+        let found = [("40", true), ("30", false), ("x", false), ("8", true), ("x", true), ("9", false)];
+        let found = found.map(|(id, destination)| first.number(&NodeId::of(id), destination));
         assert_eq!(found, [Some(3), Some(2), Some(4), Some(5), Some(4), None]);
-        assert_eq!(first.added(), [[7, 0], [8, 0]]);
-        let mut again = names(ids, 7, first.added());
-        assert_eq!([again.number(8, false), again.number(9, false)], [Some(5), Some(6)]);
+        assert_eq!(first.added(), [(NodeId::of("x"), 0), (NodeId::Number(8), 0)]);
+        let mut again = names(Some(&ids), 7, first.added());
+        assert_eq!(
+            [again.number(&NodeId::Number(8), false), again.number(&NodeId::Number(9), false)],
+            [Some(5), Some(6)]
+        );
     }
 
     #[test]
     fn an_id_of_a_source_and_a_destination_is_two_nodes() {
-        let mut names = names(Some(&[1, 2, 1, 3]), 6, &[]);
-        let found = [(1, false), (1, true), (3, false), (3, true)].map(|(id, d)| names.number(id, d));
+        let ids = ids(&[1, 2, 1, 3]);
+        let mut names = names(Some(&ids), 6, &[]);
+        let found = [(1, false), (1, true), (3, false), (3, true)];
+        let found = found.map(|(id, d)| names.number(&NodeId::Number(id), d));
         assert_eq!(found, [Some(0), Some(2), Some(4), Some(3)]);
-        assert_eq!(names.added(), [[3, 0]]);
+        assert_eq!(names.added(), [(NodeId::Number(3), 0)]);
+    }
+
+    #[test]
+    fn a_number_among_names_is_a_name() {
+        let ids = Ids::named(["a", "7", "b", "c"].map(Into::into).to_vec());
+        let mut names = names(Some(&ids), 5, &[]);
+        assert_eq!((names.number(&NodeId::Number(7), false), names.find("7").unwrap()), (Some(1), 1));
+        let e = names.find("9").unwrap_err().to_string();
+        assert_eq!(e, "`9` is not a node; give ids of the data set, such as `a`");
     }
 }

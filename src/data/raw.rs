@@ -1,9 +1,13 @@
 //! Conversion of the raw events of a file to valid [`Events`]: sorting, renumbering and checks.
 use super::{
     Classes, Events, Features, Ids,
+    ids::IdColumns,
+    node_rows::NodeRows,
     text::{counted, grouped},
+    time_format::TimeFormat,
 };
 use crate::error::{Error, Result};
+use indexmap::IndexSet;
 use std::path::{Path, PathBuf};
 
 /// Events as in a file: with original ids and absolute times, in the order of the file.
@@ -11,17 +15,18 @@ pub(super) struct Raw {
     /// The name of the input in errors.
     pub file: PathBuf,
     pub name: String,
-    pub src: Vec<u64>,
-    pub dst: Vec<u64>,
+    /// The ids of sources and destinations.
+    pub ids: IdColumns,
     /// Ticks since the file's epoch.
     pub time: Vec<i64>,
     pub ticks_per_second: f64,
+    pub time_format: TimeFormat,
     pub label: Option<Vec<f32>>,
     pub classes: Option<Classes>,
     /// One row per event, in the order of the file.
     pub edge_features: Option<Features>,
     /// Node features and the file that they come from.
-    pub node_features: Option<(Features, PathBuf)>,
+    pub node_features: Option<(NodeRows, PathBuf)>,
     /// Whether sources and destinations are numbered separately, so that equal ids are different nodes.
     pub separate: bool,
     /// Whether every id from the smallest to the largest destination is a node, even without events, unless
@@ -38,10 +43,10 @@ impl Raw {
         Raw {
             file: file.to_owned(),
             name: String::new(),
-            src: Vec::new(),
-            dst: Vec::new(),
+            ids: IdColumns::default(),
             time: Vec::new(),
             ticks_per_second: 1.0,
+            time_format: TimeFormat::Seconds,
             label: None,
             classes: None,
             edge_features: None,
@@ -60,18 +65,27 @@ impl Raw {
     /// Data if there are no events, too many events or nodes, the times span more than 2^63 ticks, the rows
     /// of the node features do not fit the nodes, or the result is not valid ([`Events::validate`]).
     pub(super) fn build(mut self, bipartite: Option<bool>) -> Result<Events> {
-        if self.src.is_empty() {
+        if self.ids.src.is_empty() {
             return Err(Error::data(&self.file, "there are no events").remedy("write at least one"));
         }
-        check_count(&self.file, self.src.len(), "events")?;
+        check_count(&self.file, self.ids.src.len(), "events")?;
         self.sort();
         let numbering = Numbering::new(&self, bipartite);
         check_count(&self.file, numbering.ids.len(), "nodes")?;
-        if numbering.moved() {
+        let named = self.ids.names.is_some();
+        if numbering.moved() && !named {
             self.notes.push(numbering.note());
         }
+        let (src, dst) = numbering.apply(&self.ids.src, &self.ids.dst);
+        let moved = numbering.moved();
+        let split = numbering.split;
+        let (nodes, numbers) = (numbering.ids.len(), numbering.ids);
+        let ids = match self.ids.names.take() {
+            Some(names) => Some(Ids::named(in_order(names, &numbers))),
+            None => moved.then(|| Ids::new(numbers)),
+        };
         let node_features = match self.node_features.take() {
-            Some((features, file)) => Some(numbering.node_features(features, &file)?),
+            Some((rows, file)) => Some(rows.by_node(ids.as_ref(), nodes, split, &file, &mut self.notes)?),
             None => None,
         };
         let origin = self.time[0];
@@ -82,7 +96,6 @@ impl Raw {
             );
         }
         self.time.iter_mut().for_each(|t| *t -= origin);
-        let (src, dst) = numbering.apply(&self.src, &self.dst);
         let events = Events {
             name: self.name,
             src,
@@ -90,11 +103,12 @@ impl Raw {
             time: self.time,
             label: self.label,
             classes: self.classes,
-            nodes: numbering.ids.len(),
-            first_destination: numbering.split.map(|f| f as u32),
+            nodes,
+            first_destination: split.map(|f| f as u32),
             ticks_per_second: self.ticks_per_second,
             origin,
-            ids: numbering.moved().then(|| Ids::new(numbering.ids)),
+            time_format: self.time_format,
+            ids,
             edge_features: self.edge_features,
             node_features,
             notes: self.notes,
@@ -120,8 +134,8 @@ impl Raw {
         fn permute<T: Copy>(values: &mut Vec<T>, order: &[u32]) {
             *values = order.iter().map(|&i| values[i as usize]).collect();
         }
-        permute(&mut self.src, &order);
-        permute(&mut self.dst, &order);
+        permute(&mut self.ids.src, &order);
+        permute(&mut self.ids.dst, &order);
         permute(&mut self.time, &order);
         if let Some(label) = &mut self.label {
             permute(label, &order);
@@ -148,7 +162,23 @@ fn check_count(file: &Path, n: usize, what: &str) -> Result<()> {
     Ok(())
 }
 
-/// Original ids by node: node `n` has the id `ids[n]`.
+/// Returns the names of the nodes, given the index of each node's name.
+fn in_order(names: IndexSet<Box<str>>, indices: &[u64]) -> Vec<Box<str>> {
+    let mut names: Vec<Box<str>> = names.into_iter().collect();
+    if indices.iter().enumerate().all(|(n, &i)| n as u64 == i) {
+        return names;
+    }
+    // Of a name of two nodes, only the last takes the string.
+    let mut left = vec![0u32; names.len()];
+    indices.iter().for_each(|&i| left[i as usize] += 1);
+    let take = |&i: &u64| {
+        left[i as usize] -= 1;
+        if left[i as usize] == 0 { std::mem::take(&mut names[i as usize]) } else { names[i as usize].clone() }
+    };
+    indices.iter().map(take).collect()
+}
+
+/// Original ids by node: node `n` has the id `ids[n]`, which is the index of a name if ids are text.
 struct Numbering {
     ids: Vec<u64>,
     /// The first destination, if sources and destinations are different kinds of nodes.
@@ -159,10 +189,10 @@ impl Numbering {
     /// Numbers nodes in ascending order of their original ids, with sources before destinations in a
     /// bipartite stream. Ids that are dense and in this order already keep their numbers.
     fn new(raw: &Raw, bipartite: Option<bool>) -> Self {
-        let (mut sources, mut destinations) = (unique(&raw.src), unique(&raw.dst));
+        let (mut sources, mut destinations) = (unique(&raw.ids.src), unique(&raw.ids.dst));
         if let (true, Some(&first), Some(&last)) =
             (raw.dense_destinations, destinations.first(), destinations.last())
-            && table_size(last - first, raw.dst.len()).is_some()
+            && table_size(last - first, raw.ids.dst.len()).is_some()
         {
             destinations = (first..=last).collect();
         }
@@ -207,28 +237,6 @@ impl Numbering {
         let (sources, destinations) = self.ids.split_at(self.split.unwrap_or(0));
         let sources = if self.split.is_some() { sources } else { destinations };
         (ranks(src, sources, 0), ranks(dst, destinations, self.split.unwrap_or(0) as u32))
-    }
-
-    /// Returns one row per node, from a file with one row per node or one row per original id.
-    ///
-    /// # Errors
-    /// Data if the file has neither.
-    fn node_features(&self, features: Features, file: &Path) -> Result<Features> {
-        let (rows, nodes) = (features.rows(), self.ids.len());
-        let largest = self.ids.iter().max().copied().unwrap_or(0);
-        // If a source and a destination share an id, the id does not determine a row.
-        let unique = self.split.is_none_or(|f| disjoint(&self.ids[..f], &self.ids[f..]));
-        match () {
-            _ if rows == nodes => Ok(features),
-            _ if unique && rows as u64 > largest => {
-                Ok(features.gather(self.ids.iter().map(|&id| id as usize)))
-            }
-            _ => Err(Error::data(
-                file,
-                format!("{rows} rows of features for {nodes} nodes with ids up to {largest}"),
-            )
-            .remedy("write a row per node, or a row per id from 0")),
-        }
     }
 }
 
@@ -277,13 +285,14 @@ fn disjoint(a: &[u64], b: &[u64]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::data::ids::IdField;
     use proptest::prelude::*;
 
     fn raw(events: &[(u64, u64, i64)]) -> Raw {
         let mut raw = Raw::new(Path::new("events"));
         for &(src, dst, time) in events {
-            raw.src.push(src);
-            raw.dst.push(dst);
+            raw.ids.src.push(src);
+            raw.ids.dst.push(dst);
             raw.time.push(time);
         }
         raw
@@ -300,8 +309,29 @@ mod tests {
     fn sparse_and_huge_ids_are_numbered_in_ascending_order() {
         let e = raw(&[(u64::MAX, 7, 0), (7, 1 << 40, 0)]).build(None).unwrap();
         assert_eq!((e.src.as_slice(), e.dst.as_slice()), (&[2, 0][..], &[0, 1][..]));
-        assert_eq!(e.ids.unwrap().original(), [7, 1 << 40, u64::MAX]);
+        assert_eq!(e.ids.unwrap().numbers().unwrap(), [7, 1 << 40, u64::MAX]);
         assert!(e.notes[0].contains("3 ids of up to 18,446,744,073,709,551,615"));
+    }
+
+    #[test]
+    fn names_are_numbered_as_they_appear_with_sources_first_if_there_are_two_kinds() {
+        let build = |pairs: &[(&str, &str)], bipartite| {
+            let mut raw = Raw::new(Path::new("events"));
+            for (i, (src, dst)) in pairs.iter().enumerate() {
+                raw.ids.push(IdField::text((*src).into()), IdField::text((*dst).into()));
+                raw.time.push(i as i64);
+            }
+            let e = raw.build(bipartite).unwrap();
+            let names = e.ids.unwrap().iter().map(|id| id.to_string()).collect::<Vec<_>>().join(" ");
+            (e.src, e.dst, e.first_destination, names, e.notes.len())
+        };
+        let one_kind = [("b", "a"), ("a", "c"), ("c", "b")];
+        assert_eq!(build(&one_kind, None), (vec![0, 1, 2], vec![1, 2, 0], None, "b a c".into(), 0));
+        let two_kinds = [("b", "x"), ("a", "x"), ("b", "y")];
+        let split = (vec![0, 1, 0], vec![2, 2, 3], Some(2), "b a x y".into(), 0);
+        assert_eq!(build(&two_kinds, None), split);
+        let shared = (vec![0, 1, 2], vec![4, 3, 5], Some(3), "b a c b a c".into(), 0);
+        assert_eq!(build(&[("b", "a"), ("a", "b"), ("c", "c")], Some(true)), shared);
     }
 
     #[test]
@@ -317,7 +347,7 @@ mod tests {
             (e.src.as_slice(), e.dst.as_slice(), e.first_destination),
             (&[0, 1][..], &[2, 3][..], Some(2))
         );
-        assert_eq!(e.ids.unwrap().original(), [10, 12, 3, 4]);
+        assert_eq!(e.ids.unwrap().numbers().unwrap(), [10, 12, 3, 4]);
     }
 
     #[test]
@@ -350,21 +380,6 @@ mod tests {
     }
 
     #[test]
-    fn node_features_are_found_by_original_id_or_by_node() {
-        let file = PathBuf::from("nodes.npy");
-        let build = |rows: usize| {
-            let mut raw = raw(&[(2, 3, 0), (3, 5, 0)]);
-            let values = (0..rows).map(|v| v as f32).collect();
-            raw.node_features = Some((Features::from_vec(rows, 1, values).unwrap(), file.clone()));
-            raw.build(None).map(|e| e.node_features.unwrap().values().to_vec())
-        };
-        assert_eq!(build(3).unwrap(), [0., 1., 2.]);
-        assert_eq!(build(6).unwrap(), [2., 3., 5.]);
-        let e = build(5).unwrap_err().to_string();
-        assert!(e.starts_with("nodes.npy: 5 rows of features for 3 nodes with ids up to 5;"), "{e}");
-    }
-
-    #[test]
     fn times_too_far_apart_and_too_many_nodes_are_refused() {
         let e = raw(&[(0, 1, i64::MIN), (0, 1, i64::MAX)]).build(None).unwrap_err().to_string();
         assert!(e.contains("2^63 ticks"), "{e}");
@@ -381,7 +396,7 @@ mod tests {
         ) {
             let scaled: Vec<_> = events.iter().map(|&(s, d, t)| (s * factor, d * factor, t)).collect();
             let e = raw(&scaled).build(bipartite).unwrap();
-            let id = |n: u32| e.ids.as_ref().map_or(u64::from(n), |ids| ids.original()[n as usize]);
+            let id = |n: u32| e.ids.as_ref().map_or(u64::from(n), |ids| ids.numbers().unwrap()[n as usize]);
             let back: Vec<_> = (0..e.len()).map(|i| (id(e.src[i]), id(e.dst[i]), e.time[i] + e.origin)).collect();
             let mut sorted = scaled.clone();
             sorted.sort_by_key(|e| e.2);

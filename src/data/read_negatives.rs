@@ -106,7 +106,7 @@ impl Names {
     fn of(events: &Events) -> Self {
         match &events.ids {
             None => Names::Same(events.nodes),
-            Some(ids) => Names::Known(ids.original().iter().copied().zip(0..).collect()),
+            Some(ids) => Names::Known(ids.numbers().unwrap_or_default().iter().copied().zip(0..).collect()),
         }
     }
 
@@ -170,8 +170,9 @@ fn from_tgb(file: &Path, events: &Events, range: Range<usize>) -> Result<GivenNe
             numbers.ok_or_else(|| bad("a key is not (source, destination, time)".into()))?;
         lists.insert((source, destination, time), list);
     }
-    let original_id =
-        |node: u32| events.ids.as_ref().map_or(node.into(), |ids| ids.original()[node as usize]) as i64;
+    let original_id = |node: u32| {
+        events.ids.as_ref().map_or(node.into(), |ids| ids.numbers().unwrap()[node as usize]) as i64
+    };
     let names = Names::of(events);
     let mut given = GivenNegatives::new(&range);
     for i in range {

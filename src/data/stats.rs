@@ -220,6 +220,7 @@ mod tests {
             nodes: 3,
             first_destination: None,
             ticks_per_second: 1.0,
+            time_format: crate::data::TimeFormat::Seconds,
             origin: 0,
             ids: None,
             edge_features: None,

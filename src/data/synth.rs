@@ -1,6 +1,6 @@
 //! Synthetic streams of any size with a planted signal, which [`synth`](fn@synth) describes.
 use super::{
-    Classes, Events, Features,
+    Classes, Events, Features, TimeFormat,
     draw::{Draws, PowerLaw, Scatter},
     features::{hash, noise},
     native::{FolderWriter, Info, Shape},
@@ -109,6 +109,7 @@ pub fn synth(options: &SynthOptions) -> Result<Events> {
         first_destination,
         ticks_per_second,
         origin,
+        time_format: TimeFormat::Seconds,
         ids,
         edge_features,
         node_features,

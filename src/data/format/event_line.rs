@@ -1,10 +1,10 @@
 //! Events read one line of text at a time: `src,dst,time` and the edge features.
 use super::{
-    number::{Decimal, Fault, is_number, parse_decimal, parse_f32, parse_id},
+    number::{Fault, is_number, parse_f32},
     records::{Delimiter, Span, is_skipped, split},
 };
 use crate::{
-    data::text::{counted, shown},
+    data::{NodeId, TimeScale, text::counted},
     error::{Error, Result},
 };
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct EventLine {
     /// Original ids of source and destination.
-    pub ends: [u64; 2],
+    pub ends: [NodeId; 2],
     /// Ticks since the first event of the data set.
     pub time: i64,
     /// Edge features, as many as the data set's edge feature width.
@@ -27,8 +27,7 @@ pub(crate) struct EventLine {
 pub(crate) struct EventLines {
     file: PathBuf,
     width: usize,
-    origin: i64,
-    ticks_per_second: f64,
+    scale: TimeScale,
     delimiter: Option<Delimiter>,
     fields: Vec<Span>,
     /// Number of the line parsed last, from 1.
@@ -36,18 +35,10 @@ pub(crate) struct EventLines {
 }
 
 impl EventLines {
-    /// Creates a parser for the lines of `file`, which continue a data set with so many edge features, ticks
-    /// per second and this original time of tick 0.
-    pub(crate) fn new(file: &Path, width: usize, ticks_per_second: f64, origin: i64) -> Self {
-        EventLines {
-            file: file.to_owned(),
-            width,
-            origin,
-            ticks_per_second,
-            delimiter: None,
-            fields: Vec::new(),
-            number: 0,
-        }
+    /// Creates a parser for the lines of `file`, which continue a data set with so many edge features and these
+    /// times.
+    pub(crate) fn new(file: &Path, width: usize, scale: TimeScale) -> Self {
+        EventLines { file: file.to_owned(), width, scale, delimiter: None, fields: Vec::new(), number: 0 }
     }
 
     /// Parses the next line, given without its line end. Returns `None` if it is blank, a comment or the
@@ -67,7 +58,7 @@ impl EventLines {
         let delimiter = *self.delimiter.get_or_insert(byte.unwrap_or(Delimiter::Blanks));
         split(line, delimiter, &mut self.fields);
         let field = |i: usize| self.fields.get(i).map_or(&[][..], |&(start, end)| &line[start..end]);
-        if first && !is_number(field(2)) && !is_number(field(0)) {
+        if first && self.scale.parse(field(2)).is_err() && !is_number(field(2)) && !is_number(field(0)) {
             return Ok(None);
         }
         if self.fields.len() != 3 + self.width {
@@ -83,19 +74,16 @@ impl EventLines {
         let wrong = |i: usize, what: &'static str| {
             move |fault: Fault| this.error(Some(i), fault.describe(field(i), what))
         };
-        let id = |i| parse_id(field(i)).map_err(wrong(i, "a node"));
+        let id = |i| {
+            let text = std::str::from_utf8(field(i)).map_err(|_| Fault::Encoding);
+            let text = text.and_then(|text| if text.is_empty() { Err(Fault::Empty) } else { Ok(text) });
+            text.map(NodeId::of).map_err(wrong(i, "a node"))
+        };
         let feature = |i| parse_f32(field(i)).map_err(wrong(i, "an edge feature"));
         let ends = [id(0)?, id(1)?];
-        let time = parse_decimal(field(2)).map_err(wrong(2, "a time"))?;
+        let time = self.scale.parse(field(2));
+        let time = time.map_err(|what| self.error(Some(2), what).remedy(self.scale.remedy()))?;
         let features = (3..3 + self.width).map(feature).collect::<Result<_>>()?;
-        let Some(time) = self.ticks(time) else {
-            let what = format!(
-                "{} is not a valid time of the data set (ticks per second: {})",
-                shown(field(2)),
-                self.ticks_per_second
-            );
-            return Err(self.error(Some(2), what));
-        };
         let text = [0, 1, 2].map(|i| String::from_utf8_lossy(field(i))).join(",");
         Ok(Some(EventLine { ends, time, features, text }))
     }
@@ -106,33 +94,16 @@ impl EventLines {
         let column = i.and_then(|i| self.fields.get(i)).map_or(0, |f| f.0 as u64 + 1);
         Error::data(&self.file, what).at(self.number, column)
     }
-
-    /// Converts a time to ticks since the first event of the data set.
-    ///
-    /// If there are 1, 10, 100, .. ticks per second, the conversion is exact, and the result is `None` if the
-    /// time is not a whole number of ticks. With any other number of ticks per second, the time is rounded to
-    /// the nearest tick. The result is also `None` if it is too large.
-    fn ticks(&self, time: Decimal) -> Option<i64> {
-        // Half the range of i64, so that a difference of two times never overflows.
-        let in_range = |t: &i64| t.unsigned_abs() < 1 << 62;
-        let digits = (0..=9u32).find(|&d| 10f64.powi(d as i32) == self.ticks_per_second);
-        let ticks = match digits {
-            Some(digits) => 10i64.checked_pow(digits.checked_sub(time.digits)?)?.checked_mul(time.mantissa),
-            None => {
-                let seconds = time.mantissa as f64 / 10f64.powi(time.digits as i32);
-                Some((seconds * self.ticks_per_second).round() as i64).filter(in_range)
-            }
-        };
-        ticks?.checked_sub(self.origin).filter(in_range)
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::data::TimeFormat;
 
     fn lines(width: usize, ticks_per_second: f64, origin: i64) -> EventLines {
-        EventLines::new(Path::new("events.csv"), width, ticks_per_second, origin)
+        let scale = TimeScale { ticks_per_second, origin, format: TimeFormat::Seconds };
+        EventLines::new(Path::new("events.csv"), width, scale)
     }
 
     #[test]
@@ -141,7 +112,12 @@ mod tests {
             let mut lines = lines(0, 1.0, 4);
             let found: Vec<EventLine> =
                 text.split('\n').filter_map(|l| lines.parse(l.as_bytes()).unwrap()).collect();
-            let want = EventLine { ends: [3, 4], time: 6, features: vec![], text: "3,4,10".into() };
+            let want = EventLine {
+                ends: [3, 4].map(NodeId::Number),
+                time: 6,
+                features: vec![],
+                text: "3,4,10".into(),
+            };
             assert_eq!(found, [want], "{text}");
         }
     }
@@ -158,8 +134,7 @@ mod tests {
         for (text, place, said) in [
             ("1,2,3\n1,2", (2, 0), "2 fields; give src,dst,time"),
             ("1,2,3,4", (1, 0), "4 fields"),
-            ("1,2,3\n\n1,x,4", (3, 3), "`x` is not a node"),
-            ("1,2,3\n-1,2,4", (2, 1), "`-1` is negative"),
+            ("1,2,3\n\n1,,4", (3, 3), "an empty field is not a node"),
             ("1,2,3\n1,2,soon", (2, 5), "`soon` is not a time"),
             ("1,2,0.5", (1, 5), "`0.5` is not a valid time of the data set (ticks per second: 1)"),
             ("1,2,9223372036854775807", (1, 5), "is not a valid time"),

@@ -1,10 +1,20 @@
 //! Files of edge and node features that belong to an event file.
-use super::options::ReadOptions;
+use super::{
+    columns::{ColumnName, FeatureColumns},
+    feature_values::FeatureValues,
+    header::listed,
+    options::ReadOptions,
+    sample::Sample,
+    source::Source,
+};
 use crate::{
-    data::{Features, raw::Raw},
+    data::{Features, NodeId, ids::IdField, node_rows::NodeRows, raw::Raw, text::counted},
     error::{Error, Result},
 };
-use std::path::{Path, PathBuf};
+use std::{
+    collections::HashMap,
+    path::{Path, PathBuf},
+};
 
 /// Adds features to `raw` from the files named in `options`, or else from the (edge, node) feature files
 /// `beside` that were found next to the events.
@@ -26,10 +36,18 @@ pub(in crate::data) fn attach(
             )
             .remedy("write the features in the order of the events and remove the column of event numbers"));
         }
-        raw.edge_features = Some(edge_rows(file, raw.src.len())?);
+        let events = raw.ids.src.len();
+        raw.edge_features = Some(match is_table(file) {
+            true => edge_table(file, events, &mut raw.notes)?,
+            false => edge_rows(file, events)?,
+        });
     }
     if let Some(file) = options.node_features.as_ref().or(nodes_beside.as_ref()) {
-        raw.node_features = Some((Features::read(file)?, file.clone()));
+        let rows = match is_table(file) {
+            true => node_table(file, &mut raw.notes)?,
+            false => NodeRows::Matrix(Features::read(file)?),
+        };
+        raw.node_features = Some((rows, file.clone()));
     }
     Ok(())
 }
@@ -44,4 +62,105 @@ pub(in crate::data) fn edge_rows(file: &Path, events: usize) -> Result<Features>
         n => Err(Error::data(file, format!("{n} rows of features for {events} events"))
             .remedy("there must be one row per event, and at most one padding row before them")),
     }
+}
+
+/// Whether a file of features is a table, not an array.
+fn is_table(file: &Path) -> bool {
+    !file.extension().is_some_and(|end| end == "npy" || end == "pt")
+}
+
+/// Names of columns that hold the id of a row.
+const ID_NAMES: [&str; 8] = ["id", "node", "node_id", "nodeid", "name", "key", "code", "user_id"];
+
+/// Rows of a table of features.
+struct FeatureTable {
+    ids: Vec<NodeId>,
+    features: Features,
+}
+
+/// Reads a table of features. Columns of numbers are features, and columns of text are categories; `with_id` says
+/// whether one column is an id: one that is called so, or the first.
+fn feature_table(file: &Path, with_id: bool, notes: &mut Vec<String>) -> Result<FeatureTable> {
+    let source = Source::open(file)?;
+    let sample = source.sample()?;
+    let names = sample.header.clone().unwrap_or_default();
+    let width = if names.is_empty() { sample.width() } else { names.len() };
+    let called = |name: &String| ID_NAMES.contains(&name.trim().to_ascii_lowercase().as_str());
+    let id = with_id.then(|| names.iter().position(called).unwrap_or(0));
+    let columns = feature_columns(&sample, width, id, &names, notes);
+    let mut features = FeatureValues::new(file, &columns, &names, width)?;
+    let mut ids = Vec::new();
+    source.for_each(&sample, &mut |row| {
+        if row.len() != width {
+            let what = format!("this row has {} columns, the first one has {width}", row.len());
+            return Err(row.error(Some(row.len().min(width)), what).remedy("fix or remove the row"));
+        }
+        if let Some(i) = id {
+            let cell = row.cell(i);
+            ids.push(match cell.id() {
+                Ok(IdField::Number(n)) => NodeId::Number(n),
+                Ok(IdField::Text(text)) => NodeId::Text(text.into()),
+                Err(f) => {
+                    let e = row.error(Some(i), cell.describe(f, "a node id"));
+                    return Err(e.remedy("write the id of a node in every row"));
+                }
+            });
+        }
+        features.push(row)
+    })?;
+    let missing = features.missing;
+    if missing > 0 {
+        notes.push(format!("{} of {}: read as 0", counted(missing, "missing value"), file.display()));
+    }
+    let none =
+        || Error::data(file, "the table has no features").remedy("write a column of numbers or categories");
+    Ok(FeatureTable { ids, features: features.finish()?.ok_or_else(none)? })
+}
+
+/// Chooses the columns of features: those of numbers, and those of few categories.
+fn feature_columns(
+    sample: &Sample,
+    width: usize,
+    id: Option<usize>,
+    names: &[String],
+    notes: &mut Vec<String>,
+) -> Vec<FeatureColumns> {
+    let (mut columns, mut unread) = (Vec::new(), Vec::new());
+    for i in (0..width).filter(|i| Some(*i) != id) {
+        let name = ColumnName::Number(i + 1);
+        if sample.are_numbers(i) || sample.measured.contains(&i) {
+            columns.push(FeatureColumns::Values(name));
+        } else if sample.are_categories(i) {
+            columns.push(FeatureColumns::OneHot(name));
+        } else {
+            unread.extend(names.get(i).cloned());
+        }
+    }
+    if !unread.is_empty() {
+        notes.push(format!("columns of features not read: {}", listed(&unread)));
+    }
+    columns
+}
+
+/// Reads one row of edge features per event from a table, in the order of the events.
+fn edge_table(file: &Path, events: usize, notes: &mut Vec<String>) -> Result<Features> {
+    let features = feature_table(file, false, notes)?.features;
+    if features.rows() == events {
+        return Ok(features);
+    }
+    Err(Error::data(file, format!("{} rows of features for {events} events", features.rows()))
+        .remedy("write one row per event, in the order of the events"))
+}
+
+/// Reads rows of node features by id.
+fn node_table(file: &Path, notes: &mut Vec<String>) -> Result<NodeRows> {
+    let FeatureTable { ids, features } = feature_table(file, true, notes)?;
+    let mut row_of = HashMap::with_capacity(ids.len());
+    for (row, id) in ids.into_iter().enumerate() {
+        if let Some(first) = row_of.insert(id.clone(), row) {
+            let what = format!("rows {} and {} are both of node `{id}`", first + 1, row + 1);
+            return Err(Error::data(file, what).remedy("write one row per node"));
+        }
+    }
+    Ok(NodeRows::ById(row_of, features))
 }

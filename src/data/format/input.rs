@@ -7,9 +7,9 @@ use std::{
 };
 
 /// Number of bytes examined to recognise a layout: enough for thousands of rows, or for one very wide row.
-const HEAD: usize = 256 << 10;
-/// First bytes of a gzip file.
-const GZIP: [u8; 2] = [0x1f, 0x8b];
+pub(super) const HEAD: usize = 256 << 10;
+/// Name and first bytes of each compression.
+const COMPRESSIONS: [(&str, &[u8]); 2] = [("gzip", &[0x1f, 0x8b]), ("zstd", &[0x28, 0xb5, 0x2f, 0xfd])];
 
 /// File opened for reading once; its first bytes can be examined before.
 pub(super) struct Input {
@@ -17,27 +17,33 @@ pub(super) struct Input {
     pub path: PathBuf,
     head: Vec<u8>,
     rest: Box<dyn Read>,
-    gzip: bool,
+    /// Name of the compression.
+    compression: Option<&'static str>,
 }
 
 impl Input {
-    /// Opens a file. Gzip is recognised by content, not by name.
+    /// Opens a file. Compression is recognised by content, not by name.
     pub(super) fn open(path: &Path) -> Result<Self> {
         let file = File::open(path).map_err(|e| Error::io(path, "cannot open", e))?;
         Self::new(path, file)
     }
 
     /// Opens `bytes` in memory; error messages name `path`.
-    pub(super) fn from_bytes(path: &str, bytes: &'static [u8]) -> Result<Self> {
-        Self::new(Path::new(path), bytes)
+    pub(super) fn of_bytes(path: &Path, bytes: impl AsRef<[u8]> + 'static) -> Result<Self> {
+        Self::new(path, Cursor::new(bytes))
     }
 
     fn new(path: &Path, source: impl Read + 'static) -> Result<Self> {
         let mut source = BufReader::with_capacity(HEAD, source);
         let start = io::BufRead::fill_buf(&mut source).map_err(|e| Error::io(path, "cannot read", e))?;
-        let gzip = start.starts_with(&GZIP);
-        let mut input = Input { path: path.to_owned(), head: Vec::new(), rest: Box::new(io::empty()), gzip };
-        let mut rest: Box<dyn Read> = if gzip { decompressed(path, source)? } else { Box::new(source) };
+        let compression =
+            COMPRESSIONS.iter().find(|(_, mark)| start.starts_with(mark)).map(|(name, _)| *name);
+        let mut input =
+            Input { path: path.to_owned(), head: Vec::new(), rest: Box::new(io::empty()), compression };
+        let mut rest: Box<dyn Read> = match compression {
+            Some(name) => decompressed(path, name, source)?,
+            None => Box::new(source),
+        };
         rest.by_ref().take(HEAD as u64).read_to_end(&mut input.head).map_err(|e| input.failure(e))?;
         if input.head.starts_with(b"\xef\xbb\xbf") {
             input.head.drain(..3);
@@ -53,39 +59,45 @@ impl Input {
 
     /// Returns a reader of all bytes from the first on, and the converter of its I/O errors.
     pub(super) fn into_reader(self) -> (impl Read, Failure) {
-        let failure = Failure { path: self.path, gzip: self.gzip };
+        let failure = Failure { path: self.path, compression: self.compression };
         (Cursor::new(self.head).chain(self.rest), failure)
     }
 
     fn failure(&self, e: io::Error) -> Error {
-        Failure { path: self.path.clone(), gzip: self.gzip }.error(e)
+        Failure { path: self.path.clone(), compression: self.compression }.error(e)
     }
 }
 
-/// Returns the decompressed bytes of a gzip stream.
+/// Returns the decompressed bytes of a stream, given the name of its compression.
 #[cfg(feature = "formats")]
-fn decompressed(_: &Path, source: impl io::BufRead + 'static) -> Result<Box<dyn Read>> {
-    Ok(Box::new(flate2::bufread::MultiGzDecoder::new(source)))
+fn decompressed(path: &Path, compression: &str, source: impl io::BufRead + 'static) -> Result<Box<dyn Read>> {
+    if compression == "gzip" {
+        return Ok(Box::new(flate2::bufread::MultiGzDecoder::new(source)));
+    }
+    let decoder = zstd::Decoder::with_buffer(source).map_err(|e| Error::io(path, "cannot decompress", e))?;
+    Ok(Box::new(decoder))
 }
 
 #[cfg(not(feature = "formats"))]
-fn decompressed(path: &Path, _: impl io::BufRead + 'static) -> Result<Box<dyn Read>> {
-    Err(crate::data::text::needs_formats("gzip").in_file(path))
+fn decompressed(path: &Path, compression: &str, _: impl io::BufRead + 'static) -> Result<Box<dyn Read>> {
+    Err(crate::data::text::needs_formats(compression).in_file(path))
 }
 
 /// Converts I/O errors, distinguishing damaged archives from read errors.
 pub(super) struct Failure {
     /// Path that error messages name.
     pub path: PathBuf,
-    gzip: bool,
+    compression: Option<&'static str>,
 }
 
 impl Failure {
-    /// Returns a data error if a gzip stream is damaged, otherwise an I/O error.
+    /// Returns a data error if a compressed stream is damaged, otherwise an I/O error.
     pub(super) fn error(&self, e: io::Error) -> Error {
-        use io::ErrorKind::{InvalidData, InvalidInput, UnexpectedEof};
-        if self.gzip && matches!(e.kind(), InvalidData | InvalidInput | UnexpectedEof) {
-            return Error::data(&self.path, "the gzip stream is damaged or cut short")
+        use io::ErrorKind::{InvalidData, InvalidInput, Other, UnexpectedEof};
+        if let Some(name) = self.compression
+            && matches!(e.kind(), InvalidData | InvalidInput | Other | UnexpectedEof)
+        {
+            return Error::data(&self.path, format!("the {name} stream is damaged or cut short"))
                 .caused_by(e)
                 .remedy("fetch the file again");
         }

@@ -2,13 +2,10 @@
 //!
 //! The header has one name for all features; a row is `user,item,time,label,f1,f2,…`. Users and items are
 //! numbered separately, both from 0. Source: Kumar et al., KDD 2019 (Wikipedia, Reddit, MOOC, LastFM).
-use super::{
-    columns::{Columns, columns},
-    sample::Sample,
-};
+use super::{header::Named, sample::Sample};
 
 /// Columns if no header says otherwise.
-pub(super) const COLUMNS: Columns = columns(1, 2, 3, Some(4), Some((5, None)));
+pub(super) const COLUMNS: Named = Named::fixed(1, 2, 3, Some(4), Some((5, None)));
 
 /// Whether the header names users and items, or has JODIE's name for all features.
 pub(super) fn recognises(sample: &Sample) -> bool {
@@ -17,7 +14,7 @@ pub(super) fn recognises(sample: &Sample) -> bool {
     (users && items) || sample.names("comma_separated_list_of_features")
 }
 
-/// Returns the range of feature columns, given the range that the header names.
+/// Returns the range of feature columns, from 0, given the range that the header names.
 ///
 /// Some copies drop the name of the features from the header but keep the features: if the header names no
 /// features and rows are longer than the header, all columns beyond the header are features.
@@ -26,6 +23,6 @@ pub(super) fn features(
     sample: &Sample,
 ) -> Option<(usize, Option<usize>)> {
     let names = sample.header.as_ref().map_or(0, Vec::len);
-    let unnamed = || (names > 0 && sample.width() > names).then_some((names + 1, None));
+    let unnamed = || (names > 0 && sample.width() > names).then_some((names, None));
     named.or_else(unnamed)
 }

@@ -12,28 +12,40 @@
 //! | `tkg` | a folder of `train.txt`, `valid.txt`, `test.txt`: `subject relation object time` | temporal knowledge graphs: ICEWS, GDELT |
 //! | `native` | a folder with `src.npy`, `dst.npy`, `time.npy` | `tgnn-bench data import`, `numpy.save` |
 //!
-//! With the cargo feature `parquet`, a table may also be a Parquet file.
+//! A table may be text, JSON lines, Parquet, or Arrow (a Feather file or a stream). Text may be delimited by
+//! commas, semicolons, tabs or blanks, contain comments that start with `#` or `%`, and be compressed by gzip or
+//! zstd. Files of one layout may be packed into a tar archive; if they have no times, the dates in their names are
+//! the times.
 //!
-//! Text files may be gzipped, delimited by commas, semicolons, tabs or blanks, and contain comments that
-//! start with `#` or `%`. A label is a number; [`Events::class_labels`] returns the numbers that are classes.
+//! Ids are any text ([`NodeId`](super::NodeId)), times are numbers or dates
+//! ([`TimeFormat`](super::TimeFormat)), and [`Missing`] is the rule for missing values. A label is a number;
+//! [`Events::class_labels`] returns the numbers that are classes.
+mod archive;
+mod cell;
+#[cfg(feature = "formats")]
+pub(crate) mod columnar;
 mod columns;
 mod dyglib;
 #[cfg(feature = "cli")]
 mod event_line;
 pub(super) mod feature_files;
+mod feature_values;
 pub(super) mod graph;
+mod header;
 mod input;
 mod jodie;
+mod json_lines;
 mod layout;
 mod names;
 pub(super) mod number;
 pub(super) mod options;
-#[cfg(feature = "parquet")]
-pub(crate) mod parquet;
+#[cfg(all(test, feature = "formats"))]
+mod own_data_tests;
 mod records;
 mod sample;
 mod signed;
 mod snap;
+mod source;
 mod table;
 #[cfg(all(test, feature = "formats"))]
 mod tests;
@@ -41,17 +53,19 @@ pub(super) mod tgb;
 mod tgl;
 mod tkg;
 
-pub use columns::Columns;
+pub use columns::{ColumnName, Columns, FeatureColumns};
 #[cfg(feature = "cli")]
 pub(crate) use event_line::{EventLine, EventLines};
 pub(super) use names::{folder_name, stem};
-pub use options::{Format, ReadOptions};
+pub use options::{Format, Missing, ReadOptions};
 
 use super::{Events, native};
 use crate::error::{Error, Result};
 use feature_files::attach;
 use input::Input;
+use source::Source;
 use std::path::{Path, PathBuf};
+use table::Table;
 
 /// Reads one event file.
 pub(super) fn read_file(path: &Path, options: &ReadOptions) -> Result<Events> {
@@ -64,19 +78,13 @@ pub(super) fn read_file(path: &Path, options: &ReadOptions) -> Result<Events> {
         attach(&mut raw, options, (None, None))?;
         return raw.build(options.bipartite);
     }
-    #[cfg(feature = "parquet")]
-    if parquet::recognises(path) {
-        let mut raw = parquet::read(path, options)?;
-        raw.name = stem(path);
-        attach(&mut raw, options, (None, None))?;
-        return raw.build(options.bipartite);
-    }
-    read(Input::open(path)?, stem(path), options)
+    read(path, Source::open(path)?, stem(path), options)
 }
 
 /// Reads events from memory; error messages use `name` as the file name.
 pub(super) fn read_bytes(name: &str, bytes: &'static [u8], options: &ReadOptions) -> Result<Events> {
-    read(Input::from_bytes(name, bytes)?, name.to_owned(), options)
+    let path = Path::new(name);
+    read(path, Source::of(Input::of_bytes(path, bytes)?)?, name.to_owned(), options)
 }
 
 /// Reads a folder in the native, TGB, temporal knowledge graph, TGL (`edges.csv`) or DyGLib (`ml_NAME.csv`)
@@ -113,28 +121,26 @@ fn table_inside(path: &Path, name: &str) -> Option<PathBuf> {
     candidates.iter().map(|file| path.join(file)).find(|p| p.is_file())
 }
 
-/// Recognises the layout of a text table and reads it. `name` becomes the data set's name, except that
-/// `edges` is replaced by the folder's name and a prefix `ml_` is removed.
-fn read(input: Input, name: String, options: &ReadOptions) -> Result<Events> {
+/// Recognises the layout of a table and reads it. `name` becomes the data set's name, except that `edges` is
+/// replaced by the folder's name and a prefix `ml_` is removed.
+fn read(path: &Path, source: Source, name: String, options: &ReadOptions) -> Result<Events> {
     if let Some(format @ (Format::Native | Format::Tkg)) = options.format {
-        return Err(Error::usage(format!(
-            "{} is a file, the {format} format is a folder",
-            input.path.display()
-        ))
-        .remedy("leave out --format"));
+        return Err(Error::usage(format!("{} is a file, the {format} format is a folder", path.display()))
+            .remedy("leave out --format"));
     }
-    let sample = sample::Sample::of(&input)?;
-    let path = input.path.clone();
-    let layout = layout::recognise(&path, &sample, options)?;
-    let mut raw = table::read(input, &layout, options)?;
+    let sample = source.sample()?;
+    let layout = layout::recognise(path, &sample, options)?;
+    let mut table = Table::new(path, &layout, options);
+    source.for_each(&sample, &mut |row| table.push(row))?;
+    let mut raw = table.finish()?;
     raw.name = match name.as_str() {
         "edges" => path.canonicalize().ok().and_then(|p| Some(p.parent()?.file_name()?.to_str()?.to_owned())),
         other => other.strip_prefix("ml_").map(str::to_owned),
     }
     .unwrap_or(name);
     let beside = match layout.format {
-        Format::Dyglib => dyglib::beside(&path),
-        Format::Tgl => tgl::beside(&path),
+        Format::Dyglib => dyglib::beside(path),
+        Format::Tgl => tgl::beside(path),
         _ => (None, None),
     };
     attach(&mut raw, options, beside)?;

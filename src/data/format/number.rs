@@ -18,6 +18,8 @@ pub(crate) enum Fault {
     TooLarge,
     /// `nan`, `inf`, or a value outside the range of `f32`.
     NotFinite,
+    /// Bytes that are not UTF-8.
+    Encoding,
 }
 
 impl Fault {
@@ -29,6 +31,7 @@ impl Fault {
             Fault::Negative => format!("{} is negative, so it is not {what}", shown(field)),
             Fault::TooLarge => format!("{} is too large for {what}", shown(field)),
             Fault::NotFinite => format!("{} is not a finite number, so it is not {what}", shown(field)),
+            Fault::Encoding => format!("{} is not text in UTF-8, so it is not {what}", shown(field)),
         }
     }
 }

@@ -1,10 +1,15 @@
 //! Formats and reading options.
 use super::columns::Columns;
-use crate::error::{Error, Result};
+use crate::{
+    data::time_format::TimeFormat,
+    error::{Error, Result},
+};
+use serde::{Deserialize, Serialize};
 use std::{fmt, path::PathBuf, str::FromStr};
 
 /// Layout of event files; see the [module](super).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Format {
     /// JODIE CSV.
@@ -74,21 +79,54 @@ impl FromStr for Format {
     }
 }
 
+/// What to do about missing values: empty cells, nulls, and in columns of numbers and times also `NA`, `NaN`,
+/// `null` and `None`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Missing {
+    /// A missing feature is 0, with a note; a missing source, destination, time or label is an error.
+    #[default]
+    Zero,
+    /// Leave out rows with a missing value, with a note.
+    Drop,
+    /// Any missing value is an error.
+    Refuse,
+}
+
+impl FromStr for Missing {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self> {
+        match name {
+            "zero" => Ok(Missing::Zero),
+            "drop" => Ok(Missing::Drop),
+            "refuse" => Ok(Missing::Refuse),
+            _ => Err(Error::usage(format!("`{name}` says not what to do about missing values"))
+                .remedy("choose one of zero, drop, refuse")),
+        }
+    }
+}
+
 /// How to read an event file; the default recognises everything by itself.
 #[derive(Clone, Debug, Default)]
 pub struct ReadOptions {
     /// The layout; if `None`, it is recognised from the header, delimiter and content.
     pub format: Option<Format>,
-    /// The columns of a text file; overrides header and layout.
+    /// Columns by name or position; what they do not give is recognised by the header or the layout.
     pub columns: Option<Columns>,
+    /// How times are written; if `None`, it is guessed from the first time.
+    pub time_format: Option<TimeFormat>,
+    /// What to do about missing values.
+    pub missing: Missing,
     /// Whether to refuse events that are out of time order instead of sorting them.
     pub strict: bool,
     /// Whether sources and destinations are different kinds of nodes. If `None`, they are when no node is
     /// both a source and a destination, or when the layout numbers sources and destinations separately.
     pub bipartite: Option<bool>,
-    /// `.npy` or `.pt` file of edge features: one row per event in the order of the event file, optionally
-    /// preceded by a padding row 0.
+    /// File of edge features: `.npy` or `.pt` with one row per event in the order of the event file, optionally
+    /// preceded by a padding row 0; or a table with one row per event.
     pub edge_features: Option<PathBuf>,
-    /// `.npy` or `.pt` file of node features: one row per original id, or one row per node.
+    /// File of node features: `.npy` or `.pt` with one row per original id, or one row per node; or a table
+    /// with an id and features per row.
     pub node_features: Option<PathBuf>,
 }

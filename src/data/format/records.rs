@@ -3,7 +3,10 @@
 //! One splitter serves every text layout. It records the exact line and column of every field for error
 //! messages, skips comments of two kinds, treats runs of blanks as one delimiter, and allocates no `String`
 //! per field.
-use super::input::{Failure, Input};
+use super::{
+    cell::{Cell, Row},
+    input::{Failure, Input},
+};
 use crate::error::{Error, Result};
 use std::io::{BufRead, BufReader, Read};
 
@@ -77,6 +80,18 @@ pub(super) fn is_skipped(line: &[u8]) -> bool {
     line.iter().find(|b| !is_blank(**b) && **b != b'\n').is_none_or(|&b| b == b'#' || b == b'%')
 }
 
+/// Maximum size of a record whose quoted fields contain line ends, in bytes.
+const LONGEST_QUOTE: usize = 1 << 20;
+
+/// Whether the last field of `line` starts with a quote that is not closed.
+fn ends_inside_quotes(line: &[u8], delimiter: u8) -> bool {
+    let mut fields = Vec::new();
+    split(line, Delimiter::Byte(delimiter), &mut fields);
+    let open =
+        |&(start, _): &Span| start > 0 && line[start - 1] == b'"' && closing_quote(line, start) == line.len();
+    fields.last().is_some_and(open)
+}
+
 /// Iterator over the records of a file, which share one line buffer.
 pub(super) struct Records<R: Read> {
     reader: BufReader<R>,
@@ -84,17 +99,39 @@ pub(super) struct Records<R: Read> {
     delimiter: Delimiter,
     line: Vec<u8>,
     fields: Vec<Span>,
+    /// Number of the first line of the record, from 1.
     number: u64,
+    /// Number of its last line; a quoted field may contain line ends.
+    last: u64,
 }
 
 /// Returns the records of `input`, from the first line on.
 pub(super) fn records(input: Input, delimiter: Delimiter) -> Records<impl Read> {
     let (reader, failure) = input.into_reader();
     let reader = BufReader::with_capacity(256 << 10, reader);
-    Records { reader, failure, delimiter, line: Vec::new(), fields: Vec::new(), number: 0 }
+    Records { reader, failure, delimiter, line: Vec::new(), fields: Vec::new(), number: 0, last: 0 }
 }
 
 impl<R: Read> Records<R> {
+    /// Appends the next lines while a quoted field is open at the end of the line.
+    ///
+    /// # Errors
+    /// Data if a quote is not closed within [`LONGEST_QUOTE`] bytes or before the end of the file.
+    fn join_quoted_lines(&mut self) -> Result<()> {
+        let Delimiter::Byte(byte) = self.delimiter else { return Ok(()) };
+        while self.line.contains(&b'"') && !is_skipped(&self.line) && ends_inside_quotes(&self.line, byte) {
+            let before = self.line.len();
+            let read = self.reader.read_until(b'\n', &mut self.line).map_err(|e| self.failure.error(e))?;
+            if read == 0 || before > LONGEST_QUOTE {
+                let e =
+                    Error::data(&self.failure.path, "a quote is opened and never closed").at(self.number, 0);
+                return Err(e.remedy("close it, or double a quote that is part of a quoted field"));
+            }
+            self.last += 1;
+        }
+        Ok(())
+    }
+
     /// Reads the next line that is neither blank nor a comment; `None` at the end of the file.
     pub(super) fn next(&mut self) -> Result<Option<Record<'_>>> {
         loop {
@@ -103,8 +140,10 @@ impl<R: Read> Records<R> {
             if read == 0 {
                 return Ok(None);
             }
-            self.number += 1;
-            if self.line.last() == Some(&b'\n') {
+            self.number = self.last + 1;
+            self.last = self.number;
+            self.join_quoted_lines()?;
+            while self.line.last() == Some(&b'\n') {
                 self.line.pop();
             }
             if !is_skipped(&self.line) {
@@ -147,6 +186,20 @@ impl<'a> Record<'a> {
     pub(super) fn error(&self, i: Option<usize>, what: impl Into<String>) -> Error {
         let column = i.and_then(|i| self.fields.get(i)).map_or(0, |f| f.0 as u64 + 1);
         Error::data(&self.failure.path, what).at(self.number, column)
+    }
+}
+
+impl Row for Record<'_> {
+    fn len(&self) -> usize {
+        Record::len(self)
+    }
+
+    fn cell(&self, i: usize) -> Cell<'_> {
+        Cell::Text(self.field(i))
+    }
+
+    fn error(&self, i: Option<usize>, what: String) -> Error {
+        Record::error(self, i, what)
     }
 }
 

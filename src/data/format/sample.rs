@@ -1,21 +1,15 @@
 //! Delimiter, header and first rows of a file.
 use super::{
-    columns::{Role, role},
-    input::Input,
-    number::is_number,
+    cell::Cell,
+    header::{Role, is_time, position, role},
+    input::{HEAD, Input},
+    number::{is_number, parse_decimal},
     records::{Delimiter, Span, is_skipped, split},
 };
 use crate::error::{Error, Result};
 
 /// Maximum number of rows in a sample.
-const ROWS: usize = 100;
-
-/// Error about a Parquet file that is read as text: it is compressed, or this build cannot read Parquet.
-const PARQUET: &str = if cfg!(feature = "parquet") {
-    "is a compressed Parquet file; decompress it first"
-} else {
-    "is a Parquet file; build with the cargo feature `parquet`, or write it as CSV first"
-};
+pub(super) const ROWS: usize = 100;
 
 /// Delimiter, header and first rows of a file.
 pub(super) struct Sample {
@@ -24,6 +18,10 @@ pub(super) struct Sample {
     pub header: Option<Vec<String>>,
     /// Fields of the first rows of data, at most 100 rows; empty if the file has only a header.
     pub rows: Vec<Vec<Vec<u8>>>,
+    /// Number of the rows that are whole: the end of the sample may cut off the last one.
+    pub whole: usize,
+    /// In a table with types, the columns of measurements: floats, and lists of numbers.
+    pub measured: Vec<usize>,
 }
 
 impl Sample {
@@ -38,10 +36,9 @@ impl Sample {
                 Some("is one NumPy array; give the folder that holds src.npy")
             }
             [b'P', b'K', 3, 4, ..] => Some("is a zip archive; unpack it first"),
-            [b'P', b'A', b'R', b'1', ..] => Some(PARQUET),
-            [b'{' | b'[', ..] => {
-                Some("is JSON, not a list of events; write one event per line: src,dst,time")
-            }
+            [b'{' | b'[', ..] => Some(
+                "is JSON, but not one object per line; write one event per line: src,dst,time, or one object",
+            ),
             _ if head.contains(&0) => {
                 Some("is a binary file; write the events as text, or as a folder of .npy")
             }
@@ -62,7 +59,10 @@ impl Sample {
             .then(|| names.iter().map(|n| String::from_utf8_lossy(n).into_owned()).collect::<Vec<_>>());
         let start = if header.is_some() { None } else { Some(first) };
         let rows = start.into_iter().chain(lines).take(ROWS).map(|l| fields(l, delimiter, &mut spans));
-        Ok(Sample { delimiter, rows: rows.collect(), header })
+        let rows: Vec<_> = rows.collect();
+        let cut = head.len() >= HEAD && rows.len() < ROWS;
+        let whole = if cut { rows.len().saturating_sub(1).max(1) } else { rows.len() };
+        Ok(Sample { delimiter, rows, whole, header, measured: Vec::new() })
     }
 
     /// Returns the number of fields in the first row of data; 0 if there is none.
@@ -77,15 +77,48 @@ impl Sample {
 
     /// Returns the index of the column of this name, from 0.
     pub(super) fn position(&self, wanted: &str) -> Option<usize> {
-        self.header.as_ref()?.iter().position(|n| n.eq_ignore_ascii_case(wanted))
+        position(self.header.as_ref()?, wanted)
     }
 
-    /// Returns the numbers in column `i` (from 0) of the sampled rows. The last of several rows is left out
-    /// because the end of the sample may cut it off.
+    /// Whether every cell of column `i` that is not missing is a time, and there is one.
+    pub(super) fn are_times(&self, i: usize) -> bool {
+        self.all(i, is_time)
+    }
+
+    /// Whether every cell of column `i` that is not missing is a number, and there is one.
+    pub(super) fn are_numbers(&self, i: usize) -> bool {
+        self.all(i, |cell| cell.value().is_ok())
+    }
+
+    /// Whether column `i` has few different values for its number of rows.
+    pub(super) fn are_categories(&self, i: usize) -> bool {
+        let values: Vec<&[u8]> = self.whole_rows().filter_map(|row| Some(row.get(i)?.as_slice())).collect();
+        let distinct = values.iter().collect::<std::collections::HashSet<_>>().len();
+        !values.is_empty() && distinct <= 1 + values.len() / 3
+    }
+
+    /// Whether every cell of column `i` is a number, and one of them has a fraction.
+    pub(super) fn are_decimals(&self, i: usize) -> bool {
+        let fraction = |cell: &Cell<'_>| matches!(cell, Cell::Text(field) if parse_decimal(field).is_ok_and(|d| d.digits > 0));
+        let any = self.whole_rows().filter_map(|row| row.get(i)).any(|field| fraction(&Cell::Text(field)));
+        any && self.all(i, |cell| matches!(cell, Cell::Text(field) if is_number(field)))
+    }
+
+    /// Whether column `i` has cells that are not missing, and `holds` is true for all of them.
+    fn all(&self, i: usize, holds: impl Fn(&Cell<'_>) -> bool) -> bool {
+        let cells = self.whole_rows().filter_map(|row| row.get(i)).map(|field| Cell::Text(field));
+        let mut present = cells.filter(|cell| !cell.is_missing()).peekable();
+        present.peek().is_some() && present.all(|cell| holds(&cell))
+    }
+
+    /// Returns the sampled rows that are whole.
+    fn whole_rows(&self) -> impl Iterator<Item = &Vec<Vec<u8>>> {
+        self.rows.iter().take(self.whole)
+    }
+
+    /// Returns the numbers in column `i` (from 0) of the sampled rows.
     pub(super) fn numbers(&self, i: usize) -> impl Iterator<Item = f64> {
-        let number = move |row: &Vec<Vec<u8>>| std::str::from_utf8(row.get(i)?).ok()?.parse().ok();
-        let whole = self.rows.len().saturating_sub(1).max(1).min(self.rows.len());
-        self.rows[..whole].iter().filter_map(number)
+        self.whole_rows().filter_map(move |row| std::str::from_utf8(row.get(i)?).ok()?.parse().ok())
     }
 }
 
@@ -109,11 +142,11 @@ pub(super) fn delimiter(line: &[u8]) -> Delimiter {
     }
 }
 
-/// Whether a line is a header: it has a known column name, or no number at all.
+/// Whether a line is a header: it has a known column name, or neither a number nor a date.
 fn is_header(fields: &[Vec<u8>]) -> bool {
     let known = |f: &Vec<u8>| {
         let name = String::from_utf8_lossy(f);
         !is_number(f) && role(&name) != Role::Other
     };
-    fields.iter().any(known) || !fields.iter().any(|f| is_number(f))
+    fields.iter().any(known) || !fields.iter().any(|f| is_number(f) || is_time(&Cell::Text(f)))
 }

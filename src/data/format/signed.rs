@@ -2,13 +2,10 @@
 //!
 //! The rating becomes an edge feature of width 1. Sources: Bitcoin OTC and Alpha (Kumar et al., ICDM 2016);
 //! KONECT's `src dst weight time` has the same order.
-use super::{
-    columns::{Columns, columns},
-    sample::Sample,
-};
+use super::{header::Named, sample::Sample};
 
 /// Columns if no header says otherwise.
-pub(super) const COLUMNS: Columns = columns(1, 2, 4, None, Some((3, Some(3))));
+pub(super) const COLUMNS: Named = Named::fixed(1, 2, 4, None, Some((3, Some(3))));
 
 /// Maximum absolute value of a rating; Unix times are larger.
 const LARGEST_RATING: f64 = 1000.0;

@@ -1,175 +1,271 @@
-//! Reader of every text layout with one event per row.
+//! Reader of every table with one event per row.
 use super::{
-    input::Input,
+    cell::{Cell, Row},
+    feature_values::{FeatureValues, no_column},
     layout::Layout,
-    number::{Clock, Fault, parse_decimal, parse_f32, parse_id},
-    options::ReadOptions,
-    records::{Record, records},
+    number::{Clock, Fault, parse_id},
+    options::{Missing, ReadOptions},
+    records::Record,
     tgl,
 };
 use crate::{
-    data::{Features, raw::Raw},
+    data::{ids::IdField, raw::Raw, text::counted, time_format::TimeFormat},
     error::{Error, Result},
 };
+use std::{borrow::Cow, path::Path};
 
 /// Remedies for fields that are not an id, a time or a feature.
-pub(super) const IDS: &str =
-    "ids are integers from 0; number the nodes, or name other columns with --columns";
+pub(super) const IDS: &str = "ids are integers from 0";
 pub(super) const TIMES: &str = "write seconds, as an integer or a decimal number";
 pub(super) const VALUES: &str = "write a finite number";
+/// Remedy for a cell that is missing.
+const MISSING: &str = "fill it in, or leave out such rows with --missing drop";
 
-/// Reads all rows of `input`. Stops at the first fault and reports its line and column.
-pub(super) fn read(input: Input, layout: &Layout, options: &ReadOptions) -> Result<Raw> {
-    let mut rows = Rows::new(Raw::new(&input.path), options.strict);
-    let mut records = records(input, layout.delimiter);
-    if layout.header {
-        records.next()?;
-    }
-    let mut plan: Option<Plan> = None;
-    while let Some(row) = records.next()? {
-        let plan = match &plan {
-            Some(plan) => plan,
-            None => plan.insert(Plan::new(layout, &row)?),
-        };
-        rows.push(&row, plan)?;
-    }
-    rows.finish(layout, plan)
-}
-
-/// Values of the rows read so far.
-struct Rows {
-    /// Receives the source and destination ids row by row, and the rest in [`finish`](Self::finish).
+/// Events from the rows of a table, read so far.
+pub(super) struct Table<'a> {
+    layout: &'a Layout,
+    /// Receives the ids row by row, and the rest in [`finish`](Self::finish).
     raw: Raw,
-    /// Whether to refuse events that are out of time order.
-    strict: bool,
+    options: &'a ReadOptions,
+    /// How times are written, once it is known.
+    time_format: Option<TimeFormat>,
     clock: Clock,
     labels: Vec<f32>,
-    /// Edge features, row after row.
-    features: Vec<f32>,
+    /// Features and number of cells of a row, set by the first row.
+    features: Option<(FeatureValues, usize)>,
     /// Numbers of events of each part of the split.
     rolls: [u64; 3],
     /// Event number of the first row.
     first_number: Option<u64>,
+    /// Number of rows left out because a cell was missing.
+    dropped: u64,
+    /// Place and text of the first id that is not a number, after ids that were.
+    first_text: Option<String>,
 }
 
-impl Rows {
-    fn new(raw: Raw, strict: bool) -> Self {
-        Rows {
-            raw,
-            strict,
+impl<'a> Table<'a> {
+    /// Starts without rows.
+    pub(super) fn new(path: &Path, layout: &'a Layout, options: &'a ReadOptions) -> Self {
+        Table {
+            layout,
+            raw: Raw::new(path),
+            options,
+            time_format: options.time_format.clone(),
             clock: Clock::default(),
             labels: Vec::new(),
-            features: Vec::new(),
+            features: None,
             rolls: [0; 3],
             first_number: None,
+            dropped: 0,
+            first_text: None,
         }
     }
 
-    /// Appends the values of `row`.
-    fn push(&mut self, row: &Record<'_>, plan: &Plan) -> Result<()> {
-        if row.len() != plan.width {
-            let what = format!("this row has {} columns, the first one has {}", row.len(), plan.width);
-            return Err(row.error(Some(row.len().min(plan.width)), what).remedy("fix or remove the row"));
+    /// Appends the event of a row.
+    ///
+    /// # Errors
+    /// Data, with the place of the first cell at fault.
+    pub(super) fn push(&mut self, row: &dyn Row) -> Result<()> {
+        if self.features.is_none() {
+            self.check_columns(row.len())?;
+            let features =
+                FeatureValues::new(&self.raw.file, &self.layout.features, &self.layout.names, row.len())?;
+            self.features = Some((features, row.len()));
         }
-        self.raw.src.push(take(row, plan.src, parse_id, "a node id", IDS)?);
-        self.raw.dst.push(take(row, plan.dst, parse_id, "a node id", IDS)?);
-        let time = take(row, plan.time, parse_decimal, "a time", TIMES)?;
-        let late = self.clock.push(time).map_err(|f| fault(row, plan.time, f, "a time", TIMES))?;
-        if late && self.strict {
-            let remedy = "sort the file by time, or leave out --strict";
-            return Err(row
-                .error(Some(plan.time), "this event is earlier than one before it")
-                .remedy(remedy));
+        let Some((features, width)) = &mut self.features else { return Ok(()) };
+        if row.len() != *width {
+            let what = format!("this row has {} columns, the first one has {width}", row.len());
+            return Err(row.error(Some(row.len().min(*width)), what).remedy("fix or remove the row"));
         }
-        if let Some(i) = plan.label {
-            self.labels.push(take(row, i, parse_f32, "a label", VALUES)?);
+        let layout = self.layout;
+        if self.options.missing == Missing::Drop {
+            let lacks = |&i: &usize| row.cell(i).is_missing() && !is_id_word(&row.cell(i), i, layout);
+            let mut read =
+                [layout.src, layout.dst].into_iter().chain(layout.time.iter().copied()).chain(layout.label);
+            if read.any(|i| lacks(&i)) || features.missing_in(row).is_some() {
+                self.dropped += 1;
+                return Ok(());
+            }
+        } else if self.options.missing == Missing::Refuse
+            && let Some(i) = features.missing_in(row)
+        {
+            let what = row.cell(i).describe(Fault::Empty, "a feature");
+            return Err(row.error(Some(i), what).remedy(MISSING));
         }
-        for i in plan.features.clone() {
-            self.features.push(take(row, i, parse_f32, "a feature", VALUES)?);
+        features.push(row)?;
+        let (src, dst) = (node(row, layout.src)?, node(row, layout.dst)?);
+        if self.first_text.is_none() && self.raw.ids.names.is_none() && !self.raw.ids.src.is_empty() {
+            self.first_text = [&src, &dst].into_iter().find_map(|id| match id {
+                IdField::Text(text) => Some(text.to_string()),
+                IdField::Number(_) => None,
+            });
         }
-        if let Some(i) = plan.roll {
-            let roll = take(row, i, parse_id, "a part", "write 0, 1 or 2")?;
+        self.raw.ids.push(src, dst);
+        self.push_time(row)?;
+        if let Some(i) = layout.label {
+            let value = value(row, i, "a label")?;
+            self.labels.push(value);
+        }
+        self.push_numbers(row)
+    }
+
+    /// Checks that the columns of the layout exist in rows of `width` cells.
+    fn check_columns(&self, width: usize) -> Result<()> {
+        let l = self.layout;
+        let times = l.time.iter().map(|&i| (Some(i), "time"));
+        let single = [
+            (Some(l.src), "source"),
+            (Some(l.dst), "destination"),
+            (l.label, "label"),
+            (l.index, "event number"),
+        ];
+        match single.into_iter().chain(times).find(|(i, _)| i.is_some_and(|i| i >= width)) {
+            Some((Some(i), what)) => Err(no_column(&self.raw.file, width, i + 1, what)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Appends the time of a row.
+    fn push_time(&mut self, row: &dyn Row) -> Result<()> {
+        let parts = &self.layout.time;
+        let joined;
+        let cell = match parts[..] {
+            [i] => row.cell(i),
+            _ => {
+                let texts: Vec<Cow<'_, str>> = parts
+                    .iter()
+                    .map(|&i| {
+                        row.cell(i).text().map_err(|f| row.error(Some(i), row.cell(i).describe(f, "a time")))
+                    })
+                    .collect::<Result<_>>()?;
+                joined = texts.join(" ");
+                Cell::Text(joined.as_bytes())
+            }
+        };
+        let format = self.time_format.get_or_insert_with(|| match &cell {
+            Cell::Text(field) => TimeFormat::guess(field),
+            Cell::Number(value) => TimeFormat::guess(value.text().as_bytes()),
+            _ => TimeFormat::Iso,
+        });
+        let at = parts.first().copied();
+        let fault = |f: Fault| {
+            let missing = f == Fault::Empty;
+            row.error(at, cell.describe(f, "a time")).remedy(if missing {
+                MISSING.into()
+            } else {
+                remedy(format)
+            })
+        };
+        let late = cell.time(format).and_then(|time| self.clock.push(time)).map_err(fault)?;
+        if late && self.options.strict {
+            let e = row.error(at, "this event is earlier than one before it".to_owned());
+            return Err(e.remedy("sort the file by time, or leave out --strict"));
+        }
+        Ok(())
+    }
+
+    /// Counts the part and the event number of a row.
+    fn push_numbers(&mut self, row: &dyn Row) -> Result<()> {
+        if let Some(i) = self.layout.roll {
+            let roll = whole(row, i, "a part", "write 0, 1 or 2")?;
             let count = usize::try_from(roll).ok().and_then(|roll| self.rolls.get_mut(roll));
-            *count.ok_or_else(|| fault(row, i, Fault::TooLarge, "a part", "write 0, 1 or 2"))? += 1;
+            let too_large = || row.error(Some(i), row.cell(i).describe(Fault::TooLarge, "a part"));
+            *count.ok_or_else(|| too_large().remedy("write 0, 1 or 2"))? += 1;
         }
-        if let Some(i) = plan.index {
+        if let Some(i) = self.layout.index {
             // Feature files are joined by position, which is correct only if event numbers are consecutive.
-            let number = take(row, i, parse_id, "an event number", IDS)?;
-            let position = self.raw.src.len() as u64 - 1;
+            let number = whole(row, i, "an event number", IDS)?;
+            let position = self.raw.ids.src.len() as u64 - 1;
             let first = number.checked_sub(position);
             self.raw.numbered &= first.is_some_and(|first| *self.first_number.get_or_insert(first) == first);
         }
         Ok(())
     }
 
-    /// Returns the events; `plan` is `None` if there was no row.
-    fn finish(self, layout: &Layout, plan: Option<Plan>) -> Result<Raw> {
+    /// Returns the events.
+    pub(super) fn finish(mut self) -> Result<Raw> {
+        let note = self.notes();
         let mut raw = self.raw;
-        if layout.roll.is_some() {
-            raw.notes.push(tgl::note(self.rolls));
-        }
-        if let Some(plan) = plan {
-            raw.label = plan.label.map(|_| self.labels);
-            if !plan.features.is_empty() {
-                let width = plan.features.len();
-                raw.edge_features = Some(Features::from_vec(raw.src.len(), width, self.features)?);
-            }
+        raw.notes = note;
+        raw.label =
+            self.layout.label.filter(|_| !self.labels.is_empty()).map(|_| std::mem::take(&mut self.labels));
+        if let Some((features, _)) = self.features {
+            raw.edge_features = features.finish()?;
         }
         raw.ticks_per_second = self.clock.ticks_per_second();
-        if self.clock.rounded {
-            raw.notes.push("times had more than 9 digits after the point: rounded to nanoseconds".into());
-        }
         raw.time = self.clock.ticks;
-        raw.separate = layout.separate;
-        raw.notes.extend_from_slice(&layout.notes);
+        raw.time_format = self.time_format.unwrap_or_default();
+        raw.separate = self.layout.separate;
         Ok(raw)
     }
-}
 
-/// Columns of a file, counted from 0; all of them exist.
-struct Plan {
-    /// Number of columns of every row.
-    width: usize,
-    src: usize,
-    dst: usize,
-    time: usize,
-    label: Option<usize>,
-    /// Event numbers.
-    index: Option<usize>,
-    /// Parts of the split.
-    roll: Option<usize>,
-    features: std::ops::Range<usize>,
-}
-
-impl Plan {
-    /// Resolves the columns of `layout` by the width of the first row.
-    fn new(layout: &Layout, first: &Record<'_>) -> Result<Self> {
-        let width = first.len();
-        let column = |i: usize, what: &str| {
-            let missing = || {
-                let text =
-                    format!("the row has {width} columns, so there is no column {i} to hold the {what}");
-                first.error(None, text).remedy("name the columns with --columns src=1,dst=2,time=3")
-            };
-            if i <= width { Ok(i - 1) } else { Err(missing()) }
-        };
-        let features = match layout.columns.features {
-            None => 0..0,
-            // An open range may be empty: JODIE's header names features even if there are none.
-            Some((start, None)) => (start - 1).min(width)..width,
-            Some((start, Some(end))) => start - 1..column(end, "features")? + 1,
-        };
-        Ok(Plan {
-            width,
-            src: column(layout.columns.src, "source")?,
-            dst: column(layout.columns.dst, "destination")?,
-            time: column(layout.columns.time, "time")?,
-            label: layout.columns.label.map(|i| column(i, "label")).transpose()?,
-            index: layout.index.map(|i| column(i, "event number")).transpose()?,
-            roll: layout.roll.map(|i| column(i, "part")).transpose()?,
-            features,
-        })
+    /// Returns what the user should know about the rows.
+    fn notes(&self) -> Vec<String> {
+        let mut notes = Vec::new();
+        notes.extend(self.layout.roll.map(|_| tgl::note(self.rolls)));
+        if self.dropped > 0 {
+            notes.push(format!("left out {} with a missing value", counted(self.dropped, "row")));
+        }
+        let filled = self.features.as_ref().map_or(0, |(features, _)| features.missing);
+        if filled > 0 {
+            let were = counted(filled, "missing feature");
+            notes.push(format!("{were} read as 0; --missing drop leaves out such rows"));
+        }
+        if let Some(text) = &self.first_text {
+            notes.push(format!("ids are text, because of `{text}`; those before it were numbers"));
+        }
+        match (&self.time_format, &self.options.time_format) {
+            (Some(TimeFormat::Seconds | TimeFormat::Iso) | None, _) | (_, Some(_)) => {}
+            (Some(unit), None) => {
+                notes.push(format!("times read in {unit}, by their size; else give --time-format s"))
+            }
+        }
+        if self.clock.rounded {
+            notes.push("times had more than 9 digits after the point: rounded to nanoseconds".into());
+        }
+        notes.extend_from_slice(&self.layout.notes);
+        notes
     }
+}
+
+/// Whether cell `i` is an id whose text only looks like a missing number.
+fn is_id_word(cell: &Cell<'_>, i: usize, layout: &Layout) -> bool {
+    (i == layout.src || i == layout.dst) && cell.id().is_ok()
+}
+
+/// Returns how to write a time.
+fn remedy(format: &TimeFormat) -> String {
+    match format {
+        TimeFormat::Seconds => TIMES.to_owned(),
+        TimeFormat::Iso => {
+            "write 2023-11-14T22:13:29 or seconds, or give the format, such as --time-format '%d/%m/%Y %H:%M'"
+                .into()
+        }
+        other => format!("write times in the format {other}"),
+    }
+}
+
+/// Returns the id in cell `i`.
+fn node<'r>(row: &'r dyn Row, i: usize) -> Result<IdField<'r>> {
+    let cell = row.cell(i);
+    cell.id().map_err(|f| {
+        let remedy = if f == Fault::Empty { MISSING } else { "save the file as UTF-8" };
+        row.error(Some(i), cell.describe(f, "a node id")).remedy(remedy)
+    })
+}
+
+/// Returns the number in cell `i`, which must not be missing.
+pub(super) fn value(row: &dyn Row, i: usize, what: &str) -> Result<f32> {
+    let cell = row.cell(i);
+    let fault = |f, remedy: &str| row.error(Some(i), cell.describe(f, what)).remedy(remedy);
+    cell.value().map_err(|f| fault(f, VALUES))?.ok_or_else(|| fault(Fault::Empty, MISSING))
+}
+
+/// Returns the whole number in cell `i`.
+fn whole(row: &dyn Row, i: usize, what: &str, remedy: &str) -> Result<u64> {
+    let cell = row.cell(i);
+    let fault = |f| row.error(Some(i), cell.describe(f, what)).remedy(remedy);
+    parse_id(cell.text().map_err(fault)?.as_bytes()).map_err(fault)
 }
 
 /// Parses field `i`. If it is not a valid `what`, returns an error with line, column and `remedy`.

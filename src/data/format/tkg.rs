@@ -70,7 +70,7 @@ impl Facts {
 
     /// Reads one of the files and returns the number of new events in it.
     fn read(&mut self, path: &Path, strict: bool) -> Result<u64> {
-        let before = self.raw.src.len();
+        let before = self.raw.ids.src.len();
         let mut records = records(Input::open(path)?, Delimiter::Blanks);
         while let Some(row) = records.next()? {
             if !(4..=5).contains(&row.len()) {
@@ -95,20 +95,20 @@ impl Facts {
                     // Below 2^46, times in any unit fit an i64 in seconds: a day has fewer than 2^17 seconds.
                     let ticks = i64::try_from(time).ok().filter(|t| *t < 1 << 46);
                     let ticks = ticks.ok_or_else(|| fault(&row, 3, Fault::TooLarge, "a time", IDS))?;
-                    self.raw.src.push(src);
-                    self.raw.dst.push(dst);
+                    self.raw.ids.src.push(src);
+                    self.raw.ids.dst.push(dst);
                     self.raw.time.push(ticks);
-                    *new.insert(self.raw.src.len() as u32 - 1)
+                    *new.insert(self.raw.ids.src.len() as u32 - 1)
                 }
             };
             self.relations.push((event, relation));
         }
-        Ok((self.raw.src.len() - before) as u64)
+        Ok((self.raw.ids.src.len() - before) as u64)
     }
 
     /// Returns the events with their sets of relations, and with times converted to seconds.
     fn labelled(mut self) -> Result<Raw> {
-        let (rows, events) = (self.relations.len(), self.raw.src.len());
+        let (rows, events) = (self.relations.len(), self.raw.ids.src.len());
         if rows > 0 {
             self.relations.sort_unstable();
             self.relations.dedup();
@@ -173,7 +173,7 @@ mod tests {
         let sets = e.classes.unwrap();
         assert_eq!((sets.count(), sets.most()), (4, 2));
         assert_eq!([sets.of(0), sets.of(1), sets.of(2), sets.of(3)], [&[1, 3][..], &[0], &[3], &[1]]);
-        assert_eq!((e.first_destination, e.ids.unwrap().original()), (None, &[7, 9][..]));
+        assert_eq!((e.first_destination, e.ids.unwrap().numbers().unwrap()), (None, &[7, 9][..]));
         assert!(
             e.notes[0].contains("train.txt has 2 events, valid.txt has 1 event, test.txt has 1"),
             "{:?}",

@@ -8,7 +8,8 @@
 //! | `classes.npy` | `[events, most]` u32, optional: one set of classes per row, padded with 2^32 - 1 | any integers, padded with -1 |
 //! | `edge_features.npy` | `[events, width]` f32, f16 or bfloat16, optional | any numbers; the types as written are mapped |
 //! | `node_features.npy` | `[nodes, width]` f32, f16 or bfloat16, optional | any numbers; the types as written are mapped |
-//! | `ids.npy`, `ids.csv` | `[nodes]` u64, the original ids, if they differ from the node numbers | only `ids.npy` is read |
+//! | `ids.npy` | `[nodes]` u64, the original ids, if they are numbers other than the node numbers | as written |
+//! | `ids.json` | a list of the original ids, if they are text | as written |
 //! | `val_negatives.npy`, `test_negatives.npy` | `[events of the part, m]` i32, padded with -1, optional | any integers |
 //! | `info.json` | the [`Info`] | absent in hand-made folders |
 //!
@@ -23,6 +24,7 @@ pub(super) use read::{is_imported, is_native, read};
 pub(super) use write::{FolderWriter, Shape, Staging};
 pub use write::{save, save_with_negatives};
 
+use super::TimeFormat;
 use serde::{Deserialize, Serialize};
 
 /// The version of the layout. Other versions are not read.
@@ -47,6 +49,9 @@ pub(super) struct Info {
     pub ticks_per_second: f64,
     /// Original time of the first event, in ticks.
     pub origin: i64,
+    /// How the original file wrote times.
+    #[serde(default)]
+    pub time_format: TimeFormat,
     #[serde(default)]
     pub notes: Vec<String>,
 }

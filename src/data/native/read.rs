@@ -91,7 +91,8 @@ fn read_imported(dir: &Path, path: &Path, options: &ReadOptions) -> Result<Event
         first_destination: info.first_destination,
         ticks_per_second: info.ticks_per_second,
         origin: info.origin,
-        ids: optional(dir, "ids.npy").map(|f| ids(&f)).transpose()?.map(Ids::new),
+        time_format: info.time_format,
+        ids: original_ids(dir)?,
         edge_features: edge_features.map(|f| edge_rows(&f, info.events)).transpose()?,
         node_features: node_features.map(Features::read).transpose()?,
         notes: info.notes,
@@ -104,8 +105,8 @@ fn read_imported(dir: &Path, path: &Path, options: &ReadOptions) -> Result<Event
 fn read_plain(dir: &Path, name: String, options: &ReadOptions) -> Result<Events> {
     let mut raw = Raw::new(dir);
     raw.name = name;
-    raw.src = ids(&dir.join("src.npy"))?;
-    raw.dst = ids(&dir.join("dst.npy"))?;
+    raw.ids.src = ids(&dir.join("src.npy"))?;
+    raw.ids.dst = ids(&dir.join("dst.npy"))?;
     let file = dir.join("time.npy");
     let array = Array::open(&file)?;
     if array.is_short_float() {
@@ -127,14 +128,17 @@ fn read_plain(dir: &Path, name: String, options: &ReadOptions) -> Result<Events>
     raw.time = clock.ticks;
     raw.label = labels(dir)?;
     raw.classes = classes(dir, None)?;
-    let lengths = [("dst.npy", raw.dst.len()), ("time.npy", raw.time.len())];
+    let lengths = [("dst.npy", raw.ids.dst.len()), ("time.npy", raw.time.len())];
     let label = raw.label.as_ref().map(|l| ("label.npy", l.len()));
     let sets = raw.classes.as_ref().map(|c| ("classes.npy", c.events()));
     if let Some((file, len)) =
-        lengths.into_iter().chain(label).chain(sets).find(|(_, len)| *len != raw.src.len())
+        lengths.into_iter().chain(label).chain(sets).find(|(_, len)| *len != raw.ids.src.len())
     {
-        return Err(Error::data(dir.join(file), format!("{len} values, but src.npy has {}", raw.src.len()))
-            .remedy("write one value per event"));
+        return Err(Error::data(
+            dir.join(file),
+            format!("{len} values, but src.npy has {}", raw.ids.src.len()),
+        )
+        .remedy("write one value per event"));
     }
     attach(&mut raw, options, (optional(dir, "edge_features.npy"), optional(dir, "node_features.npy")))?;
     raw.build(options.bipartite)
@@ -180,6 +184,18 @@ fn classes(dir: &Path, count: Option<usize>) -> Result<Option<Classes>> {
     let largest = || table.iter().filter(|&&c| c != NONE).max();
     let count = count.unwrap_or_else(|| largest().map_or(1, |&c| c as usize + 1));
     Classes::new(count, most, table).map(Some).map_err(|e| e.in_file(file))
+}
+
+/// Reads the original ids of the nodes, if there are any.
+fn original_ids(dir: &Path) -> Result<Option<Ids>> {
+    if let Some(file) = optional(dir, "ids.npy") {
+        return ids(&file).map(|ids| Some(Ids::new(ids)));
+    }
+    let Some(file) = optional(dir, "ids.json") else { return Ok(None) };
+    let text = std::fs::read(&file).map_err(|e| Error::io(&file, "cannot read", e))?;
+    let names: Vec<Box<str>> = serde_json::from_slice(&text)
+        .map_err(|e| Error::data(&file, "not a list of ids").caused_by(e).remedy("import the data again"))?;
+    Ok(Some(Ids::named(names)))
 }
 
 /// Reads a vector of ids.

@@ -1,6 +1,9 @@
 //! Tests that write folders, read them back and damage them.
 use crate::{
-    data::{Classes, Events, Features, GivenNegatives, Part, ReadOptions, bundled, load, npy, save},
+    data::{
+        Classes, Events, Features, GivenNegatives, Ids, Part, ReadOptions, TimeFormat, bundled, load, npy,
+        save,
+    },
     error::{ErrorKind, Result},
     runtime::{NONE, StoredAs},
 };
@@ -41,7 +44,16 @@ fn a_saved_stream_loads_equal_with_mapped_features() {
         assert!(back.edge_features.iter().chain(&back.node_features).all(Features::is_mapped));
         assert_eq!(path.join("ids.npy").exists(), events.ids.is_some());
     }
-    assert_eq!(fs::read_to_string(dir.path().join("deep/full/ids.csv")).unwrap(), "node,id\n0,2\n1,4\n2,9\n");
+    let mut named = full();
+    named.ids = Some(Ids::named(["b", "a, \"c\"", "7"].map(Into::into).to_vec()));
+    named.time_format = TimeFormat::Pattern("%d.%m.%Y".into());
+    let path = dir.path().join("deep/named");
+    save(&named, &path, false).unwrap();
+    assert_eq!(read(&path).unwrap(), named);
+    fs::write(path.join("ids.json"), "{}").unwrap();
+    let e = read(&path).unwrap_err().to_string();
+    assert!(e.contains("ids.json: not a list of ids") && e.contains("; import the data again"), "{e}");
+    fs::remove_dir_all(path).unwrap();
     assert_eq!(entries(&dir.path().join("deep")), ["full", "wikipedia"]);
 }
 

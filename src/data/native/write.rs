@@ -1,7 +1,7 @@
 //! Atomic writer of a folder of `.npy` files: it writes the whole folder or nothing.
 use super::{Info, SCHEMA, is_native};
 use crate::{
-    data::{Classes, Events, Features, GivenNegatives, Part, npy},
+    data::{Classes, Events, Features, GivenNegatives, Ids, Part, npy},
     error::{Error, Result},
     runtime::StoredAs,
 };
@@ -60,7 +60,7 @@ pub fn save_with_negatives(
         folder.features("node_features.npy", features)?;
     }
     if let Some(ids) = &events.ids {
-        folder.ids(ids.original())?;
+        folder.ids(ids)?;
     }
     for (part, given) in [Part::Val, Part::Test].into_iter().zip(negatives) {
         if let Some(given) = given {
@@ -75,6 +75,7 @@ pub fn save_with_negatives(
         classes: events.classes.as_ref().map(Classes::count),
         ticks_per_second: events.ticks_per_second,
         origin: events.origin,
+        time_format: events.time_format.clone(),
         notes: events.notes.clone(),
         ..Info::default()
     })
@@ -134,17 +135,18 @@ impl FolderWriter {
         }
     }
 
-    /// Writes the original ids, as an array and as text.
-    fn ids(&self, ids: &[u64]) -> Result<()> {
-        npy::write(self.staging.temporary.join("ids.npy"), &[ids.len()], ids)?;
-        let path = self.staging.temporary.join("ids.csv");
-        let write_text = || {
+    /// Writes the original ids: numbers as an array, text as JSON.
+    fn ids(&self, ids: &Ids) -> Result<()> {
+        if let Some(numbers) = ids.numbers() {
+            return npy::write(self.staging.temporary.join("ids.npy"), &[ids.len()], numbers);
+        }
+        let path = self.staging.temporary.join("ids.json");
+        let write = || {
             let mut file = BufWriter::new(fs::File::create_new(&path)?);
-            writeln!(file, "node,id")?;
-            ids.iter().enumerate().try_for_each(|(node, id)| writeln!(file, "{node},{id}"))?;
+            serde_json::to_writer(&mut file, ids.names().unwrap_or_default())?;
             file.flush()
         };
-        write_text().map_err(|e| Error::io(&path, "cannot write", e))
+        write().map_err(|e| Error::io(&path, "cannot write", e))
     }
 
     /// Writes the negatives of a part, one row per event, padded with -1.

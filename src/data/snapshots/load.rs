@@ -96,7 +96,7 @@ mod tests {
         let s =
             load(dir.path(), &SnapshotOptions { normalise: false, lags: 1, ..SnapshotOptions::default() });
         assert_eq!((s.name.as_str(), s.len(), s.nodes, s.src.len()), ("los", 3, 2, 12));
-        assert_eq!(s.ids.unwrap().original(), [773869, 767541]);
+        assert_eq!(s.ids.unwrap().numbers().unwrap(), [773869, 767541]);
         assert_eq!(
             (s.weight.unwrap()[..4].to_vec(), s.targets.unwrap().row(3)[0]),
             (vec![1.0, 0.5, 0.5, 1.0], 68.0)

@@ -119,7 +119,7 @@ impl Snapshots {
             ("presences", self.present.as_ref().map_or(rows, Vec::len), rows),
             ("targets", self.targets.as_ref().map_or(rows, Features::rows), rows),
             ("classes", self.classes.as_ref().map_or(rows, Vec::len), rows),
-            ("ids", self.ids.as_ref().map_or(v, |ids| ids.original().len()), v),
+            ("ids", self.ids.as_ref().map_or(v, Ids::len), v),
         ];
         if let Some((what, len, want)) = lengths.iter().find(|(_, len, want)| len != want) {
             return bad(format!("{len} {what}, expected {want}"));

@@ -13,7 +13,7 @@ pub use optimizer::{OptimizerConfig, OptimizerName};
 pub use sections::{ClassifyConfig, DataConfig, GroupConfig, KeptOn};
 
 use crate::{
-    data::{Events, ReadOptions, SnapshotOptions, Snapshots, Split, text::toml_error},
+    data::{Events, SnapshotOptions, Snapshots, Split, text::toml_error},
     error::{Error, Result},
     model::{self, ModelConfig, ModelName, SnapshotModelConfig, StaticMode, for_each_model},
     plan::{MemoryStaleness, Parallel, Plan, StalenessRule},
@@ -303,9 +303,8 @@ impl Config {
     /// # Errors
     /// As [`Snapshots::load`].
     pub fn load_snapshots(&self) -> Result<Snapshots> {
-        let read = ReadOptions { strict: self.data.strict, ..ReadOptions::default() };
         let options = SnapshotOptions { train: self.data.train, ..self.snapshots.clone() };
-        let mut snapshots = Snapshots::load(&self.data.path, &read, &options, self.seed)?;
+        let mut snapshots = Snapshots::load(&self.data.path, &self.data.read_options(), &options, self.seed)?;
         if let Some(f) = &mut snapshots.features {
             *f = f.kept_as(self.features_as)?;
         }

@@ -1,10 +1,11 @@
 //! The sections of a configuration that no model owns.
 use crate::{
-    data::{self, Events, Features, ReadOptions},
+    data::{self, Columns, Events, Features, Format, Missing, ReadOptions, TimeFormat},
     error::{Error, Result},
     runtime::check_room,
 };
 use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
 
 /// Classification.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -62,6 +63,26 @@ pub enum KeptOn {
 pub struct DataConfig {
     /// `wikipedia`, an event file, or a folder of `.npy` files.
     pub path: String,
+    /// Layout of the file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub format: Option<Format>,
+    /// Columns of the file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub columns: Option<Columns>,
+    /// How the file writes times.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub time_format: Option<TimeFormat>,
+    /// What to do about missing values.
+    pub missing: Missing,
+    /// Whether sources and destinations are two kinds of nodes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bipartite: Option<bool>,
+    /// File of edge features.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub edge_features: Option<PathBuf>,
+    /// File of node features.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node_features: Option<PathBuf>,
     /// Refuse events out of order.
     pub strict: bool,
     /// Width of seeded random edge features, for data without features; 0: none.
@@ -76,6 +97,13 @@ impl Default for DataConfig {
     fn default() -> Self {
         DataConfig {
             path: "wikipedia".into(),
+            format: None,
+            columns: None,
+            time_format: None,
+            missing: Missing::Zero,
+            bipartite: None,
+            edge_features: None,
+            node_features: None,
             strict: false,
             random_edge_features: 0,
             train: 0.70,
@@ -85,13 +113,26 @@ impl Default for DataConfig {
 }
 
 impl DataConfig {
+    /// Returns how to read the file.
+    pub fn read_options(&self) -> ReadOptions {
+        ReadOptions {
+            format: self.format,
+            columns: self.columns.clone(),
+            time_format: self.time_format.clone(),
+            missing: self.missing,
+            strict: self.strict,
+            bipartite: self.bipartite,
+            edge_features: self.edge_features.clone(),
+            node_features: self.node_features.clone(),
+        }
+    }
+
     /// Reads the events.
     ///
     /// # Errors
     /// As [`data::load`]; `Usage` if random features are requested for data that have features.
     pub fn load(&self, seed: u64) -> Result<Events> {
-        let mut events =
-            data::load(&self.path, &ReadOptions { strict: self.strict, ..ReadOptions::default() })?;
+        let mut events = data::load(&self.path, &self.read_options())?;
         if self.random_edge_features > 0 {
             if events.edge_features.is_some() {
                 return Err(Error::usage(format!("{} has edge features of its own", self.path))

@@ -76,6 +76,7 @@ pub(super) mod tests {
             nodes,
             first_destination: None,
             ticks_per_second: 1.0,
+            time_format: crate::data::TimeFormat::Seconds,
             origin: 0,
             ids: None,
             edge_features: None,

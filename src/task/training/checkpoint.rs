@@ -20,6 +20,7 @@ use super::{
     folder::write_whole,
 };
 use crate::{
+    data::NodeId,
     error::{Error, ErrorKind, Result},
     plan::MicroBatchChoice,
     runtime::{BufferId, DType, Precision, Rows, Spec, Store},
@@ -55,7 +56,7 @@ pub struct StreamRecord {
     pub latest: Option<i64>,
     /// Nodes that the data set does not have, in the order of their numbers: the original id, and 1 for a
     /// destination if sources and destinations are numbered separately, else 0.
-    pub new_nodes: Vec<[u64; 2]>,
+    pub new_nodes: Vec<(NodeId, u8)>,
 }
 
 /// The contents of `manifest.json`.

@@ -17,7 +17,7 @@ use super::{
     checkpoint::{bad, checked},
 };
 use crate::{
-    data::{Events, Features, Ids},
+    data::{Events, Features, Ids, TimeFormat},
     error::{Error, ErrorKind, Result},
     runtime::{Gaps, StoredAs},
     task::config::{Config, TaskName},
@@ -45,6 +45,9 @@ pub struct ExtractRecord {
     pub ticks_per_second: f64,
     /// Original time of the first event of the data, in ticks.
     pub origin: i64,
+    /// How the data write times.
+    #[serde(default)]
+    pub time_format: TimeFormat,
     /// Longer time gaps count as this one, in ticks.
     pub longest_gap: i64,
     /// The first destination if the data are bipartite.
@@ -145,8 +148,14 @@ impl Extract {
                 features.map(|f| (name, feature_type(f.kept()), vec![f.rows(), f.cols()], f.bytes())),
             );
         }
-        let ids = self.ids.as_ref().map(Ids::original);
-        tensors.extend(ids.map(|ids| ("ids", Dtype::U64, vec![ids.len()], bytemuck::cast_slice(ids))));
+        let numbers = self.ids.as_ref().and_then(Ids::numbers);
+        tensors.extend(numbers.map(|ids| ("ids", Dtype::U64, vec![ids.len()], bytemuck::cast_slice(ids))));
+        // Text: a list in JSON.
+        let names = self.ids.as_ref().and_then(Ids::names);
+        let names = names.map(serde_json::to_vec).transpose().map_err(|e| {
+            Error::new(ErrorKind::Checkpoint, "cannot write the ids of the nodes").caused_by(e)
+        })?;
+        tensors.extend(names.as_ref().map(|json| ("names", Dtype::U8, vec![json.len()], &json[..])));
         let views = tensors
             .into_iter()
             .map(|(name, dtype, shape, bytes)| TensorView::new(dtype, shape, bytes).map(|view| (name, view)));
@@ -162,7 +171,14 @@ impl Extract {
     fn parsed(path: &Path, bytes: &[u8]) -> Result<Self> {
         let file =
             SafeTensors::deserialize(bytes).map_err(|e| bad(path, "the file is damaged").caused_by(e))?;
-        let ids = file.tensor("ids").is_ok().then(|| numbers(&file, path, "ids", Dtype::U64)).transpose()?;
+        let ids = match (file.tensor("ids"), file.tensor("names")) {
+            (Ok(_), _) => Some(Ids::new(numbers(&file, path, "ids", Dtype::U64)?)),
+            (_, Ok(names)) => {
+                let names = serde_json::from_slice(names.data());
+                Some(Ids::named(names.map_err(|e| bad(path, "`names` is damaged").caused_by(e))?))
+            }
+            _ => None,
+        };
         Ok(Extract {
             event: numbers(&file, path, "event", Dtype::U32)?,
             src: numbers(&file, path, "src", Dtype::U32)?,
@@ -170,7 +186,7 @@ impl Extract {
             time: numbers(&file, path, "time", Dtype::I64)?,
             edge_features: features(&file, path, "edge features")?,
             node_features: features(&file, path, "node features")?,
-            ids: ids.map(Ids::new),
+            ids,
         })
     }
     /// Whether this can be an extract of data with so many events, nodes and edge features.
@@ -187,7 +203,7 @@ impl Extract {
                 .as_ref()
                 .map_or(n == 0 || width == 0, |f| (f.rows(), f.cols()) == (n, width))
             && self.node_features.as_ref().is_none_or(|f| f.rows() == nodes)
-            && self.ids.as_ref().is_none_or(|ids| ids.original().len() == nodes)
+            && self.ids.as_ref().is_none_or(|ids| ids.len() == nodes)
     }
 }
 
@@ -251,6 +267,7 @@ impl<'a> Extractor<'a> {
             latest: events.time[..first].last().copied(),
             ticks_per_second: events.ticks_per_second,
             origin: events.origin,
+            time_format: events.time_format.clone(),
             longest_gap: gaps.longest,
             first_destination: events.first_destination,
         };

@@ -134,15 +134,16 @@ pub(super) fn read(file: &Path, options: &ReadOptions) -> Result<Raw> {
         raw.notes.push("times truncated to whole seconds, as TGB does".into());
     }
     if kind == SetKind::Jodie {
-        let first_item = raw.src.iter().max().map_or(Some(0), |&last_user| last_user.checked_add(1));
-        let shifted = raw.dst.iter().map(|&dst| dst.checked_add(first_item?)).collect::<Option<Vec<u64>>>();
-        raw.dst = shifted.ok_or_else(|| Error::data(file, "an id is 2^64 - 1").remedy(IDS))?;
+        let first_item = raw.ids.src.iter().max().map_or(Some(0), |&last_user| last_user.checked_add(1));
+        let shifted =
+            raw.ids.dst.iter().map(|&dst| dst.checked_add(first_item?)).collect::<Option<Vec<u64>>>();
+        raw.ids.dst = shifted.ok_or_else(|| Error::data(file, "an id is 2^64 - 1").remedy(IDS))?;
         raw.label = Some(reader.labels);
         raw.dense_destinations = true;
     } else {
         raw.notes.push("nodes numbered in the order they appear, as TGB does".into());
     }
-    let events = raw.src.len();
+    let events = raw.ids.src.len();
     if events > 0 && !reader.values.is_empty() {
         raw.edge_features = Some(Features::from_vec(events, reader.values.len() / events, reader.values)?);
     }
@@ -199,13 +200,13 @@ impl Reader {
                 .remedy("sort the file by time, or leave out --strict"));
         }
         if self.kind != SetKind::Jodie {
-            raw.src.push(self.node(row, src)?);
-            raw.dst.push(self.node(row, dst)?);
+            raw.ids.src.push(self.node(row, src)?);
+            raw.ids.dst.push(self.node(row, dst)?);
         }
         match self.kind {
             SetKind::Jodie => {
-                raw.src.push(take(row, src, parse_id, "a node id", IDS)?);
-                raw.dst.push(take(row, dst, parse_id, "a node id", IDS)?);
+                raw.ids.src.push(take(row, src, parse_id, "a node id", IDS)?);
+                raw.ids.dst.push(take(row, dst, parse_id, "a node id", IDS)?);
                 self.labels.push(take(row, 3, parse_f32, "a label", VALUES)?);
                 for i in (4..row.len()).filter(|i| !features.contains(i)) {
                     self.values.push(take(row, i, parse_f32, "a feature", VALUES)?);

@@ -20,7 +20,7 @@ fn read(path: &str) -> Result<Events> {
 
 /// Returns TGB's number of a node.
 fn number(events: &Events, node: u32) -> u64 {
-    events.ids.as_ref().map_or(node.into(), |ids| ids.original()[node as usize])
+    events.ids.as_ref().map_or(node.into(), |ids| ids.numbers().unwrap()[node as usize])
 }
 
 fn numbers<T: serde::de::DeserializeOwned>(value: &Value) -> T {

@@ -28,7 +28,7 @@ mod built;
 
 use crate::{
     autograd::Program,
-    data::{Ids, NodeNames, Tcsr},
+    data::{Ids, NodeId, NodeNames, Tcsr, TimeScale},
     error::{Error, ErrorKind, Result},
     model::OpenEnd,
     ops::{Backend, MOST_ITEMS, Tape, sample_neighbors::Entry},
@@ -305,7 +305,7 @@ impl Predictor {
     ///
     /// # Errors
     /// `Usage` if `dir` holds the checkpoint of a training run; `Io`.
-    pub fn save(&mut self, dir: &Path, new_nodes: &[[u64; 2]]) -> Result<()> {
+    pub fn save(&mut self, dir: &Path, new_nodes: &[(NodeId, u8)]) -> Result<()> {
         let checkpoint = Checkpoint::at(dir);
         checkpoint.may_hold_stream()?;
         self.compact()?;
@@ -335,13 +335,10 @@ impl Predictor {
         let new = self.manifest.stream.as_ref().map_or(&[][..], |stream| &stream.new_nodes);
         NodeNames::new(self.ids.as_ref(), first, known, self.sizes.nodes, new)
     }
-    /// Returns the original time of tick 0, in ticks.
-    pub fn origin(&self) -> i64 {
-        self.data.origin
-    }
-    /// Returns the number of ticks per second.
-    pub fn ticks_per_second(&self) -> f64 {
-        self.data.ticks_per_second
+    /// Returns the conversion between ticks and the times of the data set.
+    pub fn time_scale(&self) -> TimeScale {
+        let (ticks_per_second, origin) = (self.data.ticks_per_second, self.data.origin);
+        TimeScale { ticks_per_second, origin, format: self.data.time_format.clone() }
     }
     /// Returns the maximum number of nodes.
     pub fn nodes(&self) -> usize {
