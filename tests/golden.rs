@@ -72,6 +72,8 @@ impl Golden {
             nodes,
             first_destination: None,
             ticks_per_second: 1.0,
+            encoding: None,
+            time_format: tgnn::data::TimeFormat::Seconds,
             origin: 0,
             ids: None,
             edge_features: features("edge_features", events, self.fact("edge_features")),

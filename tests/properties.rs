@@ -26,6 +26,8 @@ pub fn stream(nodes: usize, ends: &[(usize, usize)], time: Vec<i64>) -> Events {
         nodes,
         first_destination: None,
         ticks_per_second: 2.0,
+        encoding: None,
+        time_format: tgnn::data::TimeFormat::Seconds,
         origin: 0,
         ids: None,
         edge_features: None,

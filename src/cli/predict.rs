@@ -3,7 +3,7 @@ use super::train::Trained;
 use crate::{
     data::{
         NodeNames,
-        format::{EventLine, EventLines},
+        format::{EventFormat, EventLine, EventLines},
         text::counted,
     },
     error::{Error, Result},
@@ -28,7 +28,8 @@ pub struct Predict {
     #[command(flatten)]
     trained: Trained,
     /// Events after those of training and validation, in time order, one per line: `src,dst,time` and the
-    /// edge features; a file, or - for standard input
+    /// columns of features, written as in the data, or in the order of a header; a file, or - for standard
+    /// input
     #[arg(long, value_name = "FILE", default_value = "-")]
     input: PathBuf,
     /// Maximum number of events scored together, none of which sees the others; with 1, each sees all earlier
@@ -68,10 +69,14 @@ impl Predict {
         let options =
             PredictorOptions { batch: self.batch, nodes: self.nodes, slots: self.slots, events: None };
         let predictor = Predictor::open(&checkpoint, &config, &device, &options)?;
-        let width = predictor.edge_width();
+        let format = EventFormat {
+            scale: predictor.time_scale(),
+            encoding: predictor.encoding(),
+            columns: config.data.columns.clone().unwrap_or_default(),
+        };
         let mut run = Run {
             names: predictor.names(),
-            lines: EventLines::new(&input.path, width, predictor.time_scale()),
+            lines: EventLines::new(&input.path, format),
             pending: Vec::new(),
             embeddings: self.embeddings,
             latest: predictor.latest(),

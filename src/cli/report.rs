@@ -26,6 +26,7 @@ pub(super) fn stats(s: &Stats) -> String {
         ),
     );
     line("time span", format!("{}  ({})", span(s.span_seconds), unit(s.ticks_per_second)));
+    line("times", format!("{} to {}", s.first_time, s.last_time));
     line("unique times", format!("{}  ({})", grouped(s.unique_times), percentage(s.unique_times, s.events)));
     line("unique pairs", grouped(s.unique_pairs));
     line("repeats", format!("{:.1} % of events repeat an earlier pair", 100.0 * s.repeat_share));

@@ -1,5 +1,5 @@
 //! A stream of events in time order, with its features, labels and metadata.
-use super::{Classes, Features, Ids, NodeId, NodeNames, TimeFormat, TimeScale};
+use super::{Classes, FeatureEncoding, Features, Ids, NodeId, NodeNames, TimeFormat, TimeScale};
 use crate::{
     error::{Error, ErrorKind, Result},
     runtime::StoredAs,
@@ -46,6 +46,8 @@ pub struct Events {
     pub ids: Option<Ids>,
     /// Edge features, one row per event.
     pub edge_features: Option<Features>,
+    /// How columns of the file became the edge features; `None` if they are no columns of it.
+    pub encoding: Option<FeatureEncoding>,
     /// Node features, one row per node.
     pub node_features: Option<Features>,
     /// Remarks of the reader about changes and doubts, such as `sorted 12 out-of-order events`.
@@ -85,6 +87,7 @@ impl Events {
             ticks_per_second: 1.0,
             ids: None,
             edge_features: None,
+            encoding: None,
             node_features: None,
             notes: Vec::new(),
         };
@@ -222,7 +225,12 @@ impl Events {
                 return bad(format!("{actual} rows of {what} for {wanted} {owners}"));
             }
         }
-        Ok(())
+        match self.encoding.as_ref().map(FeatureEncoding::width) {
+            Some(width) if width != self.edge_width() => {
+                bad(format!("columns of {width} features, and {} edge features", self.edge_width()))
+            }
+            _ => Ok(()),
+        }
     }
 }
 
@@ -245,6 +253,7 @@ mod tests {
             time_format: TimeFormat::Seconds,
             ids: None,
             edge_features: None,
+            encoding: None,
             node_features: None,
             notes: Vec::new(),
         }

@@ -1,6 +1,6 @@
 //! Conversion of the raw events of a file to valid [`Events`]: sorting, renumbering and checks.
 use super::{
-    Classes, Events, Features, Ids,
+    Classes, Events, FeatureEncoding, Features, Ids,
     ids::IdColumns,
     node_rows::NodeRows,
     text::{counted, grouped},
@@ -25,6 +25,8 @@ pub(super) struct Raw {
     pub classes: Option<Classes>,
     /// One row per event, in the order of the file.
     pub edge_features: Option<Features>,
+    /// How columns of the file became the edge features, if they did.
+    pub encoding: Option<FeatureEncoding>,
     /// Node features and the file that they come from.
     pub node_features: Option<(NodeRows, PathBuf)>,
     /// Whether sources and destinations are numbered separately, so that equal ids are different nodes.
@@ -50,6 +52,7 @@ impl Raw {
             label: None,
             classes: None,
             edge_features: None,
+            encoding: None,
             node_features: None,
             separate: false,
             dense_destinations: false,
@@ -110,6 +113,7 @@ impl Raw {
             time_format: self.time_format,
             ids,
             edge_features: self.edge_features,
+            encoding: self.encoding,
             node_features,
             notes: self.notes,
         };

@@ -24,6 +24,10 @@ pub struct Stats {
     pub ticks_per_second: f64,
     /// Original time of the first event, in ticks.
     pub origin: i64,
+    /// Time of the first event, as the file writes it.
+    pub first_time: String,
+    /// Time of the last event, as the file writes it.
+    pub last_time: String,
     /// Number of unique times.
     pub unique_times: u64,
     /// Number of unique ordered pairs of source and destination.
@@ -160,6 +164,8 @@ impl Stats {
             span_seconds: events.span_seconds(),
             ticks_per_second: events.ticks_per_second,
             origin: events.origin,
+            first_time: events.time_scale().text(0),
+            last_time: events.time_scale().text(events.time.last().copied().unwrap_or(0)),
             unique_times: unique(&events.time),
             unique_pairs,
             repeat_share: (n - unique_pairs) as f64 / n.max(1) as f64,
@@ -220,6 +226,7 @@ mod tests {
             nodes: 3,
             first_destination: None,
             ticks_per_second: 1.0,
+            encoding: None,
             time_format: crate::data::TimeFormat::Seconds,
             origin: 0,
             ids: None,

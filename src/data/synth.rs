@@ -112,6 +112,7 @@ pub fn synth(options: &SynthOptions) -> Result<Events> {
         time_format: TimeFormat::Seconds,
         ids,
         edge_features,
+        encoding: None,
         node_features,
         notes,
     };

@@ -1,10 +1,13 @@
 //! Events read one line of text at a time: `src,dst,time` and the edge features.
 use super::{
-    number::{Fault, is_number, parse_f32},
+    columns::{ColumnName, Columns},
+    header::{Named, position},
+    number::{Fault, is_number},
     records::{Delimiter, Span, is_skipped, split},
+    sample::Sample,
 };
 use crate::{
-    data::{NodeId, TimeScale, text::counted},
+    data::{FeatureEncoding, NodeId, TimeScale, feature_columns::encode, ids::IdField, text::counted},
     error::{Error, Result},
 };
 use std::path::{Path, PathBuf};
@@ -22,23 +25,71 @@ pub(crate) struct EventLine {
     pub text: String,
 }
 
-/// Parser of lines that continue the event stream of a data set, in its time units; the first line may be a
-/// header.
+/// How the events of a data set are written.
+#[derive(Clone, Debug)]
+pub(crate) struct EventFormat {
+    /// The data set's times.
+    pub scale: TimeScale,
+    /// How columns become edge features.
+    pub encoding: FeatureEncoding,
+    /// The columns that the user named for the data set.
+    pub columns: Columns,
+}
+
+/// Parser of lines that continue the event stream of a data set; the first line may be a header.
 pub(crate) struct EventLines {
     file: PathBuf,
-    width: usize,
-    scale: TimeScale,
+    format: EventFormat,
     delimiter: Option<Delimiter>,
     fields: Vec<Span>,
+    places: Places,
     /// Number of the line parsed last, from 1.
     number: u64,
 }
 
+/// Places of an event's parts in a line.
+struct Places {
+    ends: [usize; 2],
+    time: Vec<usize>,
+    features: Vec<usize>,
+    /// Number of fields of a line.
+    width: usize,
+}
+
+impl Places {
+    /// Returns the places in lines without a header: source, destination, time and features.
+    fn in_order(features: usize) -> Self {
+        Places { ends: [0, 1], time: vec![2], features: (3..3 + features).collect(), width: 3 + features }
+    }
+
+    /// Returns the places that a header names; `None` if it does not name all of them.
+    fn named(names: &[String], format: &EventFormat) -> Option<Self> {
+        let place = |column: &ColumnName| match column {
+            ColumnName::Number(n) => Some(n - 1).filter(|i| *i < names.len()),
+            ColumnName::Name(name) => position(names, name),
+        };
+        let named = Named::of(names, &Sample::of_header(names)).ok()?;
+        let one = |given: &Option<ColumnName>, named| given.as_ref().map_or(named, place);
+        let columns = &format.columns;
+        let time = match &columns.time[..] {
+            [] => vec![named.time?],
+            given => given.iter().map(place).collect::<Option<_>>()?,
+        };
+        let features = format.encoding.0.iter().map(|column| position(names, &column.name));
+        Some(Places {
+            ends: [one(&columns.src, named.src)?, one(&columns.dst, named.dst)?],
+            time,
+            features: features.collect::<Option<_>>()?,
+            width: names.len(),
+        })
+    }
+}
+
 impl EventLines {
-    /// Creates a parser for the lines of `file`, which continue a data set with so many edge features and these
-    /// times.
-    pub(crate) fn new(file: &Path, width: usize, scale: TimeScale) -> Self {
-        EventLines { file: file.to_owned(), width, scale, delimiter: None, fields: Vec::new(), number: 0 }
+    /// Creates a parser for the lines of `file`.
+    pub(crate) fn new(file: &Path, format: EventFormat) -> Self {
+        let places = Places::in_order(format.encoding.0.len());
+        EventLines { file: file.to_owned(), format, delimiter: None, fields: Vec::new(), places, number: 0 }
     }
 
     /// Parses the next line, given without its line end. Returns `None` if it is blank, a comment or the
@@ -58,34 +109,45 @@ impl EventLines {
         let delimiter = *self.delimiter.get_or_insert(byte.unwrap_or(Delimiter::Blanks));
         split(line, delimiter, &mut self.fields);
         let field = |i: usize| self.fields.get(i).map_or(&[][..], |&(start, end)| &line[start..end]);
-        if first && self.scale.parse(field(2)).is_err() && !is_number(field(2)) && !is_number(field(0)) {
+        let is_value = |i| is_number(field(i)) || self.format.scale.parse(field(i)).is_ok();
+        if first && !(0..self.fields.len()).any(is_value) {
+            let names: Vec<String> =
+                (0..self.fields.len()).map(|i| String::from_utf8_lossy(field(i)).into_owned()).collect();
+            if let Some(places) = Places::named(&names, &self.format) {
+                self.places = places;
+            }
             return Ok(None);
         }
-        if self.fields.len() != 3 + self.width {
+        if self.fields.len() != self.places.width {
             let found = counted(self.fields.len() as u64, "field");
-            let expected = if self.width == 0 {
-                "src,dst,time".to_owned()
-            } else {
-                format!("src,dst,time and {}", counted(self.width as u64, "edge feature"))
+            let columns = self.format.encoding.0.iter().map(|column| format!(",{}", column.name));
+            let remedy = match self.places.ends == [0, 1] && self.places.time == [2] {
+                true => format!("give src,dst,time{}", columns.collect::<String>()),
+                false => format!("give the {} fields of the header", self.places.width),
             };
-            return Err(self.error(None, found).remedy(format!("give {expected}")));
+            return Err(self.error(None, found).remedy(remedy));
         }
-        let this = &*self;
-        let wrong = |i: usize, what: &'static str| {
-            move |fault: Fault| this.error(Some(i), fault.describe(field(i), what))
+        let wrong = |i: usize, fault: Fault, what: &str| self.error(Some(i), fault.describe(field(i), what));
+        let id = |i| match IdField::parse(field(i)) {
+            Ok(IdField::Number(n)) => Ok(NodeId::Number(n)),
+            Ok(IdField::Text(text)) => Ok(NodeId::Text(text.replace("\"\"", "\"").into())),
+            Err(fault) => Err(wrong(i, fault, "a node")),
         };
-        let id = |i| {
-            let text = std::str::from_utf8(field(i)).map_err(|_| Fault::Encoding);
-            let text = text.and_then(|text| if text.is_empty() { Err(Fault::Empty) } else { Ok(text) });
-            text.map(NodeId::of).map_err(wrong(i, "a node"))
-        };
-        let feature = |i| parse_f32(field(i)).map_err(wrong(i, "an edge feature"));
-        let ends = [id(0)?, id(1)?];
-        let time = self.scale.parse(field(2));
-        let time = time.map_err(|what| self.error(Some(2), what).remedy(self.scale.remedy()))?;
-        let features = (3..3 + self.width).map(feature).collect::<Result<_>>()?;
-        let text = [0, 1, 2].map(|i| String::from_utf8_lossy(field(i))).join(",");
-        Ok(Some(EventLine { ends, time, features, text }))
+        let [src, dst] = self.places.ends;
+        let ends = [id(src)?, id(dst)?];
+        let written = self.places.time.iter().map(|&i| field(i)).collect::<Vec<_>>().join(&b' ');
+        let at = self.places.time.first().copied();
+        let time = self.format.scale.parse(&written);
+        let time = time.map_err(|what| self.error(at, what).remedy(self.format.scale.remedy()))?;
+        let mut features = Vec::with_capacity(self.format.encoding.width());
+        for (&i, column) in self.places.features.iter().zip(&self.format.encoding.0) {
+            encode(field(i), &column.values, &mut features).map_err(|f| wrong(i, f, "an edge feature"))?;
+        }
+        let text = [field(src), field(dst), &written].map(|field| {
+            let text = String::from_utf8_lossy(field);
+            if text.contains(',') { format!("\"{text}\"") } else { text.into_owned() }
+        });
+        Ok(Some(EventLine { ends, time, features, text: text.join(",") }))
     }
 
     /// Returns a data error at the line parsed last, and at the column of field `i` if given.
@@ -99,11 +161,12 @@ impl EventLines {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::TimeFormat;
+    use crate::data::{EncodedColumn, Encoding, TimeFormat};
 
     fn lines(width: usize, ticks_per_second: f64, origin: i64) -> EventLines {
         let scale = TimeScale { ticks_per_second, origin, format: TimeFormat::Seconds };
-        EventLines::new(Path::new("events.csv"), width, scale)
+        let encoding = FeatureEncoding::numbers(width);
+        EventLines::new(Path::new("events.csv"), EventFormat { scale, encoding, columns: Columns::default() })
     }
 
     #[test]
@@ -144,7 +207,35 @@ mod tests {
             assert_eq!(e.position(), Some(place), "{e}");
             assert!(e.to_string().starts_with("events.csv:") && e.to_string().contains(said), "{e}");
         }
-        let e = lines(1, 1.0, 0).parse(b"1,2,3,nan").unwrap_err();
-        assert!(e.to_string().starts_with("events.csv:1:7: `nan` is not a finite number"), "{e}");
+        let e = lines(1, 1.0, 0).parse(b"1,2,3,inf").unwrap_err();
+        assert!(e.to_string().starts_with("events.csv:1:7: `inf` is not a finite number"), "{e}");
+    }
+
+    #[test]
+    fn a_header_places_the_columns_of_the_data_set() {
+        let column = |name: &str, values| EncodedColumn { name: name.into(), values };
+        let format = EventFormat {
+            scale: TimeScale { ticks_per_second: 1.0, origin: 0, format: TimeFormat::Iso },
+            encoding: FeatureEncoding(vec![
+                column("km", Encoding::Numbers(1)),
+                column("carrier", Encoding::OneHot(["AA".into(), "UA".into()].to_vec())),
+            ]),
+            columns: "time=day+clock".parse().unwrap(),
+        };
+        let mut lines = EventLines::new(Path::new("x.csv"), format.clone());
+        assert_eq!(lines.parse(b"day,clock,carrier,dest,origin,km,note").unwrap(), None);
+        let event = lines.parse(b"1970-01-02,00:00:05,UA,\"LAX, CA\",EWR,,x").unwrap().unwrap();
+        assert_eq!((event.ends, event.time), (["EWR", "LAX, CA"].map(NodeId::of), 86_405));
+        assert_eq!(
+            (event.features, event.text.as_str()),
+            (vec![0.0, 0.0, 1.0], "EWR,\"LAX, CA\",1970-01-02 00:00:05")
+        );
+        let e = lines.parse(b"1,2").unwrap_err().to_string();
+        assert_eq!(e, "x.csv:3: 2 fields; give the 7 fields of the header");
+        let mut plain =
+            EventLines::new(Path::new("x.csv"), EventFormat { columns: Columns::default(), ..format });
+        assert_eq!(plain.parse(b"a,b,1970-01-01,7,AA").unwrap().unwrap().features, [7.0, 1.0, 0.0]);
+        let e = plain.parse(b"a,b,1970-01-01").unwrap_err().to_string();
+        assert_eq!(e, "x.csv:2: 3 fields; give src,dst,time,km,carrier");
     }
 }

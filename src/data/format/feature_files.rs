@@ -37,6 +37,7 @@ pub(in crate::data) fn attach(
             .remedy("write the features in the order of the events and remove the column of event numbers"));
         }
         let events = raw.ids.src.len();
+        raw.encoding = None;
         raw.edge_features = Some(match is_table(file) {
             true => edge_table(file, events, &mut raw.notes)?,
             false => edge_rows(file, events)?,
@@ -114,7 +115,7 @@ fn feature_table(file: &Path, with_id: bool, notes: &mut Vec<String>) -> Result<
     }
     let none =
         || Error::data(file, "the table has no features").remedy("write a column of numbers or categories");
-    Ok(FeatureTable { ids, features: features.finish()?.ok_or_else(none)? })
+    Ok(FeatureTable { ids, features: features.finish(&names)?.ok_or_else(none)?.0 })
 }
 
 /// Chooses the columns of features: those of numbers, and those of few categories.

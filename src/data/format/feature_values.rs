@@ -6,7 +6,7 @@ use super::{
     number::Fault,
 };
 use crate::{
-    data::Features,
+    data::{EncodedColumn, Encoding, FeatureEncoding, Features, feature_columns::hash_words},
     error::{Error, Result},
 };
 use indexmap::IndexSet;
@@ -102,32 +102,31 @@ impl FeatureValues {
         Ok(())
     }
 
-    /// Returns one row of features per row of the table, the columns side by side; `None` if there are none.
+    /// Returns one row of features per row of the table, the columns side by side, and how they were made;
+    /// `None` if there are none. The columns are called `names`.
     ///
     /// # Errors
     /// Those of [`Features::from_vec`].
-    pub(super) fn finish(mut self) -> Result<Option<Features>> {
+    pub(super) fn finish(mut self, names: &[String]) -> Result<Option<(Features, FeatureEncoding)>> {
         let rows = self.rows;
-        if rows == 0 {
+        let encoding = FeatureEncoding(self.groups.iter().flat_map(|group| group.encoding(names)).collect());
+        let width = encoding.width();
+        if rows == 0 || width == 0 {
             return Ok(None);
         }
         // The usual case needs no copy.
         if let [Group::Numbers(group)] = &mut self.groups[..] {
-            let (width, values) = (group.values.len() / rows, std::mem::take(&mut group.values));
-            return if width == 0 { Ok(None) } else { Features::from_vec(rows, width, values).map(Some) };
+            let features = Features::from_vec(rows, width, std::mem::take(&mut group.values))?;
+            return Ok(Some((features, encoding)));
         }
         let parts: Vec<(usize, Vec<f32>)> = self.groups.into_iter().map(|group| group.values(rows)).collect();
-        let width: usize = parts.iter().map(|part| part.0).sum();
-        if width == 0 {
-            return Ok(None);
-        }
         let mut values = Vec::with_capacity(rows * width);
         for row in 0..rows {
             for (width, part) in &parts {
                 values.extend_from_slice(&part[row * width..][..*width]);
             }
         }
-        Features::from_vec(rows, width, values).map(Some)
+        Ok(Some((Features::from_vec(rows, width, values)?, encoding)))
     }
 }
 
@@ -139,6 +138,22 @@ pub(super) fn no_column(path: &Path, width: usize, n: usize, what: &str) -> Erro
 }
 
 impl Group {
+    /// Returns how its columns become features.
+    fn encoding(&self, names: &[String]) -> Vec<EncodedColumn> {
+        let column = |at: usize, values| {
+            let name = names.get(at).filter(|name| !name.is_empty());
+            EncodedColumn { name: name.cloned().unwrap_or_else(|| (at + 1).to_string()), values }
+        };
+        match self {
+            Group::Numbers(Numbers { at, widths, .. }) => {
+                let widths = at.iter().zip(widths);
+                widths.map(|(&at, &width)| column(at, Encoding::Numbers(width))).collect()
+            }
+            Group::OneHot(group) => vec![column(group.at, Encoding::OneHot(group.sorted()))],
+            Group::Hashed(Hashed { at, buckets, .. }) => vec![column(*at, Encoding::Hashed(*buckets))],
+        }
+    }
+
     /// Returns the number of features, and the features of all rows.
     fn values(self, rows: usize) -> (usize, Vec<f32>) {
         match self {
@@ -231,14 +246,18 @@ impl OneHot {
         Ok(0)
     }
 
-    /// Returns the number of categories and the features of all rows. The features are in the order of the
-    /// categories' names, which does not depend on the order of the rows.
+    /// Returns the categories in the order of their names, which does not depend on the order of the rows.
+    fn sorted(&self) -> Vec<Box<str>> {
+        let mut categories: Vec<Box<str>> = self.categories.iter().cloned().collect();
+        categories.sort();
+        categories
+    }
+
+    /// Returns the number of categories and the features of all rows, in the order of their names.
     fn values(self) -> (usize, Vec<f32>) {
-        let width = self.categories.len();
-        let mut order: Vec<usize> = (0..width).collect();
-        order.sort_by_key(|&i| self.categories.get_index(i));
-        let mut place = vec![0; width];
-        order.iter().enumerate().for_each(|(at, &category)| place[category] = at);
+        let (sorted, width) = (self.sorted(), self.categories.len());
+        let place: Vec<usize> =
+            self.categories.iter().map(|name| sorted.binary_search(name).unwrap_or(0)).collect();
         let mut values = vec![0.0; width * self.of_row.len()];
         for (row, category) in self.of_row.iter().enumerate() {
             if let Some(category) = category {
@@ -264,13 +283,7 @@ impl Hashed {
         let cell = row.cell(self.at);
         let fault = |f| row.error(Some(self.at), cell.describe(f, "text")).remedy("write text");
         let text = cell.text().map_err(fault)?;
-        let before = self.values.len();
-        self.values.resize(before + self.buckets, 0.0);
-        for word in text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()) {
-            let hash = crc32fast::hash(word.to_lowercase().as_bytes());
-            let sign = if hash >> 31 == 0 { 1.0 } else { -1.0 };
-            self.values[before + (hash & 0x7fff_ffff) as usize % self.buckets] += sign;
-        }
+        hash_words(&text, self.buckets, &mut self.values);
         Ok(u64::from(text.is_empty()))
     }
 }

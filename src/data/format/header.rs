@@ -152,7 +152,11 @@ impl Named {
         let times = |i: &usize| sample.are_times(*i);
         let found: Vec<usize> = match with(Role::Time).next() {
             Some(_) => with(Role::Time).collect(),
-            None => with(Role::LikelyTime).filter(times).collect(),
+            // If none of them is a time, the error about its format is the best.
+            None if with(Role::LikelyTime).any(|i| times(&i)) => {
+                with(Role::LikelyTime).filter(times).collect()
+            }
+            None => with(Role::LikelyTime).collect(),
         };
         // Of several, the first that holds times.
         self.time = found.iter().copied().find(times).or(found.first().copied());

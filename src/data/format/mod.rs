@@ -55,7 +55,7 @@ mod tkg;
 
 pub use columns::{ColumnName, Columns, FeatureColumns};
 #[cfg(feature = "cli")]
-pub(crate) use event_line::{EventLine, EventLines};
+pub(crate) use event_line::{EventFormat, EventLine, EventLines};
 pub(super) use names::{folder_name, stem};
 pub use options::{Format, Missing, ReadOptions};
 
@@ -66,6 +66,11 @@ use input::Input;
 use source::Source;
 use std::path::{Path, PathBuf};
 use table::Table;
+
+/// Returns the number in a field of text; 0 if it is missing.
+pub(super) fn value_or_zero(field: &[u8]) -> Result<f32, number::Fault> {
+    cell::Cell::Text(field).value().map(|value| value.unwrap_or(0.0))
+}
 
 /// Reads one event file.
 pub(super) fn read_file(path: &Path, options: &ReadOptions) -> Result<Events> {

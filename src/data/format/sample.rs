@@ -65,6 +65,12 @@ impl Sample {
         Ok(Sample { delimiter, rows, whole, header, measured: Vec::new() })
     }
 
+    /// Returns a sample without rows, for a header alone.
+    pub(super) fn of_header(names: &[String]) -> Self {
+        let (header, delimiter) = (Some(names.to_vec()), Delimiter::Byte(b','));
+        Sample { delimiter, header, rows: Vec::new(), whole: 0, measured: Vec::new() }
+    }
+
     /// Returns the number of fields in the first row of data; 0 if there is none.
     pub(super) fn width(&self) -> usize {
         self.rows.first().map_or(0, Vec::len)

@@ -190,7 +190,7 @@ impl<'a> Table<'a> {
         raw.label =
             self.layout.label.filter(|_| !self.labels.is_empty()).map(|_| std::mem::take(&mut self.labels));
         if let Some((features, _)) = self.features {
-            raw.edge_features = features.finish()?;
+            (raw.edge_features, raw.encoding) = features.finish(&self.layout.names)?.unzip();
         }
         raw.ticks_per_second = self.clock.ticks_per_second();
         raw.time = self.clock.ticks;

@@ -24,7 +24,7 @@ pub(super) use read::{is_imported, is_native, read};
 pub(super) use write::{FolderWriter, Shape, Staging};
 pub use write::{save, save_with_negatives};
 
-use super::TimeFormat;
+use super::{FeatureEncoding, TimeFormat};
 use serde::{Deserialize, Serialize};
 
 /// The version of the layout. Other versions are not read.
@@ -52,6 +52,9 @@ pub(super) struct Info {
     /// How the original file wrote times.
     #[serde(default)]
     pub time_format: TimeFormat,
+    /// How columns of the original file became the edge features.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub encoding: Option<FeatureEncoding>,
     #[serde(default)]
     pub notes: Vec<String>,
 }

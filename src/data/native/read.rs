@@ -93,6 +93,7 @@ fn read_imported(dir: &Path, path: &Path, options: &ReadOptions) -> Result<Event
         origin: info.origin,
         time_format: info.time_format,
         ids: original_ids(dir)?,
+        encoding: info.encoding.filter(|_| options.edge_features.is_none()),
         edge_features: edge_features.map(|f| edge_rows(&f, info.events)).transpose()?,
         node_features: node_features.map(Features::read).transpose()?,
         notes: info.notes,

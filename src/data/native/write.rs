@@ -76,6 +76,7 @@ pub fn save_with_negatives(
         ticks_per_second: events.ticks_per_second,
         origin: events.origin,
         time_format: events.time_format.clone(),
+        encoding: events.encoding.clone(),
         notes: events.notes.clone(),
         ..Info::default()
     })

@@ -134,6 +134,7 @@ mod tests {
             nodes: 4,
             first_destination: None,
             ticks_per_second: 1.0,
+            encoding: None,
             time_format: crate::data::TimeFormat::Seconds,
             origin: 0,
             ids: Some(Ids::new(vec![5, 6, 7, 8])),

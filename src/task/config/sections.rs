@@ -140,6 +140,7 @@ impl DataConfig {
             }
             let bytes = 4 * events.len() * self.random_edge_features;
             check_room("random edge features", bytes, "take a smaller random_edge_features")?;
+            events.encoding = None;
             events.edge_features = Some(Features::random(events.len(), self.random_edge_features, seed));
         }
         Ok(events)

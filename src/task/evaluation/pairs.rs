@@ -76,6 +76,7 @@ pub(super) mod tests {
             nodes,
             first_destination: None,
             ticks_per_second: 1.0,
+            encoding: None,
             time_format: crate::data::TimeFormat::Seconds,
             origin: 0,
             ids: None,

@@ -17,7 +17,7 @@ use super::{
     checkpoint::{bad, checked},
 };
 use crate::{
-    data::{Events, Features, Ids, TimeFormat},
+    data::{Events, FeatureEncoding, Features, Ids, TimeFormat},
     error::{Error, ErrorKind, Result},
     runtime::{Gaps, StoredAs},
     task::config::{Config, TaskName},
@@ -48,6 +48,9 @@ pub struct ExtractRecord {
     /// How the data write times.
     #[serde(default)]
     pub time_format: TimeFormat,
+    /// How columns of the data became the edge features.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub encoding: Option<FeatureEncoding>,
     /// Longer time gaps count as this one, in ticks.
     pub longest_gap: i64,
     /// The first destination if the data are bipartite.
@@ -268,6 +271,7 @@ impl<'a> Extractor<'a> {
             ticks_per_second: events.ticks_per_second,
             origin: events.origin,
             time_format: events.time_format.clone(),
+            encoding: events.encoding.clone(),
             longest_gap: gaps.longest,
             first_destination: events.first_destination,
         };

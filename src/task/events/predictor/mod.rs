@@ -28,7 +28,7 @@ mod built;
 
 use crate::{
     autograd::Program,
-    data::{Ids, NodeId, NodeNames, Tcsr, TimeScale},
+    data::{FeatureEncoding, Ids, NodeId, NodeNames, Tcsr, TimeScale},
     error::{Error, ErrorKind, Result},
     model::OpenEnd,
     ops::{Backend, MOST_ITEMS, Tape, sample_neighbors::Entry},
@@ -339,6 +339,10 @@ impl Predictor {
     pub fn time_scale(&self) -> TimeScale {
         let (ticks_per_second, origin) = (self.data.ticks_per_second, self.data.origin);
         TimeScale { ticks_per_second, origin, format: self.data.time_format.clone() }
+    }
+    /// Returns how columns of the data became the edge features; numbers if they were no columns.
+    pub fn encoding(&self) -> FeatureEncoding {
+        self.data.encoding.clone().unwrap_or_else(|| FeatureEncoding::numbers(self.sizes.edge_width))
     }
     /// Returns the maximum number of nodes.
     pub fn nodes(&self) -> usize {
