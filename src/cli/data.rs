@@ -1,6 +1,6 @@
 //! `tgnn-bench data`: imports, describes and generates event streams and snapshots.
 use super::{
-    read_args::ReadArgs,
+    read_args::{ReadArgs, announce},
     report,
     snapshots::{Describe, MakeUp},
 };
@@ -141,6 +141,7 @@ impl Synth {
 pub fn run(command: &DataCommand) -> Result<()> {
     match command {
         DataCommand::Import(args) => {
+            announce(&args.file, &args.read.options())?;
             let mut events = data::load(&args.file, &args.read.options())?;
             if let Some(name) = &args.name {
                 events.name.clone_from(name);
@@ -159,6 +160,7 @@ pub fn run(command: &DataCommand) -> Result<()> {
             print(&report::imported(&events, &args.out))
         }
         DataCommand::Info(args) => {
+            announce(&args.path, &args.read.options())?;
             let stats = Stats::of(&data::load(&args.path, &args.read.options())?);
             if args.json {
                 let text = serde_json::to_string_pretty(&stats);

@@ -1,6 +1,7 @@
 //! The flags that tell how to read event data, shared by the subcommands of `data`.
 use crate::{
-    data::{Columns, Format, Missing, ReadOptions, TimeFormat},
+    data::{self, Columns, Estimate, Format, Missing, ReadOptions, TimeFormat, text::counted},
+    error::Result,
     task::DataConfig,
 };
 use clap::{ArgAction, Args};
@@ -61,4 +62,21 @@ impl ReadArgs {
             node_features: self.node_features.clone(),
         }
     }
+}
+
+/// Tells on standard error how much memory a large file will take, before it is read.
+///
+/// # Errors
+/// Those of [`data::estimate`].
+pub fn announce(path: &str, options: &ReadOptions) -> Result<()> {
+    if let Some(Estimate { events, bytes, most_name_bytes }) = data::estimate(path, options)? {
+        let gib = |bytes: u64| bytes as f64 / f64::from(1u32 << 30);
+        let names = match most_name_bytes {
+            0 => String::new(),
+            more => format!(", up to {:.1} GiB if every id is another", gib(bytes + more)),
+        };
+        let events = counted(events, "event");
+        eprintln!("reading   about {events}: {:.1} GiB of memory{names}", gib(bytes));
+    }
+    Ok(())
 }

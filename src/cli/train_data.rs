@@ -1,4 +1,5 @@
 //! The data of a run: events or snapshots, depending on its model.
+use super::read_args::announce;
 use crate::{
     data::{Events, Snapshots, text::counted},
     error::Result,
@@ -17,7 +18,10 @@ impl Data {
     pub fn load(c: &Config) -> Result<Self> {
         match c.model.reads_snapshots() {
             true => c.load_snapshots().map(Data::Snapshots),
-            false => c.load().map(Data::Events),
+            false => {
+                announce(&c.data.path, &c.data.read_options())?;
+                c.load().map(Data::Events)
+            }
         }
     }
     /// Trains the model of a configuration.

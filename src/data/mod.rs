@@ -48,7 +48,7 @@ pub use classes::Classes;
 pub use events::Events;
 pub use feature_columns::{EncodedColumn, Encoding, FeatureEncoding};
 pub use features::Features;
-pub use format::{ColumnName, Columns, FeatureColumns, Format, Missing, ReadOptions};
+pub use format::{ColumnName, Columns, Estimate, FeatureColumns, Format, Missing, ReadOptions};
 pub use ids::{Ids, NodeId};
 pub use native::{save, save_with_negatives};
 pub use negatives::{GivenNegatives, Part};
@@ -95,6 +95,15 @@ pub fn load(path_or_name: &str, options: &ReadOptions) -> Result<Events> {
             })
         }
     }
+}
+
+/// Estimates how many events a file has and how much memory reading it takes; `None` if the file is small, a
+/// folder or no table.
+///
+/// # Errors
+/// Those of [`load`], as far as the first rows of the file show them.
+pub fn estimate(path: impl AsRef<Path>, options: &ReadOptions) -> Result<Option<Estimate>> {
+    Estimate::of(path.as_ref(), options)
 }
 
 /// Returns the bundled data set: one month of edits of Wikipedia pages by users (Kumar et al., KDD 2019).

@@ -89,7 +89,7 @@ fn feature_table(file: &Path, with_id: bool, notes: &mut Vec<String>) -> Result<
     let called = |name: &String| ID_NAMES.contains(&name.trim().to_ascii_lowercase().as_str());
     let id = with_id.then(|| names.iter().position(called).unwrap_or(0));
     let columns = feature_columns(&sample, width, id, &names, notes);
-    let mut features = FeatureValues::new(file, &columns, &names, width)?;
+    let mut features = None;
     let mut ids = Vec::new();
     source.for_each(&sample, &mut |row| {
         if row.len() != width {
@@ -107,15 +107,20 @@ fn feature_table(file: &Path, with_id: bool, notes: &mut Vec<String>) -> Result<
                 }
             });
         }
-        features.push(row)
+        match &mut features {
+            Some(features) => features,
+            None => features.insert(FeatureValues::new(row, &columns, &names)?),
+        }
+        .push(row)
     })?;
-    let missing = features.missing;
+    let missing = features.as_ref().map_or(0, |features| features.missing);
     if missing > 0 {
         notes.push(format!("{} of {}: read as 0", counted(missing, "missing value"), file.display()));
     }
     let none =
         || Error::data(file, "the table has no features").remedy("write a column of numbers or categories");
-    Ok(FeatureTable { ids, features: features.finish(&names)?.ok_or_else(none)?.0 })
+    let features = features.map(|features| features.finish(&names)).transpose()?.flatten();
+    Ok(FeatureTable { ids, features: features.ok_or_else(none)?.0 })
 }
 
 /// Chooses the columns of features: those of numbers, and those of few categories.

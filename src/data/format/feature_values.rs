@@ -2,7 +2,7 @@
 use super::{
     cell::{Cell, Row},
     columns::{ColumnName, FeatureColumns},
-    layout::column_called,
+    header::{position, suggestion},
     number::Fault,
 };
 use crate::{
@@ -10,7 +10,6 @@ use crate::{
     error::{Error, Result},
 };
 use indexmap::IndexSet;
-use std::path::Path;
 
 const VALUES: &str = "write a number, or read the column as categories with --columns one-hot=NAME";
 /// Maximum number of categories of a column.
@@ -33,20 +32,18 @@ enum Group {
 }
 
 impl FeatureValues {
-    /// Prepares to read `columns` from rows of `width` cells, whose columns are called `names`.
+    /// Prepares to read `columns` from rows like the first one, whose columns are called `names`.
     ///
     /// # Errors
     /// Data if there is no such column.
-    pub(super) fn new(
-        path: &Path,
-        columns: &[FeatureColumns],
-        names: &[String],
-        width: usize,
-    ) -> Result<Self> {
+    pub(super) fn new(first: &dyn Row, columns: &[FeatureColumns], names: &[String]) -> Result<Self> {
+        let width = first.len();
         let at = |name: &ColumnName| match name {
             ColumnName::Number(n) if *n <= width => Ok(n - 1),
-            ColumnName::Number(n) => Err(no_column(path, width, *n, "features")),
-            ColumnName::Name(name) => column_called(path, names, name),
+            ColumnName::Number(n) => Err(no_column(first, *n, "features")),
+            ColumnName::Name(name) => position(names, name).ok_or_else(|| {
+                first.error(None, format!("there is no column `{name}`")).remedy(suggestion(names, name))
+            }),
         };
         let mut groups = Vec::new();
         for part in columns {
@@ -54,7 +51,7 @@ impl FeatureValues {
                 // An open range may be empty: JODIE's header names features even if there are none.
                 FeatureColumns::Range(first, None) => first - 1..width,
                 FeatureColumns::Range(_, Some(last)) if *last > width => {
-                    return Err(no_column(path, width, *last, "features"));
+                    return Err(no_column(first, *last, "features"));
                 }
                 FeatureColumns::Range(first, Some(last)) => first - 1..*last,
                 FeatureColumns::Values(name) => at(name)?..at(name)? + 1,
@@ -132,9 +129,9 @@ impl FeatureValues {
 
 /// Returns the error for a column beyond the end of a row.
 #[cold]
-pub(super) fn no_column(path: &Path, width: usize, n: usize, what: &str) -> Error {
-    Error::data(path, format!("the row has {width} columns, so there is no column {n} to hold the {what}"))
-        .remedy("name the columns with --columns src=1,dst=2,time=3")
+pub(super) fn no_column(row: &dyn Row, n: usize, what: &str) -> Error {
+    let what = format!("the row has {} columns, so there is no column {n} to hold the {what}", row.len());
+    row.error(None, what).remedy("name the columns with --columns src=1,dst=2,time=3")
 }
 
 impl Group {

@@ -233,8 +233,8 @@ pub(super) fn position(names: &[String], wanted: &str) -> Option<usize> {
 /// Returns the end of an error about a column that is not there: a similar name, or all names.
 pub(super) fn suggestion(names: &[String], wanted: &str) -> String {
     let lower = wanted.to_ascii_lowercase();
-    let similar = names.iter().find(|n| distance(&n.to_ascii_lowercase(), &lower) <= 1 + lower.len() / 4);
-    match similar {
+    let edits = |name: &&String| distance(&name.to_ascii_lowercase(), &lower);
+    match names.iter().min_by_key(edits).filter(|name| edits(name) <= 1 + lower.len() / 4) {
         Some(name) => format!("did you mean `{name}`?"),
         None => format!("the columns are {}", listed(names)),
     }

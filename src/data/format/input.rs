@@ -52,6 +52,11 @@ impl Input {
         Ok(input)
     }
 
+    /// Whether the bytes of the file are compressed.
+    pub(super) fn is_compressed(&self) -> bool {
+        self.compression.is_some()
+    }
+
     /// Returns the first 256 KiB, decompressed; all bytes if there are fewer.
     pub(super) fn head(&self) -> &[u8] {
         &self.head

@@ -87,7 +87,7 @@ fn fixed(format: Format) -> Named {
 /// Returns the columns that a header names.
 fn of_header(path: &Path, names: &[String], sample: &Sample) -> Result<Named> {
     Named::of(names, sample)
-        .map_err(|what| Error::data(path, what).at(1, 0).remedy("name the column with --columns src=NAME"))
+        .map_err(|what| Error::data(path, what).remedy("name the column with --columns src=NAME"))
 }
 
 /// Combines the columns of the options with those of the header or the layout.
@@ -155,20 +155,17 @@ impl Resolver<'_> {
     fn missing(&self, missing: &[(&str, &str)]) -> Error {
         let what: Vec<&str> = missing.iter().map(|m| m.0).collect();
         let roles: Vec<String> = missing.iter().map(|m| format!("{}=NAME", m.1)).collect();
-        let error =
-            Error::data(self.path, format!("no column is named like a {}", what.join(" or a "))).at(1, 0);
+        let error = Error::data(self.path, format!("no column is named like a {}", what.join(" or a ")));
         error.remedy(format!("give --columns {}; the columns are {}", roles.join(","), listed(self.names)))
     }
 }
 
 /// Returns the index of the column called `name`.
-pub(super) fn column_called(path: &Path, names: &[String], name: &str) -> Result<usize> {
+fn column_called(path: &Path, names: &[String], name: &str) -> Result<usize> {
     position(names, name).ok_or_else(|| match names {
         [] => Error::data(path, format!("there is no header to name column `{name}`"))
             .remedy("give the number of the column, from 1"),
-        names => {
-            Error::data(path, format!("there is no column `{name}`")).at(1, 0).remedy(suggestion(names, name))
-        }
+        names => Error::data(path, format!("there is no column `{name}`")).remedy(suggestion(names, name)),
     })
 }
 

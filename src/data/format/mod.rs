@@ -26,6 +26,7 @@ mod cell;
 pub(crate) mod columnar;
 mod columns;
 mod dyglib;
+mod estimate;
 #[cfg(feature = "cli")]
 mod event_line;
 pub(super) mod feature_files;
@@ -54,6 +55,7 @@ mod tgl;
 mod tkg;
 
 pub use columns::{ColumnName, Columns, FeatureColumns};
+pub use estimate::Estimate;
 #[cfg(feature = "cli")]
 pub(crate) use event_line::{EventFormat, EventLine, EventLines};
 pub(super) use names::{folder_name, stem};
@@ -82,6 +84,9 @@ pub(super) fn read_file(path: &Path, options: &ReadOptions) -> Result<Events> {
         let mut raw = tgb::read(path, options)?;
         attach(&mut raw, options, (None, None))?;
         return raw.build(options.bipartite);
+    }
+    if let Some(estimate) = Estimate::of(path, options)? {
+        estimate.check()?;
     }
     read(path, Source::open(path)?, stem(path), options)
 }

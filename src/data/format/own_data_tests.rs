@@ -46,19 +46,16 @@ fn columns_may_be_named_and_the_rest_is_recognised() {
     let e = read_with("a,b,d,t\n1,2,2023-01-01,05:30\n", &columns("src=1,dst=b,time=d+t")).unwrap();
     assert_eq!(e.origin % 86_400, 5 * 3600 + 1800);
     for (text, said) in [
-        ("src=whom", "events.csv:1: there is no column `whom`; did you mean `who`?"),
+        ("src=whom", "events.csv: there is no column `whom`; did you mean `who`?"),
         (
             "src=origin",
-            "events.csv:1: there is no column `origin`; the columns are when, from, who, to, km, kind",
+            "events.csv: there is no column `origin`; the columns are when, from, who, to, km, kind",
         ),
-        ("time=9", "events.csv:1: the row has 6 columns, so there is no column 9 to hold the time; "),
+        ("time=9", "events.csv:2: the row has 6 columns, so there is no column 9 to hold the time; "),
     ] {
-        let what = "when,from,who,to,km,kind\n2023-01-02,1,a,2,0.5,x\n";
-        let text = fault(what, &columns(text));
-        assert!(
-            text.starts_with(said) || text.replace(":1:", ":").starts_with(&said.replace(":1:", ":")),
-            "{text}"
-        );
+        let content = "when,from,who,to,km,kind\n2023-01-02,1,a,2,0.5,x\n";
+        let text = fault(content, &columns(text));
+        assert!(text.starts_with(said), "{text}");
     }
 }
 
@@ -140,11 +137,11 @@ fn json_lines_are_rows() {
     assert_eq!(e.edge_features.unwrap().values(), [1., 2.5, 3., 0.]);
     for (line, said) in [
         ("{\"from\": 1, \"to\": 2}", "events.csv:3: `time`: an empty field is not a time; fill it in"),
-        ("[1, 2, 3]", "events.csv:3:0: the line is not a JSON object; write one object per line"),
+        ("[1, 2, 3]", "events.csv:3: the line is not a JSON object; write one object per line"),
         ("{\"from\": 1, \"to\": {}, \"time\": 1}", "events.csv:3: `time`: `1` is not a time; "),
     ] {
-        let said_is = fault(format!("{text}{line}\n"), &ReadOptions::default());
-        assert!(said_is.replace(":3:0:", ":3:").starts_with(&said.replace(":3:0:", ":3:")), "{said_is}");
+        let fault = fault(format!("{text}{line}\n"), &ReadOptions::default());
+        assert!(fault.starts_with(said), "{fault}");
     }
 }
 
@@ -196,7 +193,7 @@ fn tables_of_features_are_joined_by_id() {
         fs::write(dir.path().join(name), text).unwrap();
         Some(dir.path().join(name))
     };
-    let nodes = file("airports.csv", "faa,lat,tz,zone\nIAH,29.9,-6,c\nEWR,40.7,-5,e\nSFO,37.6,-8,e\n");
+    let nodes = file("airports.csv", "faa,lat,tz,zone\nIAH,29.9,-6,c\nEWR,40.7,-5,e\nSFO,37.6,-8,w\n");
     let edges = file("edges.csv", "delay\n5\n\n-2.5\n");
     let e =
         load(&path, &ReadOptions { node_features: nodes, edge_features: edges, ..ReadOptions::default() });

@@ -4,6 +4,7 @@ use super::columnar::{self, Columnar};
 use super::{
     archive::{self, Archive},
     cell::Row,
+    estimate::rows_of_text,
     input::Input,
     json_lines,
     records::records,
@@ -58,6 +59,18 @@ impl Source {
             #[cfg(feature = "formats")]
             Source::Columnar(table) => table.sample(),
             Source::Archive(archive) => archive.sample(),
+        }
+    }
+
+    /// Returns about how many rows a file of `size` bytes has; `None` if that is not known before it is read.
+    pub(super) fn events(&self, sample: &Sample, size: u64) -> Option<u64> {
+        match self {
+            Source::Text(input) => rows_of_text(size, input.is_compressed(), sample),
+            // A key and its quotes are about as long as a value.
+            Source::JsonLines(input) => rows_of_text(size / 2, input.is_compressed(), sample),
+            #[cfg(feature = "formats")]
+            Source::Columnar(table) => table.rows,
+            Source::Archive(_) => None,
         }
     }
 

@@ -67,9 +67,8 @@ impl<'a> Table<'a> {
     /// Data, with the place of the first cell at fault.
     pub(super) fn push(&mut self, row: &dyn Row) -> Result<()> {
         if self.features.is_none() {
-            self.check_columns(row.len())?;
-            let features =
-                FeatureValues::new(&self.raw.file, &self.layout.features, &self.layout.names, row.len())?;
+            self.check_columns(row)?;
+            let features = FeatureValues::new(row, &self.layout.features, &self.layout.names)?;
             self.features = Some((features, row.len()));
         }
         let Some((features, width)) = &mut self.features else { return Ok(()) };
@@ -109,8 +108,8 @@ impl<'a> Table<'a> {
         self.push_numbers(row)
     }
 
-    /// Checks that the columns of the layout exist in rows of `width` cells.
-    fn check_columns(&self, width: usize) -> Result<()> {
+    /// Checks that the columns of the layout exist in a row.
+    fn check_columns(&self, row: &dyn Row) -> Result<()> {
         let l = self.layout;
         let times = l.time.iter().map(|&i| (Some(i), "time"));
         let single = [
@@ -119,8 +118,8 @@ impl<'a> Table<'a> {
             (l.label, "label"),
             (l.index, "event number"),
         ];
-        match single.into_iter().chain(times).find(|(i, _)| i.is_some_and(|i| i >= width)) {
-            Some((Some(i), what)) => Err(no_column(&self.raw.file, width, i + 1, what)),
+        match single.into_iter().chain(times).find(|(i, _)| i.is_some_and(|i| i >= row.len())) {
+            Some((Some(i), what)) => Err(no_column(row, i + 1, what)),
             _ => Ok(()),
         }
     }

@@ -262,11 +262,11 @@ fn every_error_names_line_and_column_and_a_remedy() {
         ("u,i,ts,label\n0,1,2,maybe\n", "events.csv:2:7: `maybe` is not a label; "),
         (
             "u,i,label\n0,1,2\n",
-            "events.csv:1: no column is named like a time; give --columns time=NAME; the columns are u, i, label",
+            "events.csv: no column is named like a time; give --columns time=NAME; the columns are u, i, label",
         ),
         (
             "a,b,c\n0,1,2\n",
-            "events.csv:1: no column is named like a source or a destination or a time; give --columns src=NAME,dst",
+            "events.csv: no column is named like a source or a destination or a time; give --columns src=NAME,dst",
         ),
         (
             "0 1 2 3 4\n",

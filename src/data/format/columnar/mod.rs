@@ -94,6 +94,8 @@ fn damaged(path: &Path, cause: impl Into<Box<dyn std::error::Error + Send + Sync
 pub(super) struct Columnar {
     path: PathBuf,
     schema: SchemaRef,
+    /// Number of rows, if the file tells it at its beginning or end.
+    pub rows: Option<u64>,
     first: Option<RecordBatch>,
     rest: Box<dyn Iterator<Item = Result<RecordBatch, ArrowError>>>,
 }
@@ -103,8 +105,13 @@ impl Columnar {
     pub(super) fn open(path: &Path) -> Result<Self> {
         let file = File::open(path).map_err(|e| Error::io(path, "cannot open", e))?;
         let head = head(path);
+        let mut rows = None;
         let (schema, mut rest): (SchemaRef, Box<dyn Iterator<Item = _>>) = if head.starts_with(PARQUET) {
-            let open = || ParquetRecordBatchReaderBuilder::try_new(file)?.with_batch_size(BATCH).build();
+            let open = || {
+                let builder = ParquetRecordBatchReaderBuilder::try_new(file)?;
+                rows = u64::try_from(builder.metadata().file_metadata().num_rows()).ok();
+                builder.with_batch_size(BATCH).build()
+            };
             let reader = library(path, open)?;
             (reader.schema(), Box::new(reader))
         } else if head.starts_with(ARROW) {
@@ -115,7 +122,7 @@ impl Columnar {
             (reader.schema(), Box::new(reader))
         };
         let first = library(path, || rest.next().transpose())?;
-        Ok(Columnar { path: path.to_owned(), schema, first, rest })
+        Ok(Columnar { path: path.to_owned(), schema, rows, first, rest })
     }
 
     fn names(&self) -> Vec<String> {
