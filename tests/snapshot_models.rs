@@ -56,6 +56,7 @@ fn snapshots(
         target_unit: 1.0,
         classes: None,
         ids: None,
+        names: None,
         notes: Vec::new(),
     }
 }

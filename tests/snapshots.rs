@@ -43,6 +43,7 @@ pub fn of_edges(nodes: usize, steps: &[Vec<(u32, u32)>]) -> Snapshots {
         target_unit: 1.0,
         classes: None,
         ids: None,
+        names: None,
         notes: vec![],
     };
     snapshots.validate("made").unwrap();

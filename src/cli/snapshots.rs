@@ -67,6 +67,17 @@ pub struct Describe {
 }
 
 impl Describe {
+    /// Returns the arguments that describe the snapshots at `path`.
+    pub(super) fn of(path: &str, json: bool) -> Self {
+        Describe {
+            path: path.into(),
+            all: false,
+            json,
+            snapshots: SnapshotArgs::default(),
+            read: ReadArgs::default(),
+        }
+    }
+
     /// Returns the report, or the statistics as JSON.
     ///
     /// # Errors

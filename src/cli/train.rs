@@ -172,12 +172,30 @@ impl Train {
             None => config,
         })
     }
+    /// Lets snapshots choose the task, if neither a flag nor the file does; says so in `notes`.
+    fn with_task(&self, mut config: Config, data: &Data, notes: &mut Vec<String>) -> Result<Config> {
+        let Data::Snapshots(snapshots) = data else { return Ok(config) };
+        let task = TaskName::suited_to(snapshots);
+        if task != config.task && !self.sets_task()? {
+            notes.push(format!("the data suit the task {}; --task link predicts edges", task.name()));
+            config.task = task;
+            config.validate()?;
+        }
+        Ok(config)
+    }
+    /// Whether a flag or the configuration file sets the task.
+    fn sets_task(&self) -> Result<bool> {
+        let mut table = self.config.as_ref().map(Config::read).transpose()?.unwrap_or_default().0;
+        set_keys(&mut table, &self.set)?;
+        Ok(self.task.is_some() || table.contains_key("task"))
+    }
     /// Runs the command.
     pub fn run(&self) -> Result<()> {
         let (config, mut notes) = self.config()?;
         notes.extend(self.from.iter().map(|dir| format!("starts from the model of {}", dir.display())));
         let data = Data::load(&config)?;
         let config = self.planned(config, &data, &mut notes)?;
+        let config = self.with_task(config, &data, &mut notes)?;
         let options = RunOptions {
             out: self.out.clone(),
             resume: self.resume,
@@ -359,7 +377,8 @@ pub struct Embed {
     /// Events or snapshots, if they have moved since training
     #[arg(long, value_name = "PATH")]
     data: Option<String>,
-    /// Nodes: 3,17,4 or a file with one per line; numbered from 0 as in the data set
+    /// Nodes: 3,17,4 or a file with one per line; numbered from 0 as in the data set. For snapshots, the ids or
+    /// names of the data set
     #[arg(long, value_name = "LIST")]
     nodes: String,
     /// Time of each node, or one for all, in seconds since the first event [default: the last event's]; not
@@ -376,12 +395,13 @@ impl Embed {
     pub fn run(&self) -> Result<()> {
         let (checkpoint, config) = self.trained.open(self.data.as_ref())?;
         let device = config.open_device()?;
-        let nodes: Vec<u32> = list(&self.nodes, "a node")?;
-        if nodes.is_empty() {
+        let ids: Vec<String> = list(&self.nodes, "a node")?;
+        if ids.is_empty() {
             return Err(Error::usage("--nodes names no node").remedy("give at least one, as in --nodes 3,17"));
         }
         let (width, z) = match Data::load(&config)? {
             Data::Events(events) => {
+                let nodes: Vec<u32> = list(&self.nodes, "a node")?;
                 let times = self.times(&events, nodes.len())?;
                 task::embed(&checkpoint, &config, &events, &device, &nodes, &times)?
             }
@@ -389,10 +409,12 @@ impl Embed {
                 return Err(Error::usage("--times, and the model reads snapshots")
                     .remedy("leave it out: embeddings are those after the last snapshot"));
             }
-            Data::Snapshots(data) => task::embed_snapshots(&checkpoint, &config, &data, &device, &nodes)?,
+            Data::Snapshots(data) => {
+                task::embed_snapshots(&checkpoint, &config, &data, &device, &data.vertices(&ids)?)?
+            }
         };
-        npy::write(self.out.clone(), &[nodes.len(), width], &z)?;
-        say(format_args!("{} embeddings of width {width} in {}", nodes.len(), self.out.display()));
+        npy::write(self.out.clone(), &[ids.len(), width], &z)?;
+        say(format_args!("{} embeddings of width {width} in {}", ids.len(), self.out.display()));
         Ok(())
     }
 }

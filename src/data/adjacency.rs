@@ -207,6 +207,7 @@ mod tests {
             target_unit: 1.0,
             classes: None,
             ids: None,
+            names: None,
             notes: Vec::new(),
         };
         let mut step_edges: Vec<(u32, u32, f32)> = Vec::new();

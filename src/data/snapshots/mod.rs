@@ -1,21 +1,24 @@
 //! Discrete-time dynamic graphs: a sequence of snapshots of the same vertices, one per step.
 //!
 //! Source: the snapshot representation of a temporal graph as in BLAD (Fu et al. 2023), section 3.1.
+mod arrays;
 mod build;
 mod every;
 mod folder;
 mod json;
 mod load;
+mod npy_archive;
 mod options;
 mod series;
 mod stats;
 mod synth;
+mod vertices;
 mod window;
 mod write;
 
 use every::Cut;
 pub use every::Every;
-pub use options::{EdgeWeights, Presence, SnapshotOptions, VertexFeatures};
+pub use options::{EdgeWeights, Normalise, Presence, SnapshotOptions, VertexFeatures};
 pub use stats::{SnapshotStats, StepStats};
 pub use synth::{SynthSnapshots, Trend};
 
@@ -58,8 +61,10 @@ pub struct Snapshots {
     /// Class of each vertex in each step, one entry per step and vertex; [`NONE`](crate::runtime::NONE) if
     /// unknown.
     pub classes: Option<Vec<u32>>,
-    /// Original id of every vertex; if `None`, the id is the vertex index.
+    /// Original id of every vertex; if `None`, the id is its [name](Self::names), or else the vertex index.
     pub ids: Option<Ids>,
+    /// Name of every vertex, if the data set has names, such as those of counties; no two are the same.
+    pub names: Option<Vec<String>>,
     /// Notes on what a reader changed or found doubtful, such as `merged 12 repeated edges`.
     pub notes: Vec<String>,
 }
@@ -120,6 +125,7 @@ impl Snapshots {
             ("targets", self.targets.as_ref().map_or(rows, Features::rows), rows),
             ("classes", self.classes.as_ref().map_or(rows, Vec::len), rows),
             ("ids", self.ids.as_ref().map_or(v, |ids| ids.original().len()), v),
+            ("names", self.names.as_ref().map_or(v, Vec::len), v),
         ];
         if let Some((what, len, want)) = lengths.iter().find(|(_, len, want)| len != want) {
             return bad(format!("{len} {what}, expected {want}"));

@@ -61,6 +61,7 @@ mod tests {
             target_unit: 1.0,
             classes: None,
             ids: None,
+            names: None,
             notes: vec![],
         }
     }
