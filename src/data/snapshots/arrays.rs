@@ -224,3 +224,161 @@ fn list(path: &Path, nodes: usize, weighted: bool) -> Result<Edges> {
     };
     (0..rows.rows()).map(edge).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::{Normalise, ReadOptions, npy};
+    use std::fs;
+
+    /// A folder with a matrix of two vertices and a signal of three steps and two columns.
+    fn folder() -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        let values: Vec<f32> = (0..12u8).map(f32::from).collect();
+        npy::write(dir.path().join("node_values.npy"), &[3, 2, 2], &values).unwrap();
+        npy::write(dir.path().join("adj_mat.npy"), &[2, 2], &[1f32, 0.5, 0.0, 2.0]).unwrap();
+        dir
+    }
+
+    fn load(path: &Path, options: &SnapshotOptions) -> Result<Snapshots> {
+        assert!(Snapshots::are_at(path), "{}", path.display());
+        Snapshots::load(path.to_str().unwrap(), &ReadOptions::default(), options, 0)
+    }
+
+    fn said(path: &Path) -> String {
+        let text = load(path, &SnapshotOptions::default()).unwrap_err().to_string();
+        assert!(!text.contains('\n') && text.contains("; "), "{text}");
+        text
+    }
+
+    #[test]
+    fn a_matrix_and_a_signal_are_a_series_and_one_column_is_predicted() {
+        let dir = folder();
+        let options =
+            SnapshotOptions { lags: 1, normalise: Normalise::Off, target: 2, ..SnapshotOptions::default() };
+        let s = load(dir.path(), &options).unwrap();
+        assert_eq!((s.len(), s.nodes, &s.src[..3], &s.dst[..3]), (3, 2, &[0, 0, 1][..], &[0, 1, 1][..]));
+        assert_eq!(s.weight.as_ref().unwrap()[..3], [1.0, 0.5, 2.0]);
+        assert_eq!((s.features.unwrap().row(3), s.targets.unwrap().row(3)), (&[6., 7.][..], &[7.][..]));
+        let none = SnapshotOptions { weights: crate::data::EdgeWeights::None, ..options.clone() };
+        assert_eq!(load(dir.path(), &none).unwrap().weight, None);
+        let e = load(dir.path(), &SnapshotOptions { target: 3, ..options }).unwrap_err().to_string();
+        assert!(
+            e.contains("snapshots.target is 3, but ") && e.ends_with("has 2 columns; give 1 to 2"),
+            "{e}"
+        );
+        let values = [0f32, 1., 2., 3.];
+        fs::remove_file(dir.path().join("node_values.npy")).unwrap();
+        npy::write(dir.path().join("node_values.npy"), &[2, 2], &values).unwrap();
+        assert_eq!(load(dir.path(), &SnapshotOptions::default()).unwrap().width(), 4);
+    }
+
+    #[test]
+    fn arrays_that_do_not_fit_are_refused_with_their_place() {
+        let with = |name: &str, shape: &[usize], values: &[f32]| {
+            let dir = folder();
+            fs::remove_file(dir.path().join(name)).unwrap();
+            npy::write(dir.path().join(name), shape, values).unwrap();
+            said(dir.path())
+        };
+        let e = with("adj_mat.npy", &[1, 3], &[1.0; 3]);
+        assert!(
+            e.contains("adj_mat.npy: the matrix has the shape [1, 3], but there are 2 vertices; "),
+            "{e}"
+        );
+        let e = with("adj_mat.npy", &[2, 2], &[0.0, 1.0, -1.0, 0.0]);
+        assert!(e.contains("adj_mat.npy: entry [1, 0] is -1; "), "{e}");
+        let e = with("node_values.npy", &[4], &[1.0; 4]);
+        assert!(e.contains("node_values.npy: an array of shape [4] is not a signal; "), "{e}");
+        let e = with("node_values.npy", &[1, 2, 2], &[1.0, 1.0, 1.0, f32::NAN]);
+        assert!(e.contains("node_values.npy: value [0, 1, 1] is NaN; "), "{e}");
+        let dir = folder();
+        let bytes = fs::read(dir.path().join("node_values.npy")).unwrap();
+        let text = String::from_utf8_lossy(&bytes[..128]).replace("False", "True ");
+        let fortran = [&bytes[..10], &text.as_bytes()[text.len() - 118..], &bytes[128..]].concat();
+        fs::write(dir.path().join("node_values.npy"), fortran).unwrap();
+        assert!(said(dir.path()).contains("node_values.npy: the array is in Fortran's order; "));
+        fs::write(dir.path().join("node_values.npy"), &bytes[..100]).unwrap();
+        assert!(said(dir.path()).contains("node_values.npy: the header is cut short; "));
+    }
+
+    #[test]
+    fn a_missing_array_and_two_data_sets_in_a_folder_are_told() {
+        let dir = folder();
+        fs::copy(dir.path().join("node_values.npy"), dir.path().join("pems_node_values.npy")).unwrap();
+        let e = said(dir.path());
+        assert!(
+            e.contains("has both node_values.npy and pems_node_values.npy; give the path of the one"),
+            "{e}"
+        );
+        let one = load(&dir.path().join("node_values.npy"), &SnapshotOptions::default()).unwrap();
+        assert_eq!(one.nodes, 2);
+        let e = said(&dir.path().join("pems_node_values.npy"));
+        assert!(e.contains(": there is pems_node_values.npy, but no pems_adj_mat.npy; "), "{e}");
+    }
+
+    #[test]
+    fn hdf5_and_pickles_are_refused_with_what_to_do() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("pems_cali_adj_mat.pkl"), "").unwrap();
+        fs::write(dir.path().join("pems_cali_speed.h5"), "").unwrap();
+        let e = said(dir.path());
+        assert!(
+            e.contains("pems_cali_speed.h5: this is HDF5, which is not read; save node_values.npy"),
+            "{e}"
+        );
+        assert!(said(&dir.path().join("pems_cali_adj_mat.pkl")).contains(".pkl: this is a pickle, which is"));
+    }
+
+    #[test]
+    fn edges_in_a_tensor_must_be_between_vertices() {
+        let dir = tempfile::tempdir().unwrap();
+        let (signal, edges) = (dir.path().join("wave_dataset.npy"), dir.path().join("edges.pt"));
+        npy::write(signal.clone(), &[3, 2, 1], &[1f32, 2., 3., 4., 5., 6.]).unwrap();
+        assert!(said(&signal).contains(": there is wave_dataset.npy, but no .pt file of edges; "));
+        let with = |rows: &[f32], cols: usize| {
+            // Features are read from NumPy's files, too, by content.
+            let _ = fs::remove_file(&edges);
+            npy::write(edges.clone(), &[rows.len() / cols, cols], rows).unwrap();
+            load(dir.path(), &SnapshotOptions::default()).map_err(|e| e.to_string())
+        };
+        assert_eq!(with(&[0., 1., 2.5, 1., 0., 0.5], 3).unwrap().weight.unwrap()[..2], [2.5, 0.5]);
+        for (rows, cols, wanted) in [
+            (&[0., 1., 1., 0.][..], 2, "edges.pt: a tensor of shape [2, 2] is not a list of edges; "),
+            (&[0., 2., 1.], 3, "edges.pt: edge 0 is (0, 2), but the vertices are 0 to 1; "),
+            (&[0., 0.5, 1.], 3, "edges.pt: edge 0 is (0, 0.5), but the vertices are 0 to 1; "),
+            (&[0., 1., 0.], 3, "edges.pt: edge 0 has the weight 0; "),
+        ] {
+            let e = with(rows, cols).unwrap_err();
+            assert!(e.contains(wanted), "{e}");
+        }
+    }
+
+    #[cfg(feature = "formats")]
+    #[test]
+    fn a_damaged_archive_is_one_line_and_one_without_arrays_is_no_snapshots() {
+        let golden = "tests/golden/foreign/temporal/metr_la/METR-LA.zip";
+        let bytes = fs::read(golden).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("METR-LA.zip");
+        for cut in [5, 100, bytes.len() / 2, bytes.len() - 3] {
+            fs::write(&path, &bytes[..cut]).unwrap();
+            let e = said(&path);
+            assert!(e.contains("METR-LA.zip: the zip archive is damaged or cut short"), "{e}");
+        }
+        for at in (0..bytes.len()).step_by(7) {
+            let mut changed = bytes.clone();
+            changed[at] ^= 0x55;
+            fs::write(&path, &changed).unwrap();
+            if let Err(e) = Snapshots::load(
+                path.to_str().unwrap(),
+                &ReadOptions::default(),
+                &SnapshotOptions::default(),
+                0,
+            ) {
+                assert!(!e.to_string().contains('\n'), "{e}");
+            }
+        }
+        assert!(!Snapshots::are_at("tests/golden/foreign/f32.pt"));
+    }
+}

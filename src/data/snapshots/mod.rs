@@ -5,6 +5,8 @@ mod arrays;
 mod build;
 mod every;
 mod folder;
+#[cfg(all(test, feature = "formats"))]
+mod golden;
 mod json;
 mod load;
 mod npy_archive;

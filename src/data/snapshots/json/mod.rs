@@ -321,8 +321,7 @@ impl Reader<'_> {
         Ok((Features::from_vec(steps.len() * nodes, 1, values)?, unit))
     }
 
-    /// Concatenates rows, each of which must have `width` finite numbers; error messages call the numbers
-    /// `what`.
+    /// Concatenates rows, each of which must have `width` numbers; error messages call the numbers `what`.
     fn rows(&self, rows: &[impl AsRef<[f32]>], width: usize, what: &str) -> Result<Vec<f32>> {
         if rows.is_empty() || width == 0 {
             return Err((self.bad)(format!("there are no {what}")));
@@ -332,11 +331,6 @@ impl Reader<'_> {
             if row.len() != width {
                 let what = format!("row {i} has {} {what}, the first one has {width}", row.len());
                 return Err((self.bad)(what));
-            }
-            if let Some(k) = row.iter().position(|value| !value.is_finite()) {
-                return Err((self.bad)(format!(
-                    "value {k} in row {i} of the {what} does not fit a 32-bit float"
-                )));
             }
             values.extend_from_slice(row);
         }
