@@ -31,6 +31,7 @@ mod rank_features;
 mod ranks;
 mod replays;
 mod runs;
+mod snapshot_files;
 mod snapshot_models;
 mod snapshots;
 mod soundness;

@@ -175,8 +175,8 @@ impl MakeUp {
     }
 }
 
-/// Formats the totals and one row per step as plain text at most 80 columns wide. If the graph does not change,
-/// there are rows only if `all` are wanted.
+/// Formats the totals and one row per step as plain text at most 80 columns wide. If the graph does not
+/// change, there are rows only if `all` are wanted.
 fn table(s: &SnapshotStats, task: TaskName, all: bool) -> String {
     let mut out = format!("{}\n{}\n", s.name, "─".repeat(s.name.chars().count().clamp(1, WIDTH)));
     totals(&mut out, s, task);

@@ -172,17 +172,6 @@ impl Train {
             None => config,
         })
     }
-    /// Lets snapshots choose the task, if neither a flag nor the file does; says so in `notes`.
-    fn with_task(&self, mut config: Config, data: &Data, notes: &mut Vec<String>) -> Result<Config> {
-        let Data::Snapshots(snapshots) = data else { return Ok(config) };
-        let task = TaskName::suited_to(snapshots);
-        if task != config.task && !self.sets_task()? {
-            notes.push(format!("the data suit the task {}; --task link predicts edges", task.name()));
-            config.task = task;
-            config.validate()?;
-        }
-        Ok(config)
-    }
     /// Whether a flag or the configuration file sets the task.
     fn sets_task(&self) -> Result<bool> {
         let mut table = self.config.as_ref().map(Config::read).transpose()?.unwrap_or_default().0;
@@ -195,7 +184,7 @@ impl Train {
         notes.extend(self.from.iter().map(|dir| format!("starts from the model of {}", dir.display())));
         let data = Data::load(&config)?;
         let config = self.planned(config, &data, &mut notes)?;
-        let config = self.with_task(config, &data, &mut notes)?;
+        let config = if self.sets_task()? { config } else { data.with_task(config, &mut notes)? };
         let options = RunOptions {
             out: self.out.clone(),
             resume: self.resume,
@@ -377,8 +366,8 @@ pub struct Embed {
     /// Events or snapshots, if they have moved since training
     #[arg(long, value_name = "PATH")]
     data: Option<String>,
-    /// Nodes: 3,17,4 or a file with one per line; numbered from 0 as in the data set. For snapshots, the ids or
-    /// names of the data set
+    /// Nodes: 3,17,4 or a file with one per line; numbered from 0 as in the data set. For snapshots, the ids
+    /// or names of the data set
     #[arg(long, value_name = "LIST")]
     nodes: String,
     /// Time of each node, or one for all, in seconds since the first event [default: the last event's]; not

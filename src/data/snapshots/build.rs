@@ -115,8 +115,9 @@ impl Snapshots {
         Ok(())
     }
 
-    /// Returns degree and transitivity, which the two columns of the features are, as 5 and 11 one-hot columns:
-    /// `min(4, ceil(ln(1 + degree)))` and `floor(10 transitivity)`. The loader of Twitter Tennis does the same.
+    /// Returns degree and transitivity, which the two columns of the features are, as 5 and 11 one-hot
+    /// columns: `min(4, ceil(ln(1 + degree)))` and `floor(10 transitivity)`. The loader of Twitter Tennis
+    /// does the same.
     fn encoded(&self) -> Result<Features> {
         let Some(f) = self.features.as_ref().filter(|f| f.cols() == 2) else {
             let what =

@@ -1,5 +1,5 @@
-//! The arrays that PyTorch Geometric Temporal's loaders make of tiny files, as `tests/golden/temporal.py` wrote
-//! them, against those that we read.
+//! The arrays that PyTorch Geometric Temporal's loaders make of tiny files, as `tests/golden/temporal.py`
+//! wrote them, against those that we read.
 use super::{Normalise, SnapshotOptions, Snapshots, VertexFeatures};
 use crate::data::ReadOptions;
 use serde::Deserialize;

@@ -49,7 +49,8 @@ impl Snapshots {
         Ok(s)
     }
 
-    /// Whether there are snapshots at `path`, by the names of files, rather than events. Files may be damaged.
+    /// Whether there are snapshots at `path`, by the names of files, rather than events. Files may be
+    /// damaged.
     pub fn are_at(path: impl AsRef<Path>) -> bool {
         let path = path.as_ref();
         let folder = path.is_dir() && !format::is_folder_of_events(path);

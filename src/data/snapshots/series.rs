@@ -2,8 +2,8 @@
 //!
 //! A model that predicts step `S` reads the steps before it. The targets of step `S` are the values of one
 //! column of the series at `S, S + 1, .., S + horizon - 1`. The features of step `t` are the values of each
-//! column at `t - lags + 1, .., t - 1, t`, so the last value read to predict step `S` is that of step `S - 1`.
-//! PyTorch Geometric Temporal's loaders with `lags` pair the same values.
+//! column at `t - lags + 1, .., t - 1, t`, so the last value read to predict step `S` is that of step `S -
+//! 1`. PyTorch Geometric Temporal's loaders with `lags` pair the same values.
 use super::{Normalise, SnapshotOptions, Snapshots, build::Edges};
 use crate::{
     data::{
@@ -38,9 +38,9 @@ impl Signal {
 }
 
 impl Snapshots {
-    /// Creates snapshots of a `signal` on `graphs`: one for each step, or one for all. `weighted` says whether
-    /// the weights of the edges count. Lagged features from before the first step repeat a vertex's first
-    /// value; targets after the last step are NaN.
+    /// Creates snapshots of a `signal` on `graphs`: one for each step, or one for all. `weighted` says
+    /// whether the weights of the edges count. Lagged features from before the first step repeat a vertex's
+    /// first value; targets after the last step are NaN.
     pub(super) fn of_series(
         name: String,
         (graphs, weighted): (Vec<Edges>, bool),

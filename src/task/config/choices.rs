@@ -138,8 +138,8 @@ impl TaskName {
             TaskName::Regression => "regression",
         }
     }
-    /// Returns the task that snapshots suit: values if they have values to predict, else classes of vertices if
-    /// they have such, else links.
+    /// Returns the task that snapshots suit: values if they have values to predict, else classes of vertices
+    /// if they have such, else links.
     pub fn suited_to(snapshots: &Snapshots) -> Self {
         match (&snapshots.targets, &snapshots.classes) {
             (Some(_), _) => TaskName::Regression,

@@ -13,8 +13,8 @@
 //!
 //! A signal becomes features and targets in the same way as a [series](super::series). With one object per
 //! step, `X` are the features of the step and `ln(1 + y)` its targets, which are predicted from the steps
-//! before it: the original loader, too, shifts `y` by one step and takes its logarithm. The classes of MTM are
-//! those of frames that a model has read, so the class of step `S` is that of frame `S - 1`.
+//! before it: the original loader, too, shifts `y` by one step and takes its logarithm. The classes of MTM
+//! are those of frames that a model has read, so the class of step `S` is that of frame `S - 1`.
 mod file;
 #[cfg(test)]
 mod tests;
