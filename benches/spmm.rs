@@ -84,6 +84,7 @@ fn graph(shape: &str, nodes: usize, edges: usize, steps: usize) -> Snapshots {
         target_unit: 1.0,
         classes: None,
         ids: None,
+        names: None,
         notes: Vec::new(),
     }
 }

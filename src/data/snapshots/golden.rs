@@ -152,17 +152,16 @@ fn twitter_tennis_is_encoded_as_by_its_loader() {
 fn motions_have_the_classes_of_the_frames_that_are_read() {
     let (s, theirs) = (read("mtm_1.json", lags(1, Normalise::Off)), loaded("mtm_1"));
     let (features, classes) = (s.features.as_ref().unwrap(), s.classes.as_ref().unwrap());
-    let frames = 16;
     for i in 0..theirs.features.len() {
-        // [coordinate, joint, frame] and [frame, class].
+        // [axis, joint, frame] and [frame, class].
         let x: Vec<Vec<Vec<f32>>> = serde_json::from_value(theirs.features[i].clone()).unwrap();
         let y: Vec<Vec<f32>> = serde_json::from_value(theirs.targets[i].clone()).unwrap();
-        for frame in 0..frames {
+        let position = |joint: usize, frame: usize| [0, 1, 2].map(|axis: usize| x[axis][joint][frame]);
+        for (frame, one_hot) in y.iter().enumerate() {
             for joint in 0..s.nodes {
                 let ours = features.row((i + frame) * s.nodes + joint);
-                let at = [0, 1, 2].map(|coordinate: usize| x[coordinate][joint][frame]);
-                assert_close(ours, &at, "positions");
-                let class = y[frame].iter().position(|one| *one == 1.0).unwrap();
+                assert_close(ours, &position(joint, frame), "positions");
+                let class = one_hot.iter().position(|one| *one == 1.0).unwrap();
                 let ours = classes.get((i + frame + 1) * s.nodes + joint);
                 assert!(ours.is_none_or(|&ours| ours as usize == class));
             }

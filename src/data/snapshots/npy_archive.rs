@@ -1,8 +1,7 @@
 //! Arrays in a zip archive of `.npy` files, such as `METR-LA.zip` or what `numpy.savez` writes.
-use crate::{
-    data::npy,
-    error::{Error, Result},
-};
+#[cfg(feature = "formats")]
+use crate::error::Error;
+use crate::{data::npy, error::Result};
 use std::path::{Path, PathBuf};
 
 /// A zip archive and the names of its members.
