@@ -264,7 +264,8 @@ mod tests {
         assert_eq!(load(dir.path(), &none).unwrap().weight, None);
         let e = load(dir.path(), &SnapshotOptions { target: 3, ..options }).unwrap_err().to_string();
         assert!(
-            e.contains("snapshots.target is 3, but ") && e.ends_with("has 2 columns; give 1 to 2"),
+            e.contains("snapshots.target is 3, but ")
+                && e.ends_with("has 2 columns; give a column from 1 to 2"),
             "{e}"
         );
         let values = [0f32, 1., 2., 3.];

@@ -65,6 +65,7 @@ fn read_files(path: &Path, options: &SnapshotOptions) -> Result<Snapshots> {
     if let Some(arrays) = arrays::find(path)? {
         return arrays.read(options);
     }
+    options.target_column(path, 1, 0)?;
     match series::tables(path) {
         _ if path.is_file() => json::read(path, options),
         Some(files) => series::read_tables(&files, options),
@@ -122,6 +123,9 @@ mod tests {
             (s.weight.unwrap()[..4].to_vec(), s.targets.unwrap().row(3)[0]),
             (vec![1.0, 0.5, 0.5, 1.0], 68.0)
         );
+        let second = SnapshotOptions { target: 2, ..SnapshotOptions::default() };
+        let e = Snapshots::load(dir.path().to_str().unwrap(), &ReadOptions::default(), &second, 1);
+        assert!(e.unwrap_err().to_string().ends_with(" has 1 column; give a column from 1 to 1"));
         at("los_speed.csv", "773869\n64\n");
         let e = Snapshots::load(
             dir.path().to_str().unwrap(),

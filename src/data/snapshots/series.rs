@@ -9,6 +9,7 @@ use crate::{
     data::{
         Features, Ids,
         format::graph::{Matrix, matrix},
+        text::counted,
     },
     error::{Error, Result},
     runtime::check_room,
@@ -109,8 +110,9 @@ impl SnapshotOptions {
             0 => Ok(loaders.min(columns - 1)),
             k if k <= columns => Ok(k - 1),
             k => {
-                let what = format!("snapshots.target is {k}, but {} has {columns} columns", file.display());
-                Err(Error::usage(what).remedy(format!("give 1 to {columns}")))
+                let (file, has) = (file.display(), counted(columns as u64, "column"));
+                Err(Error::usage(format!("snapshots.target is {k}, but {file} has {has}"))
+                    .remedy(format!("give a column from 1 to {columns}")))
             }
         }
     }
@@ -264,6 +266,9 @@ mod tests {
             options.target_column(Path::new("f"), 2, 1).map_err(|e| e.to_string())
         };
         assert_eq!((said(0), said(1)), (Ok(1), Ok(0)));
-        assert_eq!(said(3).unwrap_err(), "snapshots.target is 3, but f has 2 columns; give 1 to 2");
+        assert_eq!(
+            said(3).unwrap_err(),
+            "snapshots.target is 3, but f has 2 columns; give a column from 1 to 2"
+        );
     }
 }
