@@ -38,15 +38,14 @@
 //! # Cargo features
 //!
 //! Without any feature, the crate is its kernels: the first five modules of the table, and 36 packages in
-//! place of 105.
+//! place of 129.
 //!
 //! | feature | adds |
 //! | --- | --- |
 //! | `cuda` (default) | kernels for GPUs, if the build finds nvcc; devices `cuda`, `cuda:1`, ... |
 //! | `emu` | the emulated CUDA device `emu`, for tests; needs a C++ compiler, and not `cuda` |
 //! | `training` | the modules [`data`], [`model`], [`plan`] and [`task`] |
-//! | `formats` | `training`, and reading gzip, PyTorch's `.pt`, TGL's YAML, and the bundled data set |
-//! | `parquet` | `formats`, and reading Parquet |
+//! | `formats` | `training`, and reading Parquet, Arrow, tar, gzip, zstd, PyTorch's `.pt`, TGL's YAML, and the bundled data set; needs a C compiler, for zstd |
 //! | `metis` | `training`, and partitions of node memory by METIS; needs a C compiler |
 //! | `cli` (default) | `formats`, and the program `tgnn-bench` |
 //!

@@ -5,7 +5,7 @@ use super::{
     snapshots::{Describe, MakeUp},
 };
 use crate::{
-    data::{self, Format, GivenNegatives, Stats, SynthOptions},
+    data::{self, Format, GivenNegatives, Snapshots, Stats, SynthOptions},
     error::{Error, Result},
     runtime::StoredAs,
 };
@@ -20,7 +20,7 @@ use std::{
 pub enum DataCommand {
     /// Convert an event file into a folder of .npy, which loads in milliseconds
     Import(Import),
-    /// Describe a data set: size, time span, repetition, degrees, gaps
+    /// Describe a data set, events or snapshots: size, time span, repetition, degrees, gaps
     Info(Inspect),
     /// Describe snapshots, or events cut into snapshots: vertices, edges and persistence of each step
     Snapshots(Describe),
@@ -55,7 +55,7 @@ pub struct Import {
 /// Arguments of `data info`.
 #[derive(Clone, Debug, Args)]
 pub struct Inspect {
-    /// Event file, folder, or bundled name (wikipedia)
+    /// Event file, folder, or bundled name (wikipedia); or a file or folder of snapshots
     pub path: String,
     /// Print the numbers as JSON
     #[arg(long)]
@@ -158,6 +158,9 @@ pub fn run(command: &DataCommand) -> Result<()> {
             };
             data::save_with_negatives(&events, &negatives, &args.out, args.force)?;
             print(&report::imported(&events, &args.out))
+        }
+        DataCommand::Info(args) if args.read.tells_nothing() && Snapshots::are_at(&args.path) => {
+            print(&Describe::of(&args.path, args.json).report()?)
         }
         DataCommand::Info(args) => {
             announce(&args.path, &args.read.options())?;

@@ -3,6 +3,7 @@
 mod accesses;
 mod data;
 mod doctor;
+mod embed;
 mod kernels;
 mod models;
 mod older_state;
@@ -53,7 +54,7 @@ enum Command {
     /// Test a checkpoint
     Eval(train::Eval),
     /// Write embeddings of given nodes at given times to a .npy file
-    Embed(train::Embed),
+    Embed(embed::Embed),
     /// Score events as they arrive, from a file or standard input, and update the model's memory with them
     Predict(predict::Predict),
     /// Import, describe and generate event data

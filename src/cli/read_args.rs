@@ -8,7 +8,7 @@ use clap::{ArgAction, Args};
 use std::path::PathBuf;
 
 /// How to read events. What no flag sets is detected automatically.
-#[derive(Clone, Debug, Args)]
+#[derive(Clone, Debug, Default, Args)]
 pub struct ReadArgs {
     /// Layout: jodie, dyglib, tgl, snap, signed, table, tgb, tkg or native
     #[arg(long, value_name = "NAME")]
@@ -49,6 +49,11 @@ impl ReadArgs {
         to.strict |= self.strict;
     }
 
+    /// Whether no flag is given that only events have.
+    pub fn tells_nothing(&self) -> bool {
+        let files = self.edge_features.is_none() && self.node_features.is_none();
+        self.format.is_none() && self.columns.is_none() && self.bipartite.is_none() && files
+    }
     /// Returns the flags as the library's options.
     pub fn options(&self) -> ReadOptions {
         ReadOptions {

@@ -11,6 +11,8 @@ use crate::{
         text::{counted, grouped},
     },
     error::{Error, Result},
+    model::ModelName,
+    task::TaskName,
 };
 use clap::Args;
 use std::{fmt::Write, path::PathBuf};
@@ -67,6 +69,17 @@ pub struct Describe {
 }
 
 impl Describe {
+    /// Returns the arguments that describe the snapshots at `path`.
+    pub(super) fn of(path: &str, json: bool) -> Self {
+        Describe {
+            path: path.into(),
+            all: false,
+            json,
+            snapshots: SnapshotArgs::default(),
+            read: ReadArgs::default(),
+        }
+    }
+
     /// Returns the report, or the statistics as JSON.
     ///
     /// # Errors
@@ -82,7 +95,8 @@ impl Describe {
                 .map(|text| text + "\n")
                 .map_err(|e| Error::usage("cannot write the numbers as JSON").caused_by(e));
         }
-        Ok(table(&stats, self.all))
+        let task = TaskName::suited_to(&snapshots);
+        Ok(table(&stats, task, self.all))
     }
 }
 
@@ -161,11 +175,15 @@ impl MakeUp {
     }
 }
 
-/// Formats the totals and one row per step as plain text at most 80 columns wide.
-fn table(s: &SnapshotStats, all: bool) -> String {
+/// Formats the totals and one row per step as plain text at most 80 columns wide. If the graph does not
+/// change, there are rows only if `all` are wanted.
+fn table(s: &SnapshotStats, task: TaskName, all: bool) -> String {
     let mut out = format!("{}\n{}\n", s.name, "─".repeat(s.name.chars().count().clamp(1, WIDTH)));
-    totals(&mut out, s);
+    totals(&mut out, s, task);
     let steps = &s.steps;
+    if is_static(s) && !all {
+        return out;
+    }
     let name = steps.iter().map(|s| s.label.chars().count()).max().unwrap_or(0).clamp(4, NAME);
     let most = steps.iter().map(|s| s.edges).max().unwrap_or(0);
     let edges = grouped(most).len().max(7);
@@ -196,8 +214,13 @@ fn table(s: &SnapshotStats, all: bool) -> String {
     out
 }
 
-/// Appends the totals of all steps.
-fn totals(out: &mut String, s: &SnapshotStats) {
+/// Whether every step has the same edges, and there are several.
+fn is_static(s: &SnapshotStats) -> bool {
+    s.steps.len() > 1 && s.steps.iter().all(|step| step.edges == s.unique_edges)
+}
+
+/// Appends the totals of all steps, and the task that they suit.
+fn totals(out: &mut String, s: &SnapshotStats, task: TaskName) {
     let steps = &s.steps;
     let ends = match (steps.first(), steps.last()) {
         (Some(a), Some(b)) => format!("{}  ({} to {})", grouped(steps.len() as u64), a.label, b.label),
@@ -212,6 +235,8 @@ fn totals(out: &mut String, s: &SnapshotStats) {
         present(steps.last())
     );
     line(out, "vertices", &vertices);
+    let more = if s.vertices > s.first_ids.len() as u64 { ", .." } else { "" };
+    line(out, "ids", &(s.first_ids.join(", ") + more));
     let unique = format!(
         "{}  ({} unique, {})",
         grouped(s.edges),
@@ -227,8 +252,14 @@ fn totals(out: &mut String, s: &SnapshotStats) {
         edges_of(|s| s.map(|s| s.edges).min()),
         edges_of(|s| s.map(|s| s.edges).max())
     );
-    line(out, "edges a step", &spread);
-    if let (Some(kept), Some(jaccard)) = (s.mean(|s| s.kept_share), s.mean(|s| s.jaccard)) {
+    if is_static(s) {
+        line(out, "graph", &format!("{} in every step, the same ones", counted(s.unique_edges, "edge")));
+    } else {
+        line(out, "edges a step", &spread);
+    }
+    if let (false, Some(kept), Some(jaccard)) =
+        (is_static(s), s.mean(|s| s.kept_share), s.mean(|s| s.jaccard))
+    {
         let text =
             format!("{:.1} % of a step's edges are in the next one, Jaccard {jaccard:.3}", 100.0 * kept);
         line(out, "persistence", &text);
@@ -242,6 +273,7 @@ fn totals(out: &mut String, s: &SnapshotStats) {
     if s.classes > 0 {
         line(out, "classes", &grouped(s.classes));
     }
+    line(out, "task", &format!("{}, for the models {}", task.name(), ModelName::names(true)));
     s.notes.iter().for_each(|note| line(out, "note", note));
 }
 
@@ -259,10 +291,13 @@ mod tests {
     #[test]
     fn all_steps_are_shown_if_few_or_on_request_and_else_the_middle_is_left_out() {
         let rows = |text: &str| text.lines().skip_while(|l| !l.starts_with("  step ")).skip(1).count();
-        assert_eq!(rows(&table(&stats("7d"), false)), 5);
+        assert_eq!(rows(&table(&stats("7d"), TaskName::Link, false)), 5);
         let many = stats("6h");
-        let text = table(&many, false);
-        assert_eq!((many.steps.len(), rows(&text), rows(&table(&many, true))), (124, 25, 124));
+        let text = table(&many, TaskName::Link, false);
+        assert_eq!(
+            (many.steps.len(), rows(&text), rows(&table(&many, TaskName::Link, true))),
+            (124, 25, 124)
+        );
         assert!(text.contains(" 100 more  (--all shows them)\n"), "{text}");
         assert!(
             text.contains("  +0h ")
@@ -271,6 +306,22 @@ mod tests {
                 && text.contains("  +672h "),
             "{text}"
         );
+    }
+
+    #[test]
+    fn a_graph_that_stays_is_told_once_with_the_ids_and_the_task() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("pox.json");
+        let content =
+            r#"{"edges": [[0, 1]], "FX": [[1, 2], [3, 4], [5, 6]], "node_ids": {"PEST": 1, "ZALA": 0}}"#;
+        std::fs::write(&path, content).unwrap();
+        let text = Describe::of(path.to_str().unwrap(), false).report().unwrap();
+        for said in
+            ["ids             ZALA, PEST\n", "1 edge in every step", "task            regression, for "]
+        {
+            assert!(text.contains(said), "{said}: {text}");
+        }
+        assert!(!text.contains("Jaccard"), "{text}");
     }
 
     #[test]
@@ -291,7 +342,7 @@ mod tests {
 
     #[test]
     fn the_report_fits_in_80_columns_and_has_the_main_numbers() {
-        let text = table(&stats("1d"), false);
+        let text = table(&stats("1d"), TaskName::Link, false);
         assert!(text.lines().all(|l| l.chars().count() <= WIDTH), "{text}");
         for said in
             ["31  (+0d to +30d)", "9,227  (", "18,257 unique", "% of a step's edges are in the next one"]

@@ -4,7 +4,7 @@ use crate::{
     data::{Events, Snapshots, text::counted},
     error::Result,
     runtime::Device,
-    task::{self, Checkpoint, Config, RunOptions, Summary, Watch},
+    task::{self, Checkpoint, Config, RunOptions, Summary, TaskName, Watch},
 };
 
 /// The data of a run, in the form that its model reads.
@@ -23,6 +23,17 @@ impl Data {
                 c.load().map(Data::Events)
             }
         }
+    }
+    /// Returns the configuration with the task that snapshots suit, and says so in `notes`.
+    pub fn with_task(&self, mut c: Config, notes: &mut Vec<String>) -> Result<Config> {
+        let Data::Snapshots(snapshots) = self else { return Ok(c) };
+        let task = TaskName::suited_to(snapshots);
+        if task != c.task {
+            notes.push(format!("the data suit the task {}; --task link predicts edges", task.name()));
+            c.task = task;
+            c.validate()?;
+        }
+        Ok(c)
     }
     /// Trains the model of a configuration.
     pub fn train(

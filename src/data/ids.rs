@@ -198,6 +198,21 @@ impl Ids {
     }
 }
 
+impl FromIterator<NodeId> for Ids {
+    /// Collects the ids of nodes in order; they are numbers if all of them are.
+    fn from_iter<I: IntoIterator<Item = NodeId>>(ids: I) -> Self {
+        let ids: Vec<NodeId> = ids.into_iter().collect();
+        let number = |id: &NodeId| match id {
+            NodeId::Number(n) => Some(*n),
+            NodeId::Text(_) => None,
+        };
+        match ids.iter().map(number).collect() {
+            Some(numbers) => Ids::new(numbers),
+            None => Ids::named(ids.iter().map(|id| id.to_string().into()).collect()),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -54,8 +54,8 @@ pub use native::{save, save_with_negatives};
 pub use negatives::{GivenNegatives, Part};
 pub use node_names::NodeNames;
 pub use snapshots::{
-    EdgeWeights, Every, Presence, SnapshotOptions, SnapshotStats, Snapshots, StepStats, SynthSnapshots,
-    Trend, VertexFeatures,
+    EdgeWeights, Every, Normalise, Presence, SnapshotOptions, SnapshotStats, Snapshots, StepStats,
+    SynthSnapshots, Trend, VertexFeatures,
 };
 pub use split::Split;
 pub use stats::{Bucket, ClassStats, Stats};

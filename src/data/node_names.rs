@@ -37,8 +37,10 @@ impl NodeNames {
         if let Some(ids) = ids {
             let mut maps = [HashMap::new(), HashMap::new()];
             for (v, id) in ids.iter().enumerate() {
-                let side = usize::from(v >= first);
-                separate |= side == 1 && maps[0].contains_key(&id);
+                // Of two nodes with an id, the second is a destination.
+                let known = maps[0].contains_key(&id);
+                let side = usize::from(v >= first || known);
+                separate |= known;
                 maps[side].insert(id, v as u32);
             }
             if !separate {
@@ -120,7 +122,7 @@ impl NodeNames {
             [None, None] => {
                 let side = match text.split_once(':') {
                     Some(("src", id)) => found(0, id),
-                    Some(("dst", id)) => found(usize::from(self.separate), id),
+                    Some(("dst", id)) => found(1, id).or_else(|| found(0, id)),
                     _ => None,
                 };
                 side.ok_or_else(|| {

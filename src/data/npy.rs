@@ -37,12 +37,17 @@ pub(crate) struct Array {
 impl Array {
     /// Maps a file and checks its header against its length.
     pub(crate) fn open(path: &Path) -> Result<Self> {
-        let bad = |what: String| Error::data(path, what).remedy("write the array with numpy.save");
         let file = File::open(path).map_err(|e| Error::io(path, "cannot open", e))?;
         // SAFETY: the map is read-only. The contract of `Features::read` forbids that any process shortens or
         // rewrites the file meanwhile; the other arrays are copied and dropped before the caller of `open`
         // returns.
         let map = unsafe { Mmap::map(&file) }.map_err(|e| Error::io(path, "cannot map", e))?;
+        Self::in_map(path, map)
+    }
+
+    /// Checks the header of the bytes of a file, of which errors say that it is at `path`.
+    pub(crate) fn in_map(path: &Path, map: Mmap) -> Result<Self> {
+        let bad = |what: String| Error::data(path, what).remedy("write the array with numpy.save");
         let header_at = match map.get(..8) {
             Some([magic @ .., major, _]) if magic == MAGIC => {
                 if *major == 1 {
@@ -80,6 +85,11 @@ impl Array {
                 Err(bad(format!("the file is cut short: shape {shape:?}, but {has} in the file")))
             }
         }
+    }
+
+    /// Returns the path that errors name.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Returns the sizes of the axes.
@@ -126,7 +136,8 @@ impl Array {
         self.scalars().map(Scalar::to_f32).collect()
     }
 
-    fn is_c_order(&self) -> bool {
+    /// Whether the last axis of the array is the one whose values are next to each other.
+    pub(crate) fn is_c_order(&self) -> bool {
         !self.fortran || self.shape.len() < 2
     }
 

@@ -105,6 +105,14 @@ pub(in crate::data) fn bytes(path: &Path) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// Whether the first line of a file is a JSON object and others follow. A file that cannot be read has none.
+pub(in crate::data) fn has_object_per_line(path: &Path) -> bool {
+    let Ok(input) = Input::open(path) else { return false };
+    let mut lines = input.head().split(|&b| b == b'\n');
+    let is_object = |line: &[u8]| serde_json::from_slice::<serde_json::Map<_, _>>(line).is_ok();
+    lines.next().is_some_and(is_object) && lines.any(|line| !line.trim_ascii().is_empty())
+}
+
 /// Opens a text file and guesses its delimiter from the first line.
 fn open(path: &Path) -> Result<Records<impl Read>> {
     let input = Input::open(path)?;

@@ -99,6 +99,7 @@ impl Snapshots {
                 let what = format!("snapshots.features is given, but {} has none", self.name);
                 return Err(Error::new(ErrorKind::Usage, what).remedy("give degree, learned or random"));
             }
+            VertexFeatures::Encoded => self.features = Some(self.encoded()?),
             VertexFeatures::Learned => self.features = None,
             VertexFeatures::Degree => self.features = Some(self.degrees()?),
             VertexFeatures::Random => {
@@ -111,6 +112,33 @@ impl Snapshots {
             }
         }
         Ok(())
+    }
+
+    /// Returns degree and transitivity, which the two columns of the features are, as 5 and 11 one-hot
+    /// columns: `min(4, ceil(ln(1 + degree)))` and `floor(10 transitivity)`. The loader of Twitter Tennis
+    /// does the same.
+    fn encoded(&self) -> Result<Features> {
+        let Some(f) = self.features.as_ref().filter(|f| f.cols() == 2) else {
+            let what =
+                format!("snapshots.features is encoded, but {} has {} features", self.name, self.width());
+            return Err(Error::usage(what).remedy("give data with two, the degree and the transitivity"));
+        };
+        let mut values = vec![0f32; f.rows() * 16];
+        for (i, one_hot) in values.chunks_exact_mut(16).enumerate() {
+            let (degree, transitivity) = (f.row(i)[0], f.row(i)[1]);
+            if degree < 0.0 || !(0.0..=1.0).contains(&transitivity) {
+                let what = format!(
+                    "row {i} of the features has the degree {degree} and the transitivity {transitivity}"
+                );
+                return Err(
+                    Error::data(&self.name, what).remedy("leave out snapshots.features = \"encoded\"")
+                );
+            }
+            one_hot[(f64::from(degree) + 1.0).ln().ceil().min(4.0) as usize] = 1.0;
+            // The product in f32 is whole for tenths, as that of the loader in f64.
+            one_hot[5 + (transitivity * 10.0).floor() as usize] = 1.0;
+        }
+        Features::from_vec(f.rows(), 16, values)
     }
 
     /// Returns the degree features `[steps * nodes, 2]`: `ln(1 + incoming edges)` and
@@ -200,6 +228,21 @@ mod tests {
     }
 
     #[test]
+    fn degree_and_transitivity_become_one_hot_columns() {
+        let encoded = |values: Vec<f32>| {
+            let mut s = made(false);
+            s.features = Some(Features::from_vec(4, 2, values).unwrap());
+            let options = SnapshotOptions { features: VertexFeatures::Encoded, ..SnapshotOptions::default() };
+            s.choose_features(&options, 7).map(|()| s.features.unwrap())
+        };
+        let f = encoded(vec![0., 0., 1., 0.25, 29., 0.999, 1e6, 1.]).unwrap();
+        let set = |i: usize| (0..16).filter(|&k| f.row(i)[k] == 1.0).collect::<Vec<_>>();
+        assert_eq!([0, 1, 2, 3].map(set), [[0, 5], [1, 7], [4, 14], [4, 15]]);
+        let said = encoded(vec![0., 0., 1., 1.5, 0., 0., 0., 0.]).unwrap_err().to_string();
+        assert!(said.contains("row 1 of the features has the degree 1 and the transitivity 1.5; "), "{said}");
+    }
+
+    #[test]
     fn features_are_degrees_or_random_or_given_or_learned_by_the_model() {
         let chosen = |features| {
             let mut s = made(false);
@@ -217,6 +260,9 @@ mod tests {
         assert_eq!(
             (chosen(VertexFeatures::Auto).unwrap(), chosen(VertexFeatures::Learned).unwrap()),
             (None, None)
+        );
+        assert!(
+            chosen(VertexFeatures::Encoded).unwrap_err().to_string().contains("but made has 0 features; ")
         );
         let said = chosen(VertexFeatures::Given).unwrap_err().to_string();
         assert_eq!(said, "snapshots.features is given, but made has none; give degree, learned or random");

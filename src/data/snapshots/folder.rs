@@ -87,6 +87,11 @@ pub(super) fn read(dir: &Path, options: &SnapshotOptions) -> Result<Snapshots> {
     Ok(s)
 }
 
+/// Whether a folder has edge lists.
+pub(super) fn has_lists(dir: &Path) -> bool {
+    lists(dir).is_ok_and(|files| !files.is_empty())
+}
+
 /// Returns the edge lists of a folder, in natural order of their names.
 fn lists(dir: &Path) -> Result<Vec<PathBuf>> {
     let entries = fs::read_dir(dir).and_then(Iterator::collect::<io::Result<Vec<_>>>);

@@ -1,5 +1,5 @@
 //! Loading snapshots from any supported path.
-use super::{SnapshotOptions, Snapshots, folder, json, series};
+use super::{SnapshotOptions, Snapshots, arrays, folder, json, series};
 use crate::{
     data::{self, ReadOptions, format},
     error::{Error, Result},
@@ -12,6 +12,7 @@ impl Snapshots {
     /// | path | result |
     /// | --- | --- |
     /// | a `.json` file | the result of PyTorch Geometric Temporal's loaders: a series, or one step per object |
+    /// | a folder or zip archive with `adj_mat.npy` and `node_values.npy`, or `NAME_dataset.npy` and a `.pt`; or the `.npy` of the signal in a folder | a series: a graph as an array, and values of one or several columns per step and vertex |
     /// | a folder with `NAME_adj.csv` and another `NAME_*.csv` | a series: a graph as a matrix, and one row of values per step |
     /// | a folder of `.txt`, `.csv`, `.tsv`, `.edges`, `.edgelist` or `.el`, optionally with `.gz` | one step per file |
     /// | any path or name that [`load`](data::load) accepts | its events, [cut](Self::of_events) into snapshots |
@@ -32,13 +33,9 @@ impl Snapshots {
         let feature_files = read.edge_features.is_some() || read.node_features.is_some();
         // These options apply to events only, so the path must hold events if one of them is given.
         let events = read.format.is_some() || read.columns.is_some() || feature_files;
-        let mut s = if path.is_file() && json::is_named(path) && !events {
-            json::read(path, options)?
-        } else if path.is_dir() && !events && !format::is_folder_of_events(path) {
-            match series::tables(path) {
-                Some(files) => series::read_tables(&files, options)?,
-                None => folder::read(path, options)?,
-            }
+        let folder = || path.is_dir() && !format::is_folder_of_events(path);
+        let mut s = if !events && (Self::are_at(path) || folder()) {
+            read_files(path, options)?
         } else {
             let s = Self::of_events(&data::load(path_or_name, read)?, options, seed)?;
             return s.validate(path_or_name).map(|()| s);
@@ -51,12 +48,35 @@ impl Snapshots {
         s.validate(path_or_name)?;
         Ok(s)
     }
+
+    /// Whether there are snapshots at `path`, by the names of files, rather than events. Files may be
+    /// damaged.
+    pub fn are_at(path: impl AsRef<Path>) -> bool {
+        let path = path.as_ref();
+        let folder = path.is_dir() && !format::is_folder_of_events(path);
+        folder && (series::tables(path).is_some() || folder::has_lists(path))
+            || (folder || path.is_file()) && !matches!(arrays::find(path), Ok(None))
+            || path.is_file() && json::is_here(path)
+    }
+}
+
+/// Reads files of snapshots.
+fn read_files(path: &Path, options: &SnapshotOptions) -> Result<Snapshots> {
+    if let Some(arrays) = arrays::find(path)? {
+        return arrays.read(options);
+    }
+    options.target_column(path, 1, 0)?;
+    match series::tables(path) {
+        _ if path.is_file() => json::read(path, options),
+        Some(files) => series::read_tables(&files, options),
+        None => folder::read(path, options),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::{EdgeWeights, Every, VertexFeatures};
+    use crate::data::{EdgeWeights, Every, Normalise, VertexFeatures};
     use std::fs;
 
     fn load(path: &Path, options: &SnapshotOptions) -> Snapshots {
@@ -93,14 +113,19 @@ mod tests {
         let at = |name: &str, text: &str| fs::write(dir.path().join(name), text).unwrap();
         at("los_adj.csv", "1,0.5\n0.5,1\n");
         at("los_speed.csv", "773869,767541\n64,67\n62,68\n60,69\n");
-        let s =
-            load(dir.path(), &SnapshotOptions { normalise: false, lags: 1, ..SnapshotOptions::default() });
+        let s = load(
+            dir.path(),
+            &SnapshotOptions { normalise: Normalise::Off, lags: 1, ..SnapshotOptions::default() },
+        );
         assert_eq!((s.name.as_str(), s.len(), s.nodes, s.src.len()), ("los", 3, 2, 12));
         assert_eq!(s.ids.unwrap().numbers().unwrap(), [773869, 767541]);
         assert_eq!(
             (s.weight.unwrap()[..4].to_vec(), s.targets.unwrap().row(3)[0]),
             (vec![1.0, 0.5, 0.5, 1.0], 68.0)
         );
+        let second = SnapshotOptions { target: 2, ..SnapshotOptions::default() };
+        let e = Snapshots::load(dir.path().to_str().unwrap(), &ReadOptions::default(), &second, 1);
+        assert!(e.unwrap_err().to_string().ends_with(" has 1 column; give a column from 1 to 1"));
         at("los_speed.csv", "773869\n64\n");
         let e = Snapshots::load(
             dir.path().to_str().unwrap(),

@@ -1,11 +1,15 @@
 //! Discrete-time dynamic graphs: a sequence of snapshots of the same vertices, one per step.
 //!
 //! Source: the snapshot representation of a temporal graph as in BLAD (Fu et al. 2023), section 3.1.
+mod arrays;
 mod build;
 mod every;
 mod folder;
+#[cfg(all(test, feature = "formats"))]
+mod golden;
 mod json;
 mod load;
+mod npy_archive;
 mod options;
 mod series;
 mod stats;
@@ -15,11 +19,11 @@ mod write;
 
 use every::Cut;
 pub use every::Every;
-pub use options::{EdgeWeights, Presence, SnapshotOptions, VertexFeatures};
+pub use options::{EdgeWeights, Normalise, Presence, SnapshotOptions, VertexFeatures};
 pub use stats::{SnapshotStats, StepStats};
 pub use synth::{SynthSnapshots, Trend};
 
-use super::{Features, Ids};
+use super::{Features, Ids, NodeId, NodeNames};
 use crate::error::{Error, Result};
 
 /// Snapshots in time order. All of them have the vertices `0..nodes`, some of which may be absent in a step.
@@ -58,13 +62,29 @@ pub struct Snapshots {
     /// Class of each vertex in each step, one entry per step and vertex; [`NONE`](crate::runtime::NONE) if
     /// unknown.
     pub classes: Option<Vec<u32>>,
-    /// Original id of every vertex; if `None`, the id is the vertex index.
+    /// Original id of every vertex, such as the name of a county; if `None`, the id is the vertex index.
     pub ids: Option<Ids>,
     /// Notes on what a reader changed or found doubtful, such as `merged 12 repeated edges`.
     pub notes: Vec<String>,
 }
 
 impl Snapshots {
+    /// Returns the original id of a vertex.
+    ///
+    /// # Panics
+    /// If there is no vertex `vertex`.
+    pub fn vertex_id(&self, vertex: u32) -> NodeId {
+        match &self.ids {
+            Some(ids) => ids.get(vertex as usize).expect("a vertex of the snapshots"),
+            None => NodeId::Number(vertex.into()),
+        }
+    }
+
+    /// Returns the vertices by their original ids.
+    pub fn vertex_names(&self) -> NodeNames {
+        NodeNames::new(self.ids.as_ref(), None, self.nodes, self.nodes, &[])
+    }
+
     /// Returns the number of steps.
     pub fn len(&self) -> usize {
         self.offsets.len().saturating_sub(1)

@@ -95,6 +95,55 @@ pub enum VertexFeatures {
     Learned,
     /// One row of seeded random values per vertex.
     Random,
+    /// The features of the data, which must be degree and transitivity, each as one-hot columns: what the
+    /// loader of Twitter Tennis makes of them.
+    Encoded,
+}
+
+/// Whether series, and features that change over time, are normalised: shifted and scaled to mean 0 and
+/// standard deviation 1 over the training steps. A key is `true`, `false` or `"vertex"`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "NormaliseKey", into = "NormaliseKey")]
+pub enum Normalise {
+    /// Values stay as they are.
+    Off,
+    /// One mean and one deviation for each column, over all vertices.
+    Column,
+    /// A mean and a deviation for each vertex and column. Errors are then in deviations of the vertex.
+    Vertex,
+}
+
+/// [`Normalise`] in a configuration.
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum NormaliseKey {
+    Flag(bool),
+    Name(String),
+}
+
+impl TryFrom<NormaliseKey> for Normalise {
+    type Error = Error;
+    fn try_from(key: NormaliseKey) -> Result<Self> {
+        match key {
+            NormaliseKey::Flag(false) => Ok(Normalise::Off),
+            NormaliseKey::Flag(true) => Ok(Normalise::Column),
+            NormaliseKey::Name(name) if name == "vertex" => Ok(Normalise::Vertex),
+            NormaliseKey::Name(name) => {
+                Err(Error::usage(format!("there is no snapshots.normalise `{name}`"))
+                    .remedy("give true, false or vertex"))
+            }
+        }
+    }
+}
+
+impl From<Normalise> for NormaliseKey {
+    fn from(normalise: Normalise) -> Self {
+        match normalise {
+            Normalise::Off => NormaliseKey::Flag(false),
+            Normalise::Column => NormaliseKey::Flag(true),
+            Normalise::Vertex => NormaliseKey::Name("vertex".into()),
+        }
+    }
 }
 
 /// Options for making snapshots from a data set.
@@ -120,9 +169,11 @@ pub struct SnapshotOptions {
     pub lags: usize,
     /// Number of values of a series to predict: a step's own value and those that follow.
     pub horizon: usize,
-    /// Whether series, and features that change over time, are normalised by their mean and standard
-    /// deviation over the training steps.
-    pub normalise: bool,
+    /// Column, from 1, of a series of several columns that is predicted; 0: the one that PyTorch Geometric
+    /// Temporal's loader predicts.
+    pub target: usize,
+    /// Whether series, and features that change over time, are normalised.
+    pub normalise: Normalise,
     /// Fraction of the steps used for training, needed by [`normalise`](Self::normalise). It is a run's
     /// `data.train`, so it has no key of its own.
     #[serde(skip)]
@@ -141,7 +192,8 @@ impl Default for SnapshotOptions {
             width: 64,
             lags: 4,
             horizon: 1,
-            normalise: true,
+            target: 0,
+            normalise: Normalise::Column,
             train: 0.7,
         }
     }
@@ -189,6 +241,7 @@ mod tests {
         let options = SnapshotOptions {
             every: Every::Events(1000),
             weights: EdgeWeights::Feature(2),
+            normalise: Normalise::Vertex,
             ..SnapshotOptions::default()
         };
         let text = toml::to_string(&options).unwrap();
@@ -205,6 +258,7 @@ mod tests {
     fn invalid_options_are_refused_and_the_error_names_the_choices() {
         let said = |text: &str| toml::from_str::<SnapshotOptions>(text).unwrap_err().to_string();
         assert!(said("every = \"often\"").contains("snapshots.every `often`"));
+        assert!(said("normalise = \"row\"").contains("give true, false or vertex"));
         assert!(said("weights = \"feature:0\"").contains("give auto, none, count, or feature:K"));
         assert!(said("presence = \"never\"").contains("`seen`, `active`, `all`"));
         assert!(said("lag = 2").contains("unknown field `lag`"));

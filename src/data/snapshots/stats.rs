@@ -11,6 +11,8 @@ pub struct SnapshotStats {
     pub name: String,
     /// Number of vertices.
     pub vertices: u64,
+    /// Ids of the first vertices, at most five.
+    pub first_ids: Vec<String>,
     /// Number of edges in all steps together.
     pub edges: u64,
     /// Number of different (source, destination) pairs that have an edge in any step.
@@ -70,6 +72,7 @@ impl SnapshotStats {
         SnapshotStats {
             name: s.name.clone(),
             vertices: s.nodes as u64,
+            first_ids: (0..s.nodes.min(5)).map(|v| s.vertex_id(v as u32).to_string()).collect(),
             edges: s.src.len() as u64,
             unique_edges: pairs.len() as u64,
             weighted: s.weight.is_some(),

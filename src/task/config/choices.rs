@@ -1,6 +1,6 @@
 //! Choices of a run that have a name: the task, the protocol and the kind of negatives.
 use crate::{
-    data::{Events, Split},
+    data::{Events, Snapshots, Split},
     error::{Error, Result},
 };
 use serde::{Deserialize, Serialize};
@@ -136,6 +136,15 @@ impl TaskName {
             TaskName::Node => "node",
             TaskName::Edge => "edge",
             TaskName::Regression => "regression",
+        }
+    }
+    /// Returns the task that snapshots suit: values if they have values to predict, else classes of vertices
+    /// if they have such, else links.
+    pub fn suited_to(snapshots: &Snapshots) -> Self {
+        match (&snapshots.targets, &snapshots.classes) {
+            (Some(_), _) => TaskName::Regression,
+            (None, Some(_)) => TaskName::Node,
+            (None, None) => TaskName::Link,
         }
     }
 }

@@ -292,8 +292,12 @@ impl Config {
     /// Reads the events, with features in the storage type of a run.
     ///
     /// # Errors
-    /// As [`DataConfig::load`] and [`Events::keep_features_as`].
+    /// As [`DataConfig::load`] and [`Events::keep_features_as`]; `Usage` if the data are snapshots.
     pub fn load(&self) -> Result<Events> {
+        if Snapshots::are_at(&self.data.path) {
+            let what = format!("{} has snapshots, and {} reads events", self.data.path, self.model_name());
+            return Err(Error::usage(what).remedy(format!("give --model {}", ModelName::names(true))));
+        }
         let mut events = self.data.load(self.seed)?;
         events.keep_features_as(self.features_as)?;
         Ok(events)
