@@ -1,6 +1,7 @@
 //! The subcommands of `tgnn-bench`, one file each. No other module prints.
 #![forbid(unsafe_code)]
 mod accesses;
+mod advice;
 mod data;
 mod doctor;
 mod embed;

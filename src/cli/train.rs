@@ -171,11 +171,21 @@ impl Train {
             None => config,
         })
     }
-    /// Whether a flag or the configuration file sets the task.
-    fn sets_task(&self) -> Result<bool> {
+    /// Returns whether a flag or the configuration file sets a key.
+    fn gives(&self) -> Result<impl Fn(&str) -> bool> {
         let mut table = self.config.as_ref().map(Config::read).transpose()?.unwrap_or_default().0;
         set_keys(&mut table, &self.set)?;
-        Ok(self.task.is_some() || table.contains_key("task"))
+        let flags = [
+            ("task", self.task.is_some()),
+            ("batch", self.batch.is_some()),
+            ("epochs", self.epochs.is_some()),
+            ("patience", self.patience.is_some()),
+        ];
+        let in_table = move |key: &str| match key.split_once('.') {
+            Some((section, key)) => table.get(section).is_some_and(|section| section.get(key).is_some()),
+            None => table.contains_key(key),
+        };
+        Ok(move |key: &str| flags.contains(&(key, true)) || in_table(key))
     }
     /// Runs the command.
     pub fn run(&self) -> Result<()> {
@@ -183,7 +193,7 @@ impl Train {
         notes.extend(self.from.iter().map(|dir| format!("starts from the model of {}", dir.display())));
         let data = Data::load(&config)?;
         let config = self.planned(config, &data, &mut notes)?;
-        let config = if self.sets_task()? { config } else { data.with_task(config, &mut notes)? };
+        let config = data.fitted(config, self.gives()?, &mut notes)?;
         let options = RunOptions {
             out: self.out.clone(),
             resume: self.resume,

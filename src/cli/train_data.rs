@@ -24,11 +24,24 @@ impl Data {
             }
         }
     }
-    /// Returns the configuration with the task that snapshots suit, and says so in `notes`.
-    pub fn with_task(&self, mut c: Config, notes: &mut Vec<String>) -> Result<Config> {
-        let Data::Snapshots(snapshots) = self else { return Ok(c) };
+    /// Returns the configuration with the keys that the data suit, where the user has set none, and says so in
+    /// `notes`: the sizes of training, or the task of snapshots.
+    pub fn fitted(
+        &self,
+        mut c: Config,
+        is_given: impl Fn(&str) -> bool,
+        notes: &mut Vec<String>,
+    ) -> Result<Config> {
+        let snapshots = match self {
+            Data::Events(events) => {
+                notes.extend(c.fit_to(events, is_given)?);
+                c.validate()?;
+                return Ok(c);
+            }
+            Data::Snapshots(snapshots) => snapshots,
+        };
         let task = TaskName::suited_to(snapshots);
-        if task != c.task {
+        if task != c.task && !is_given("task") {
             notes.push(format!("the data suit the task {}; --task link predicts edges", task.name()));
             c.task = task;
             c.validate()?;

@@ -1,5 +1,5 @@
 //! The output of a run for people: the configuration, a line or a live bar for every pass, and the results.
-use super::{older_state, train_data::Data};
+use super::{advice, older_state, train_data::Data};
 use crate::{
     data::text::{counted, grouped},
     error::Result,
@@ -200,6 +200,7 @@ impl Display {
                 }
             }
         }
+        advice::lines(s).into_iter().for_each(|line| self.line(line));
         let mib = |bytes: u64| bytes as f64 / (1u64 << 20) as f64;
         let (host, device) = (mib(s.peak_memory_bytes.host), s.peak_memory_bytes.device);
         let device =

@@ -271,3 +271,20 @@ pub struct Summary {
     pub peak_memory_bytes: PeakMemory,
     pub parameters: usize,
 }
+
+impl Summary {
+    /// Returns the best baseline that scores higher than the model on all test events, by the figure that compares
+    /// epochs: its name, its figure, and the model's. `None` if there is none.
+    pub fn better_baseline(&self) -> Option<(&str, f64, f64)> {
+        let figure = |test: &TestScores| test.transductive.figure(self.task);
+        let own = self.test.as_ref().and_then(figure)?;
+        let bank = self
+            .edgebank
+            .iter()
+            .flat_map(|bank| [("EdgeBank", &bank.unlimited), ("EdgeBank with a window", &bank.window)]);
+        let others = self.baselines.iter().map(|b| (b.name.as_str(), &b.test));
+        let figures = bank.chain(others).filter_map(|(name, test)| Some((name, figure(test)?)));
+        let best = figures.max_by(|a, b| a.1.total_cmp(&b.1))?;
+        (best.1 > own).then_some((best.0, best.1, own))
+    }
+}

@@ -1,0 +1,23 @@
+//! What to try if a baseline that learns nothing scores higher than the model.
+use crate::task::Summary;
+
+/// Returns lines that say so; none if the model is ahead of every baseline.
+pub(super) fn lines(s: &Summary) -> Vec<String> {
+    let Some((name, baseline, own)) = s.better_baseline() else { return Vec::new() };
+    let mut tries = Vec::new();
+    let (epochs, best) = (s.epochs.len(), s.best_epoch.unwrap_or(0));
+    if !s.stopped_early && 5 * best >= 4 * epochs {
+        tries.push(format!("more epochs, since the last ones were the best: --epochs {}", 3 * epochs.max(1)));
+    }
+    if s.data.snapshots.is_none() && s.batch > 20 {
+        tries.push(format!("smaller batches: --batch {}", (s.batch / 4).max(10)));
+    }
+    if s.data.snapshots.is_none() && s.data.edge_features == 0 {
+        tries.push("rows that tell nodes apart: --set static.mode=pretrained".to_owned());
+    }
+    tries.push("another model: `tgnn-bench models`".to_owned());
+    vec![
+        format!("below     {} has {own:.4}, and {name}, which learns nothing, {baseline:.4}", s.model),
+        format!("          try {}", tries.join("; ")),
+    ]
+}

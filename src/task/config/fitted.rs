@@ -1,0 +1,96 @@
+//! Sizes of training that follow from the data, where the user sets none.
+use super::{Config, TaskName};
+use crate::{
+    data::{Events, Split, text::counted},
+    error::Result,
+    model::StaticMode,
+};
+
+/// Training events from which on the defaults are those of published runs: batches of 200 events.
+const LARGE: usize = 20_000;
+/// Steps that an epoch has at least, if the batch is fitted.
+const STEPS: usize = 100;
+/// Steps in which models of events learn what they can learn, measured on ten streams (docs/evaluation.md).
+const ENOUGH: usize = 5_000;
+/// Largest number of epochs.
+const MOST_EPOCHS: usize = 50;
+/// Epochs without a better validation score after which a fitted run stops.
+const PATIENCE: usize = 10;
+
+impl Config {
+    /// Sets the keys `batch`, `epochs`, `patience` and `static.mode` by the number of training events, as far
+    /// as `is_given` says that the user has set none of them. Returns what it has set and why, for the user; `None` if
+    /// nothing changed.
+    ///
+    /// Few events get small batches and many epochs, which end early if validation does not improve. If nothing
+    /// tells their nodes apart, because there are no features, a link predictor gets pre-trained rows of its
+    /// nodes. From 100,000 training events on, nothing changes.
+    ///
+    /// # Errors
+    /// Those of [`Split::by_time`].
+    pub fn fit_to(&mut self, events: &Events, is_given: impl Fn(&str) -> bool) -> Result<Option<String>> {
+        let training = Split::by_time(events, self.data.train, self.data.val)?.train.len();
+        let mut changes = Vec::new();
+        if training < LARGE && !is_given("batch") {
+            self.batch = (training / STEPS / 10 * 10).clamp(10, 200);
+            changes.push(format!("batch {}", self.batch));
+        }
+        let steps = training.div_ceil(self.batch.max(1)).max(1);
+        let epochs = ENOUGH.div_ceil(steps).clamp(10, MOST_EPOCHS);
+        if epochs > self.epochs && !is_given("epochs") {
+            self.epochs = epochs;
+            changes.push(format!("at most {epochs} epochs"));
+            if !is_given("patience") && self.evaluate {
+                self.patience = PATIENCE;
+                changes.push(format!("patience {PATIENCE}"));
+            }
+        }
+        let featureless = events.edge_width() + events.node_width() + self.data.random_edge_features == 0;
+        let links = self.task == TaskName::Link && self.custom_model.is_none();
+        if training < LARGE && featureless && links && !is_given("static.mode") {
+            self.static_memory.mode = StaticMode::Pretrained;
+            changes.push("pre-trained rows (static.mode), as there are no features".to_owned());
+        }
+        let events = counted(training as u64, "training event");
+        Ok((!changes.is_empty()).then(|| format!("{events}: {}", changes.join(", "))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fitted(events: usize, given: &[&str]) -> (Config, Option<String>) {
+        let ends = |n: u32| (0..events as u32).map(|i| i % n).collect();
+        let times = (0..events as i64).collect();
+        let events = Events::of("made", ends(7), ends(5), times).unwrap();
+        let mut config = Config::default();
+        let note = config.fit_to(&events, |key| given.contains(&key)).unwrap();
+        (config, note)
+    }
+
+    #[test]
+    fn few_events_get_small_batches_and_more_epochs_and_many_keep_the_published_ones() {
+        let sizes = |events| {
+            let (c, _) = fitted(events, &[]);
+            (c.batch, c.epochs, c.patience, c.static_mode() == StaticMode::Pretrained)
+        };
+        assert_eq!(sizes(100), (10, 50, 10, true));
+        assert_eq!(sizes(3_000), (20, 48, 10, true));
+        assert_eq!(sizes(15_000), (100, 48, 10, true));
+        assert_eq!(sizes(60_000), (200, 24, 10, false));
+        assert_eq!(sizes(200_000), (200, 10, 0, false));
+    }
+
+    #[test]
+    fn what_the_user_gives_stays() {
+        let (c, note) = fitted(3_000, &["batch", "epochs", "patience", "static.mode"]);
+        assert_eq!(
+            (c.batch, c.epochs, c.patience, c.static_mode(), note),
+            (200, 10, 0, StaticMode::Off, None)
+        );
+        let (c, note) = fitted(3_000, &["batch", "static.mode"]);
+        assert_eq!((c.batch, c.epochs), (200, 50));
+        assert_eq!(note.unwrap(), "2,100 training events: at most 50 epochs, patience 10");
+    }
+}
