@@ -150,7 +150,7 @@ fn a_wrong_event_is_reported_with_its_position_after_the_scores_of_the_events_be
     let dir = dir.path();
     let words = ["predict", "--checkpoint", "run", "--input", "new.csv", "--batch", "8"];
     for (line, text) in [
-        ("0,31", "new.csv:2: 2 fields; give src,dst,time and 3 edge features"),
+        ("0,31", "new.csv:2: 2 fields; give src,dst,time,f0,f1,f2"),
         ("0,x,1000000001,1,1,1", "new.csv:2:3: `x` is not a node"),
         (
             "0,40,1000000001,1,1,1",

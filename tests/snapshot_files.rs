@@ -91,7 +91,7 @@ fn embeddings_are_asked_for_by_the_names_of_the_data_set() {
     let width = 4 * 64;
     assert_eq!(pest[pest.len() - width..], all[all.len() - 2 * width..all.len() - width]);
     let wrong = ["embed", "--checkpoint", "pox", "--nodes", "1", "--out", "no.npy"];
-    refused(dir.path(), &wrong, 2, &["chickenpox has no vertex 1; its 3 vertices are ZALA, PEST, BEKES"]);
+    refused(dir.path(), &wrong, 2, &["`1` is not a node; give ids of the data set, such as `ZALA`"]);
     train("montevideo_bus.json", "bus");
     assert_ne!(embed("bus", "5289", "a.npy"), embed("bus", "41", "b.npy"));
 }

@@ -16,8 +16,8 @@ pub struct Embed {
     /// Events or snapshots, if they have moved since training
     #[arg(long, value_name = "PATH")]
     data: Option<String>,
-    /// Nodes by their ids in the data: u36,p9 or a file with one per line [default: all]; src:3 or dst:3 where a
-    /// source and a destination share an id
+    /// Nodes by their ids in the data: u36,p9 or a file with one per line [default: all]; src:3 or dst:3 where
+    /// a source and a destination share an id
     #[arg(long, value_name = "LIST")]
     nodes: Option<String>,
     /// Time of each node, or one for all, written as in the data [default: after the last event]; not for
@@ -83,7 +83,7 @@ impl Embed {
             times.resize(n, time);
         }
         if times.len() != n {
-            let what = format!("--times gives {} times for {n} nodes", times.len());
+            let what = format!("--times: {n} nodes and {} times", times.len());
             return Err(Error::usage(what).remedy("give one for each node, or one for all"));
         }
         Ok(times)
@@ -103,8 +103,8 @@ fn write_csv(path: &Path, ids: &[String], width: usize, z: &[f32]) -> Result<()>
     std::fs::write(path, text).map_err(|e| Error::io(path, "cannot write", e))
 }
 
-/// Parses the items of `text`, separated by commas, or the lines of the file of that name. Errors name the flag,
-/// or the file and the line.
+/// Parses the items of `text`, separated by commas, or the lines of the file of that name. Errors name the
+/// flag, or the file and the line.
 fn each<T>(text: &str, flag: &str, parse: impl Fn(&str) -> Result<T>) -> Result<Vec<T>> {
     let path = Path::new(text);
     if !path.is_file() {

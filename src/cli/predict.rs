@@ -2,7 +2,7 @@
 use super::train::Trained;
 use crate::{
     data::{
-        NodeNames,
+        NodeId, NodeNames,
         format::{EventFormat, EventLine, EventLines},
         text::counted,
     },
@@ -166,15 +166,19 @@ impl Run {
         if let Some(latest) = self.latest.filter(|&t| line.time < t) {
             let before = latest.saturating_sub(line.time);
             let what = format!("the event is {} earlier than one before it", counted(before as u64, "tick"));
-            return Err(self.lines.error(Some(2), what).remedy("give events in order of time"));
+            return Err(self.lines.error(self.lines.time(), what).remedy("give events in order of time"));
         }
         let mut nodes = [0; 2];
         for (side, node) in nodes.iter_mut().enumerate() {
             let id = &line.ends[side];
+            if let (NodeId::Text(text), true) = (id, self.names.are_numbers()) {
+                let e = self.lines.error(Some(self.lines.end(side)), format!("`{text}` is not a node"));
+                return Err(e.remedy("nodes are whole numbers from 0"));
+            }
             *node = self.names.number(id, side == 1).ok_or_else(|| {
                 let nodes = self.predictor.nodes();
                 let what = format!("node {id} does not fit: the predictor holds {nodes} nodes");
-                self.lines.error(Some(side), what).remedy("allow more with --nodes")
+                self.lines.error(Some(self.lines.end(side)), what).remedy("allow more with --nodes")
             })?;
         }
         self.latest = Some(line.time);

@@ -135,6 +135,11 @@ impl NodeNames {
         }
     }
 
+    /// Whether a node's id is its number, so that no other id can be a node.
+    pub fn are_numbers(&self) -> bool {
+        self.by_id.is_none()
+    }
+
     /// Returns the nodes that the data set does not have, in the order of their numbers: the original id, and
     /// 1 for a destination if sources and destinations share ids, else 0.
     pub fn added(&self) -> &[(NodeId, u8)] {

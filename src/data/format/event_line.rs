@@ -150,6 +150,16 @@ impl EventLines {
         Ok(Some(EventLine { ends, time, features, text: text.join(",") }))
     }
 
+    /// Returns the field of the source (0) or destination (1) in a line.
+    pub(crate) fn end(&self, side: usize) -> usize {
+        self.places.ends[side]
+    }
+
+    /// Returns the field of the time in a line; the first of several.
+    pub(crate) fn time(&self) -> Option<usize> {
+        self.places.time.first().copied()
+    }
+
     /// Returns a data error at the line parsed last, and at the column of field `i` if given.
     #[cold]
     pub(crate) fn error(&self, i: Option<usize>, what: impl Into<String>) -> Error {
