@@ -1,6 +1,7 @@
 //! The subcommands of `tgnn-bench`, one file each. No other module prints.
 #![forbid(unsafe_code)]
 mod accesses;
+mod compare;
 mod data;
 mod doctor;
 mod kernels;
@@ -17,6 +18,7 @@ mod read_args;
 mod report;
 mod shell;
 mod snapshots;
+mod sweep;
 mod train;
 mod train_data;
 mod watch;
@@ -50,6 +52,10 @@ struct Cli {
 enum Command {
     /// Train a model, validate after every epoch, test the best one
     Train(Box<train::Train>),
+    /// Train over a grid or random draws of any settings, several at a time, and find the best by validation
+    Sweep(Box<sweep::Sweep>),
+    /// Compare runs: scores over seeds, times and memory, as a table or a page with curves
+    Compare(Box<compare::Compare>),
     /// Test a checkpoint
     Eval(train::Eval),
     /// Write embeddings of given nodes at given times to a .npy file
@@ -97,7 +103,12 @@ pub fn main() -> ExitCode {
         return ExitCode::SUCCESS; // the first rank does it
     }
     let result = match &cli.command {
-        Command::Train(args) => args.run(),
+        Command::Train(args) => {
+            sweep::end_with_parent();
+            args.run()
+        }
+        Command::Sweep(args) => args.run(),
+        Command::Compare(args) => args.run(),
         Command::Eval(args) => args.run(),
         Command::Embed(args) => args.run(),
         Command::Predict(args) => args.run(),

@@ -1,7 +1,7 @@
 //! A run: its epochs with validation, the test of the best epoch, and the files of the run folder.
 use super::{
-    Checkpoint, DataRecord, DeviceRecord, EpochRecord, Manifest, PeakMemory, Progress, RanksRecord, Summary,
-    Task,
+    Checkpoint, DataRecord, DeviceRecord, EpochRecord, Manifest, PeakMemory, Progress, RanksRecord, StageRecord,
+    Summary, Task,
     checkpoint::import_weights,
     extract::Extractor,
     folder::{as_json, open_run, read_metrics, write_metrics, write_whole},
@@ -22,6 +22,11 @@ use std::{
     path::PathBuf,
     time::{Instant, SystemTime, UNIX_EPOCH},
 };
+
+/// The file of a run folder with the timeline of some steps of the last epoch, if the run was traced.
+pub(in crate::task) const TIMELINE: &str = "timeline.json";
+/// The number of those steps.
+const STEPS_KEPT: usize = 6;
 
 /// Callbacks of a run.
 pub trait Watch: Send {
@@ -111,10 +116,13 @@ impl<'a> Run<'a> {
         let mut state = self.open(task, extractor)?;
         watch.start(task);
         prepare(task, watch)?;
+        let before = state.records.len();
         self.train_epochs(task, watch, &mut state)?;
         let (settled, scores) = self.settle_and_test(task, watch, &mut state)?;
         watch.end(task);
         let mut summary = self.summary(task)?;
+        let passes = state.records.len() - before + usize::from(settled.is_some());
+        summary.stages = StageRecord::of(task, passes);
         summary.stopped_early = state.manifest.epochs < self.config.epochs;
         summary.test = scores.asked(self.config.protocol);
         summary.test_by_memory = (self.config.evaluate && task.has_memory()).then_some(scores);
@@ -376,6 +384,7 @@ impl<'a> Run<'a> {
             test_by_memory: None,
             edgebank: None,
             baselines: Vec::new(),
+            stages: Vec::new(),
             peak_memory_bytes: PeakMemory {
                 host: peak_memory_bytes(),
                 device: device.gpu().map_or(0, Gpu::peak_bytes),
@@ -389,6 +398,9 @@ impl<'a> Run<'a> {
         write_whole(&out.join("summary.json"), &as_json("the summary", summary)?)?;
         if let Some((_, Some(costs))) = task.chosen() {
             write_whole(&out.join("predictions.json"), &as_json("the predictions", costs)?)?;
+        }
+        if task.core().traced {
+            write_whole(&out.join(TIMELINE), task.timeline().middle(STEPS_KEPT).trace().as_bytes())?;
         }
         if self.config.tensorboard {
             tensorboard::write(out, &summary.epochs, summary.test.map(|test| (best_epoch, test)))?;

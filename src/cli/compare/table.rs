@@ -1,0 +1,217 @@
+//! The table of a comparison, as text, Markdown and CSV.
+use crate::task::{
+    comparison::{Comparison, Line, Statistic},
+    config::table::text_of,
+};
+use serde::Serialize;
+use std::fmt::Write;
+
+/// A column of numbers: its title, how many digits it shows, and its number in a line.
+pub(super) struct Column {
+    pub title: String,
+    pub kind: Kind,
+    of: Box<dyn Fn(&Line) -> Option<Statistic>>,
+}
+
+/// What the numbers of a column are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Metrics: four digits after the point.
+    Score,
+    /// Epochs: one digit after the point, unless all are whole.
+    Epoch,
+    /// Seconds: three digits that count.
+    Seconds,
+    /// Bytes, shown in MiB.
+    Bytes,
+}
+
+impl Kind {
+    fn number(self, x: f64) -> String {
+        match self {
+            Kind::Score => format!("{x:.4}"),
+            Kind::Epoch if x.fract() == 0.0 => format!("{x:.0}"),
+            Kind::Epoch => format!("{x:.1}"),
+            Kind::Bytes => format!("{:.0}", x / f64::from(1u32 << 20)),
+            Kind::Seconds => {
+                let digits = 2 - (x.abs().max(1e-3).log10().floor() as i32).clamp(-3, 2);
+                format!("{x:.*}", digits as usize)
+            }
+        }
+    }
+    /// Formats mean and deviation.
+    fn text(self, s: Option<Statistic>) -> String {
+        match s {
+            None => "–".into(),
+            Some(Statistic { mean, deviation: None, .. }) => self.number(mean),
+            Some(Statistic { mean, deviation: Some(d), .. }) => match self {
+                Kind::Bytes => self.number(mean),
+                Kind::Epoch => format!("{} ± {d:.1}", self.number(mean)),
+                _ => format!("{} ± {}", self.number(mean), self.number(d)),
+            },
+        }
+    }
+}
+
+/// Returns the columns of numbers of a comparison.
+pub(super) fn columns(c: &Comparison) -> Vec<Column> {
+    let column = |title: String, kind, of: Box<dyn Fn(&Line) -> Option<Statistic>>| Column { title, kind, of };
+    let test = |name: &String| {
+        let key = name.clone();
+        column(name.clone(), Kind::Score, Box::new(move |line| line.test.get(&key).copied()))
+    };
+    let mut columns: Vec<Column> = c.metrics.iter().map(test).collect();
+    let metric = c.metric;
+    let banks = c.lines.iter().filter_map(|line| line.baseline_name.as_ref());
+    let by_name = if banks.clone().all(|name| name.starts_with("EdgeBank")) { "EdgeBank" } else { "baseline" };
+    columns.extend([
+        column(format!("{by_name} {metric}"), Kind::Score, Box::new(|line| line.baseline)),
+        column(format!("val {metric}"), Kind::Score, Box::new(|line| line.val)),
+        column("best epoch".into(), Kind::Epoch, Box::new(|line| line.best_epoch)),
+        column("s/epoch".into(), Kind::Seconds, Box::new(|line| line.seconds_per_epoch)),
+        column("training s".into(), Kind::Seconds, Box::new(|line| line.training_seconds)),
+        column("MiB".into(), Kind::Bytes, Box::new(|line| line.memory_bytes)),
+        column("device MiB".into(), Kind::Bytes, Box::new(|line| line.device_memory_bytes)),
+    ]);
+    columns.retain(|column| c.lines.iter().any(|line| (column.of)(line).is_some()));
+    columns
+}
+
+/// Returns the settings that head the lines.
+fn heads(c: &Comparison) -> Vec<&str> {
+    if c.differing.is_empty() { vec!["model"] } else { c.differing.iter().map(String::as_str).collect() }
+}
+
+/// Returns the cells of a line that say which one it is.
+fn own_cells(c: &Comparison, line: &Line) -> Vec<String> {
+    if c.differing.is_empty() {
+        return vec![line.name.clone()];
+    }
+    let cell = |key: &String| line.settings.get(key).map_or_else(|| "–".into(), text_of);
+    c.differing.iter().map(cell).collect()
+}
+
+/// The cells of a table.
+#[derive(Serialize)]
+pub(super) struct Cells {
+    pub titles: Vec<String>,
+    pub rows: Vec<Vec<Cell>>,
+    /// How many columns, from the first on, are text.
+    pub texts: usize,
+}
+
+/// What a cell shows, and the number by which its column is sorted.
+#[derive(Serialize)]
+pub(super) struct Cell {
+    pub text: String,
+    pub value: Option<f64>,
+}
+
+/// Returns the cells of a comparison.
+pub(super) fn cells(c: &Comparison) -> Cells {
+    let (heads, columns) = (heads(c), columns(c));
+    let titles = heads.iter().map(|&h| h.to_owned()).chain(["seeds".to_owned()]);
+    let titles = titles.chain(columns.iter().map(|column| column.title.clone())).collect();
+    let row = |line: &Line| {
+        let own = own_cells(c, line).into_iter().map(|text| Cell { value: text.parse().ok(), text });
+        let seeds = line.seeds.len();
+        let numbers = columns.iter().map(|column| {
+            let s = (column.of)(line);
+            Cell { text: column.kind.text(s), value: s.map(|s| s.mean) }
+        });
+        own.chain([Cell { text: seeds.to_string(), value: Some(seeds as f64) }]).chain(numbers).collect()
+    };
+    Cells { titles, rows: c.lines.iter().map(row).collect(), texts: heads.len() }
+}
+
+/// Says in a line what all runs have in common.
+pub(super) fn about(c: &Comparison) -> String {
+    let common: Vec<&str> = c.common.values().map(String::as_str).collect();
+    let ends = if common.is_empty() { String::new() } else { format!(" — {}", common.join(", ")) };
+    format!("test, {}{ends}", c.measured)
+}
+
+/// Returns the table for a terminal, with a star at the best validation of each data set.
+pub(super) fn plain(c: &Comparison) -> String {
+    let Cells { titles, rows, texts } = cells(c);
+    let rows: Vec<Vec<String>> =
+        rows.into_iter().map(|row| row.into_iter().map(|cell| cell.text).collect()).collect();
+    let width = |at: usize| {
+        let cells = rows.iter().map(|row| &row[at]).chain([&titles[at]]);
+        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..titles.len()).map(width).collect();
+    let row = |mark: &str, cells: &[String]| {
+        let mut text = format!("{mark} ");
+        for (at, (cell, &width)) in cells.iter().zip(&widths).enumerate() {
+            let _ = match at < texts {
+                true => write!(text, "{cell:<width$}  "),
+                false => write!(text, "{cell:>width$}  "),
+            };
+        }
+        text.trim_end().to_owned() + "\n"
+    };
+    let mut out = format!("{}\n\n{}", about(c), row(" ", &titles));
+    let rule: usize = widths.iter().sum::<usize>() + 2 * widths.len();
+    let _ = writeln!(out, "  {}", "─".repeat(rule.saturating_sub(2)));
+    for (line, cells) in c.lines.iter().zip(&rows) {
+        out += &row(if line.best { "*" } else { " " }, cells);
+    }
+    if c.lines.len() > 1 && c.lines.iter().any(|line| line.best) {
+        out += "* best validation\n";
+    }
+    out
+}
+
+/// Returns the table as Markdown; the best validation of each data set is bold.
+pub(super) fn markdown(c: &Comparison) -> String {
+    let Cells { titles, rows, texts } = cells(c);
+    let rows: Vec<Vec<String>> =
+        rows.into_iter().map(|row| row.into_iter().map(|cell| cell.text).collect()).collect();
+    let row = |cells: &[String], bold: bool| {
+        let cell = |cell: &String| {
+            let cell = cell.replace('|', "\\|");
+            if bold { format!("**{cell}**") } else { cell }
+        };
+        format!("| {} |\n", cells.iter().map(cell).collect::<Vec<_>>().join(" | "))
+    };
+    let rule: Vec<String> =
+        (0..titles.len()).map(|at| if at < texts { "---".into() } else { "---:".into() }).collect();
+    let mut out = format!("{}\n\n{}{}", about(c), row(&titles, false), row(&rule, false));
+    for (line, cells) in c.lines.iter().zip(&rows) {
+        out += &row(cells, line.best && c.lines.len() > 1);
+    }
+    out
+}
+
+/// Returns the table as CSV: means and deviations in columns of their own, with all digits.
+pub(super) fn csv(c: &Comparison) -> String {
+    let columns = columns(c);
+    let unit = |column: &Column| match column.kind {
+        Kind::Bytes => column.title.replace("MiB", "bytes"),
+        _ => column.title.clone(),
+    };
+    let titles = heads(c).into_iter().map(str::to_owned).chain(["seeds".to_owned()]);
+    let both = |column: &Column| [unit(column), format!("{} deviation", unit(column))];
+    let titles: Vec<String> = titles.chain(columns.iter().flat_map(both)).collect();
+    let number = |x: Option<f64>| x.map_or(String::new(), |x| x.to_string());
+    let mut out = csv_row(&titles);
+    for line in &c.lines {
+        let numbers = columns.iter().map(|column| (column.of)(line)).flat_map(|s| {
+            [number(s.map(|s| s.mean)), number(s.and_then(|s| s.deviation))]
+        });
+        let own = own_cells(c, line).into_iter().map(|cell| if cell == "–" { String::new() } else { cell });
+        let cells = own.chain([line.seeds.len().to_string()]).chain(numbers);
+        out += &csv_row(&cells.collect::<Vec<_>>());
+    }
+    out
+}
+
+/// Returns a row of CSV.
+fn csv_row(cells: &[String]) -> String {
+    let cell = |cell: &String| match cell.contains([',', '"', '\n', '\r']) {
+        true => format!("\"{}\"", cell.replace('"', "\"\"")),
+        false => cell.clone(),
+    };
+    cells.iter().map(cell).collect::<Vec<_>>().join(",") + "\n"
+}
