@@ -109,9 +109,12 @@ impl Compare {
     /// Trains the combinations of models, plans and devices that have not been trained yet, then compares all.
     fn by_name(&self) -> Result<()> {
         let Some(out) = &self.out else {
-            return Err(Error::usage("a comparison by name keeps its runs").remedy("give their folder, --out"));
+            return Err(
+                Error::usage("a comparison by name keeps its runs").remedy("give their folder, --out")
+            );
         };
-        let mut space = Space { seeds: words("--seeds", self.seeds.as_deref().unwrap_or("1"))?, ..Space::default() };
+        let mut space =
+            Space { seeds: words("--seeds", self.seeds.as_deref().unwrap_or("1"))?, ..Space::default() };
         let axes = [("model", &self.models), ("plan", &self.plans), ("device", &self.devices)];
         for (key, list) in axes.into_iter().filter_map(|(key, list)| Some((key, list.as_ref()?))) {
             let names = list.split(',').map(|name| Value::String(name.trim().to_owned()));

@@ -93,7 +93,7 @@ function drawTable({ table, comparison }) {
       }
       if (column < table.texts) return make("td", { class: "text" }, text);
       const [mean, deviation] = text.split(" ± ");
-      return make("td", {}, mean, ...(deviation ? [make("span", { class: "sd" }, ` ± ${deviation}`)] : []));
+      return make("td", {}, mean, ...(deviation ? [make("span", { class: "sd" }, `± ${deviation}`)] : []));
     };
     const row = make("tr", { class: line.best ? "best" : null, "data-line": at }, ...cells.map(cell));
     row.addEventListener("pointerenter", () => light(at));
@@ -294,9 +294,13 @@ function drawTimelines({ comparison, timelines }) {
         span.addEventListener("pointerleave", tip.hide);
         svg.append(span);
       }
-      for (const t of ticks(0, end, width / 110).found) {
-        svg.append(make("line", { class: "axis", x1: px(t), x2: px(t), y1: height - 24, y2: height - 19 }),
-          make("text", { x: px(t), y: height - 5, "text-anchor": t > end * 0.95 ? "end" : "middle" }, time(t / 1e6)));
+      const [unit, name] = end < 2e3 ? [1, "µs"] : end < 2e6 ? [1e3, "ms"] : [1e6, "s"];
+      const x = ticks(0, end / unit, width / 90);
+      for (const t of x.found) {
+        const at = px(t * unit);
+        svg.append(make("line", { class: "axis", x1: at, x2: at, y1: height - 24, y2: height - 19 }),
+          make("text", { x: at, y: height - 5, "text-anchor": t * unit > end * 0.97 ? "end" : "middle" },
+            `${t.toFixed(x.digits)} ${name}`));
       }
       return svg;
     });

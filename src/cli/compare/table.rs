@@ -18,7 +18,7 @@ pub(super) struct Column {
 pub(super) enum Kind {
     /// Metrics: four digits after the point.
     Score,
-    /// Epochs: one digit after the point, unless all are whole.
+    /// Epochs: whole, or a mean of several.
     Epoch,
     /// Seconds: three digits that count.
     Seconds,
@@ -27,35 +27,27 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    fn number(self, x: f64) -> String {
-        match self {
-            Kind::Score => format!("{x:.4}"),
-            Kind::Epoch if x.fract() == 0.0 => format!("{x:.0}"),
-            Kind::Epoch => format!("{x:.1}"),
-            Kind::Bytes => format!("{:.0}", x / f64::from(1u32 << 20)),
-            Kind::Seconds => {
-                let digits = 2 - (x.abs().max(1e-3).log10().floor() as i32).clamp(-3, 2);
-                format!("{x:.*}", digits as usize)
-            }
-        }
-    }
-    /// Formats mean and deviation.
+    /// Formats mean and deviation, with the same number of digits after the point.
     fn text(self, s: Option<Statistic>) -> String {
-        match s {
-            None => "–".into(),
-            Some(Statistic { mean, deviation: None, .. }) => self.number(mean),
-            Some(Statistic { mean, deviation: Some(d), .. }) => match self {
-                Kind::Bytes => self.number(mean),
-                Kind::Epoch => format!("{} ± {d:.1}", self.number(mean)),
-                _ => format!("{} ± {}", self.number(mean), self.number(d)),
-            },
+        let Some(Statistic { mean, deviation, .. }) = s else { return "–".into() };
+        let (unit, digits) = match self {
+            Kind::Score => (1.0, 4),
+            Kind::Epoch => (1.0, usize::from(deviation.is_some())),
+            Kind::Bytes => (f64::from(1u32 << 20), 0),
+            Kind::Seconds => (1.0, (2 - mean.max(1e-3).log10().floor() as i32).clamp(0, 4) as usize),
+        };
+        let number = |x: f64| format!("{:.digits$}", x / unit);
+        match deviation.filter(|_| self != Kind::Bytes) {
+            Some(deviation) => format!("{} ± {}", number(mean), number(deviation)),
+            None => number(mean),
         }
     }
 }
 
 /// Returns the columns of numbers of a comparison.
 pub(super) fn columns(c: &Comparison) -> Vec<Column> {
-    let column = |title: String, kind, of: Box<dyn Fn(&Line) -> Option<Statistic>>| Column { title, kind, of };
+    let column =
+        |title: String, kind, of: Box<dyn Fn(&Line) -> Option<Statistic>>| Column { title, kind, of };
     let test = |name: &String| {
         let key = name.clone();
         column(name.clone(), Kind::Score, Box::new(move |line| line.test.get(&key).copied()))
@@ -63,7 +55,8 @@ pub(super) fn columns(c: &Comparison) -> Vec<Column> {
     let mut columns: Vec<Column> = c.metrics.iter().map(test).collect();
     let metric = c.metric;
     let banks = c.lines.iter().filter_map(|line| line.baseline_name.as_ref());
-    let by_name = if banks.clone().all(|name| name.starts_with("EdgeBank")) { "EdgeBank" } else { "baseline" };
+    let by_name =
+        if banks.clone().all(|name| name.starts_with("EdgeBank")) { "EdgeBank" } else { "baseline" };
     columns.extend([
         column(format!("{by_name} {metric}"), Kind::Score, Box::new(|line| line.baseline)),
         column(format!("val {metric}"), Kind::Score, Box::new(|line| line.val)),
@@ -163,17 +156,17 @@ pub(super) fn plain(c: &Comparison) -> String {
     out
 }
 
-/// Returns the table as Markdown; the best validation of each data set is bold.
+/// Returns the table as Markdown; the names of the best validation of each data set are bold.
 pub(super) fn markdown(c: &Comparison) -> String {
     let Cells { titles, rows, texts } = cells(c);
     let rows: Vec<Vec<String>> =
         rows.into_iter().map(|row| row.into_iter().map(|cell| cell.text).collect()).collect();
     let row = |cells: &[String], bold: bool| {
-        let cell = |cell: &String| {
+        let cell = |(at, cell): (usize, &String)| {
             let cell = cell.replace('|', "\\|");
-            if bold { format!("**{cell}**") } else { cell }
+            if bold && at < texts { format!("**{cell}**") } else { cell }
         };
-        format!("| {} |\n", cells.iter().map(cell).collect::<Vec<_>>().join(" | "))
+        format!("| {} |\n", cells.iter().enumerate().map(cell).collect::<Vec<_>>().join(" | "))
     };
     let rule: Vec<String> =
         (0..titles.len()).map(|at| if at < texts { "---".into() } else { "---:".into() }).collect();
@@ -197,9 +190,10 @@ pub(super) fn csv(c: &Comparison) -> String {
     let number = |x: Option<f64>| x.map_or(String::new(), |x| x.to_string());
     let mut out = csv_row(&titles);
     for line in &c.lines {
-        let numbers = columns.iter().map(|column| (column.of)(line)).flat_map(|s| {
-            [number(s.map(|s| s.mean)), number(s.and_then(|s| s.deviation))]
-        });
+        let numbers = columns
+            .iter()
+            .map(|column| (column.of)(line))
+            .flat_map(|s| [number(s.map(|s| s.mean)), number(s.and_then(|s| s.deviation))]);
         let own = own_cells(c, line).into_iter().map(|cell| if cell == "–" { String::new() } else { cell });
         let cells = own.chain([line.seeds.len().to_string()]).chain(numbers);
         out += &csv_row(&cells.collect::<Vec<_>>());
@@ -214,4 +208,71 @@ fn csv_row(cells: &[String]) -> String {
         false => cell.clone(),
     };
     cells.iter().map(cell).collect::<Vec<_>>().join(",") + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::task::comparison::tests::{run, scored};
+
+    fn comparison() -> Comparison {
+        let runs = vec![
+            run("a", 1, |_, s| scored(s, 0.9, 0.75)),
+            run("b", 2, |_, s| scored(s, 0.7, 0.5)),
+            run("c", 1, |c, s| {
+                (c.data.path, s.plan) = ("x".into(), "a|b, \"c\"".into());
+                scored(s, 0.6, 0.5);
+            }),
+        ];
+        Comparison::of(runs).unwrap()
+    }
+
+    #[test]
+    fn the_table_is_aligned_and_marks_the_best_validation() {
+        let want = "\
+test, task link, protocol dyglib, random negatives — tgn, cpu (A CPU, 2 threads), made
+
+  plan        seeds               AP              AUC     inductive AP      EdgeBank AP           val AP  best epoch      s/epoch   training s  MiB
+  ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+* sequential      2  0.6250 ± 0.1768  0.5000 ± 0.0000  0.5000 ± 0.0000  0.6250 ± 0.0000  0.8000 ± 0.1414   2.0 ± 0.0  3.00 ± 0.00  6.00 ± 0.00    3
+  a|b, \"c\"        1           0.5000           0.5000           0.5000           0.6250           0.6000           2         3.00         6.00    3
+* best validation
+";
+        assert_eq!(plain(&comparison()), want);
+    }
+
+    #[test]
+    fn markdown_has_a_row_for_every_line() {
+        let want = r#"test, task link, protocol dyglib, random negatives — tgn, cpu (A CPU, 2 threads), made
+
+| plan | seeds | AP | AUC | inductive AP | EdgeBank AP | val AP | best epoch | s/epoch | training s | MiB |
+| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
+| **sequential** | 2 | 0.6250 ± 0.1768 | 0.5000 ± 0.0000 | 0.5000 ± 0.0000 | 0.6250 ± 0.0000 | 0.8000 ± 0.1414 | 2.0 ± 0.0 | 3.00 ± 0.00 | 6.00 ± 0.00 | 3 |
+| a\|b, "c" | 1 | 0.5000 | 0.5000 | 0.5000 | 0.6250 | 0.6000 | 2 | 3.00 | 6.00 | 3 |
+"#;
+        assert_eq!(markdown(&comparison()), want);
+    }
+
+    #[test]
+    fn csv_has_all_digits_and_quotes_what_it_must() {
+        let text = csv(&comparison());
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(lines[0].starts_with("plan,seeds,AP,AP deviation,AUC,AUC deviation,inductive AP,"), "{text}");
+        assert!(lines[0].ends_with(",training s,training s deviation,bytes,bytes deviation"), "{text}");
+        assert!(lines[1].starts_with("sequential,2,0.625,0.1767766952966369,0.5,0,"), "{text}");
+        assert!(
+            lines[2].starts_with("\"a|b, \"\"c\"\"\",1,0.5,,0.5,,0.5,,0.625,,0.6,,2,,3,,6,,3145728,"),
+            "{text}"
+        );
+        assert_eq!(lines.len(), 3);
+    }
+
+    #[test]
+    fn numbers_show_as_many_digits_as_count() {
+        let text = |kind: Kind, x: f64| kind.text(Statistic::of([x]));
+        let seconds = [0.00012, 0.0123, 0.5, 1.234, 12.34, 123.4, 12345.0].map(|x| text(Kind::Seconds, x));
+        assert_eq!(seconds, ["0.0001", "0.0123", "0.500", "1.23", "12.3", "123", "12345"]);
+        assert_eq!((text(Kind::Epoch, 7.0), text(Kind::Score, 0.98765)), ("7".into(), "0.9877".into()));
+        assert_eq!(Kind::Score.text(None), "–");
+    }
 }

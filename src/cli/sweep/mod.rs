@@ -110,12 +110,13 @@ impl Sweep {
     /// Runs the command.
     pub fn run(&self) -> Result<()> {
         let space = self.space()?;
-        let Outcome { finished, failed } = self.trials_have.run(self.config.as_ref(), &space, &self.out, self.json)?;
+        let Outcome { finished, failed } =
+            self.trials_have.run(self.config.as_ref(), &space, &self.out, self.json)?;
         let (comparison, _) = compared(finished, Vec::new())?;
         let best = comparison.best();
-        let command = best.and_then(|line| line.runs.first()).map(|run| {
-            format!("tgnn-bench train {} --out DIR", quoted(&run.path.join("config.toml")))
-        });
+        let command = best
+            .and_then(|line| line.runs.first())
+            .map(|run| format!("tgnn-bench train {} --out DIR", quoted(&run.path.join("config.toml"))));
         if self.json {
             let best = comparison.lines.iter().position(|line| Some(line) == best);
             say(json(&Report { comparison: &comparison, best, command, failed: &failed })?);
@@ -181,13 +182,17 @@ impl TrialArgs {
             base.insert("threads".into(), Value::Integer((cores / jobs).max(1) as i64));
         }
         let trials = space.trials(&base)?;
-        let configs = trials.iter().map(|trial| Config::of_table(&trial.table)).collect::<Result<Vec<_>>>()?;
+        let configs =
+            trials.iter().map(|trial| Config::of_table(&trial.table)).collect::<Result<Vec<_>>>()?;
         let named = trials.iter().zip(&configs).map(|(trial, config)| (trial.name.clone(), config));
         comparable_configs(named)?;
         if configs.iter().any(|config| !config.evaluate) {
-            return Err(Error::usage("trials without validation cannot be compared").remedy("leave out --no-eval"));
+            return Err(
+                Error::usage("trials without validation cannot be compared").remedy("leave out --no-eval")
+            );
         }
-        let runner = Runner { out, trials: &trials, configs: &configs, cores, jobs: self.jobs, args: self.words()? };
+        let runner =
+            Runner { out, trials: &trials, configs: &configs, cores, jobs: self.jobs, args: self.words()? };
         runner.run(&notes, quiet)
     }
     /// Returns the words that every trial's command line has, besides its keys.
@@ -232,5 +237,9 @@ pub(super) fn words<T: FromStr>(flag: &str, list: &str) -> Result<Vec<T>> {
 fn quoted(path: &Path) -> String {
     let text = path.display().to_string();
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._+-=,:".contains(c);
-    if !text.is_empty() && text.chars().all(plain) { text } else { format!("'{}'", text.replace('\'', r"'\''")) }
+    if !text.is_empty() && text.chars().all(plain) {
+        text
+    } else {
+        format!("'{}'", text.replace('\'', r"'\''"))
+    }
 }

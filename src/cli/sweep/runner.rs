@@ -135,13 +135,18 @@ impl Runner<'_> {
             let what = format!("no trial finished; the first, {}, failed: {why}", self.trials[at].name);
             return Err(Error::new(why.kind(), what));
         }
-        let failed = failed.into_iter().map(|(at, why)| (self.trials[at].name.clone(), why.to_string())).collect();
+        let failed =
+            failed.into_iter().map(|(at, why)| (self.trials[at].name.clone(), why.to_string())).collect();
         Ok(Outcome { finished: finished.into_values().collect(), failed })
     }
     /// Prints what is about to be done.
     fn describe(&self, board: &Board, finished: usize) {
         let trials = counted(self.trials.len() as u64, "trial");
-        let done = if finished > 0 { format!(", {finished} of them finished before") } else { String::new() };
+        let done = match finished {
+            0 => String::new(),
+            all if all == self.trials.len() => ", all finished before".into(),
+            some => format!(", {some} of them finished before"),
+        };
         board.line(format_args!("sweep     {trials} in {}{done}", self.out.display()));
         let threads = self.configs.first().map_or(0, |config| config.threads);
         let threads = if threads == 0 { "all threads".into() } else { counted(threads as u64, "thread") };

@@ -46,7 +46,9 @@ fn decides(c: &Config) -> Result<Vec<(&'static str, String)>> {
     let more: &[&'static str] = if c.model.reads_snapshots() { &SNAPSHOT_KEYS } else { &[] };
     let keys = KEYS.iter().chain(more).map(|&key| (key, table.get(key).map_or(String::new(), text_of)));
     let protocol = ("protocol", c.protocol_name().to_owned());
-    Ok(keys.chain([protocol, ("negatives", negatives(c).unwrap_or("given").to_owned())]).collect())
+    let negatives = ("negatives", negatives(c).unwrap_or("given").to_owned());
+    // The protocol first: if it is the same, so are the keys that follow.
+    Ok([protocol, negatives].into_iter().chain(keys).collect())
 }
 
 /// Refuses configurations whose scores do not have the same meaning; each has a name for the message.

@@ -1,5 +1,9 @@
 //! A line of a comparison: the runs that differ in nothing but their seed.
-use super::{FinishedRun, settings::Settings, statistic::{Statistic, median}};
+use super::{
+    FinishedRun,
+    settings::Settings,
+    statistic::{Statistic, median},
+};
 use crate::task::{
     Scores, TestScores,
     config::table::text_of,
@@ -91,7 +95,8 @@ fn baseline(summary: &Summary, metric: &str) -> Option<(String, f64)> {
     let bank = bank.flat_map(|bank| [("EdgeBank", bank.unlimited), ("EdgeBank, window", bank.window)]);
     let others = summary.baselines.iter().map(|b| (b.name.as_str(), b.test));
     let scored = bank.chain(others);
-    let scored = scored.filter_map(|(name, test)| Some((name.to_owned(), named(&test.transductive, metric)?)));
+    let scored =
+        scored.filter_map(|(name, test)| Some((name.to_owned(), named(&test.transductive, metric)?)));
     let sign = if metric == "RMSE" { -1.0 } else { 1.0 };
     scored.max_by(|a, b| (sign * a.1).total_cmp(&(sign * b.1)))
 }
@@ -109,7 +114,8 @@ impl Line {
         let over = |of: &dyn Fn(&Summary) -> Option<f64>| Statistic::of(summaries().filter_map(of));
         let own = differing.iter().filter_map(|key| Some((key.clone(), settings.get(key)?.clone())));
         let own: IndexMap<String, Value> = own.collect();
-        let tests: Vec<_> = summaries().filter_map(|s| Some(test_metrics(s.test.as_ref()?, metric))).collect();
+        let tests: Vec<_> =
+            summaries().filter_map(|s| Some(test_metrics(s.test.as_ref()?, metric))).collect();
         let names: IndexMap<&String, ()> = tests.iter().flatten().map(|(name, _)| (name, ())).collect();
         let test = names.into_keys().filter_map(|name| {
             let numbers = tests.iter().filter_map(|test| test.get(name).copied());

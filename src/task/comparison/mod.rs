@@ -9,7 +9,7 @@ mod line;
 mod settings;
 mod statistic;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod timeline;
 
 pub use comparable::{comparable, comparable_configs};
@@ -152,7 +152,8 @@ fn sort(lines: &mut Vec<Line>, higher_is_better: bool) {
     lines.drain(..).for_each(|line| by_data.entry(line.data.clone()).or_default().push(line));
     for mut same in by_data.into_values() {
         let score = |line: &Line| {
-            let mean = line.val.map_or(f64::NEG_INFINITY, |v| if higher_is_better { v.mean } else { -v.mean });
+            let mean =
+                line.val.map_or(f64::NEG_INFINITY, |v| if higher_is_better { v.mean } else { -v.mean });
             if mean.is_nan() { f64::NEG_INFINITY } else { mean }
         };
         same.sort_by(|a, b| score(b).total_cmp(&score(a)));

@@ -30,10 +30,14 @@ pub(super) fn settings(run: &FinishedRun) -> Result<Settings> {
     let (config, summary) = (&run.config, &run.summary);
     let mut table = config.to_table()?;
     for section in ModelName::ALL.iter().map(|model| model.section()) {
-        let own = section == config.model.section()
-            || section == "static" && config.static_mode() != StaticMode::Off;
-        if !own {
-            table.remove(section);
+        match table.get_mut(section) {
+            // Other models can use static memory, too.
+            Some(Value::Table(keys)) if section == "static" && config.model != ModelName::Static => {
+                let unused = config.static_mode() == StaticMode::Off;
+                keys.retain(|key, _| !unused || key == "mode");
+            }
+            _ if section != config.model.section() => drop(table.remove(section)),
+            _ => {}
         }
     }
     match config.model.reads_snapshots() {

@@ -68,7 +68,14 @@ impl FinishedRun {
         })?;
         let runs = trace.events.into_iter().filter(|event| event.ph == "X");
         let spans = runs.filter_map(|Event { tid, name, ts, dur, args, .. }| {
-            Some(LaneSpan { lane: tid, step: args.step?, op: name, stage: args.stage?, start: ts, length: dur })
+            Some(LaneSpan {
+                lane: tid,
+                step: args.step?,
+                op: name,
+                stage: args.stage?,
+                start: ts,
+                length: dur,
+            })
         });
         let mut spans: Vec<LaneSpan> = spans.collect();
         let first = spans.iter().map(|span| span.start).fold(f64::INFINITY, f64::min);

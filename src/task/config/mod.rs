@@ -346,8 +346,7 @@ impl Config {
     /// # Errors
     /// `Usage` if a number is too large for TOML.
     pub fn to_table(&self) -> Result<toml::Table> {
-        toml::Table::try_from(self)
-            .map_err(|e| Error::usage("cannot write the configuration").caused_by(e))
+        toml::Table::try_from(self).map_err(|e| Error::usage("cannot write the configuration").caused_by(e))
     }
     /// Parses TOML.
     ///

@@ -134,7 +134,9 @@ mod tests {
 
     #[test]
     fn wrong_ranges_are_refused_in_one_line() {
-        for text in ["5..1", "1..1", "log:0..1", "log:-1..1", "a..b", "1..", "..2", "1..nan", "0..inf", "log:3"] {
+        for text in
+            ["5..1", "1..1", "log:0..1", "log:-1..1", "a..b", "1..", "..2", "1..nan", "0..inf", "log:3"]
+        {
             let e = Draw::parse("batch", text).unwrap_err().to_string();
             let start = format!("random batch: `{text}` is not a range; give LOW..HIGH");
             assert!(e.starts_with(&start) && !e.contains('\n'), "{e}");

@@ -23,7 +23,11 @@ mod tests {
         assert_eq!(jobs(16, 2, Some(100), Some(1), false), 8, "by cores");
         assert_eq!(jobs(16, 0, Some(100), Some(1), false), 1, "each takes all cores");
         assert_eq!(jobs(16, 1, Some(100), Some(10), false), 8, "80 of 100 bytes by 10");
-        assert_eq!(jobs(16, 1, Some(100), Some(200), false), 1, "too little for one: it is tried all the same");
+        assert_eq!(
+            jobs(16, 1, Some(100), Some(200), false),
+            1,
+            "too little for one: it is tried all the same"
+        );
         assert_eq!(jobs(16, 1, None, Some(200), false), 16, "a system that does not tell its memory");
         assert_eq!(jobs(16, 1, Some(100), None, false), 1, "before the first has ended");
         assert_eq!(jobs(16, 1, Some(100), Some(1), true), 1, "on a GPU");

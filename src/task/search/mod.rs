@@ -56,13 +56,7 @@ pub struct Space {
 
 impl Default for Space {
     fn default() -> Self {
-        Space {
-            grid: IndexMap::new(),
-            random: IndexMap::new(),
-            trials: 10,
-            seeds: vec![1],
-            sweep_seed: 1,
-        }
+        Space { grid: IndexMap::new(), random: IndexMap::new(), trials: 10, seeds: vec![1], sweep_seed: 1 }
     }
 }
 
@@ -203,7 +197,8 @@ impl Space {
         if let Some((_, seed)) = twice {
             return Err(Error::usage(format!("seed {seed} is given twice")).remedy("give every seed once"));
         }
-        let random = self.random.iter().flat_map(|(key, draw)| draw.ends().into_iter().map(move |v| (key, v)));
+        let random =
+            self.random.iter().flat_map(|(key, draw)| draw.ends().into_iter().map(move |v| (key, v)));
         let grid = self.grid.iter().flat_map(|(key, values)| values.iter().map(move |v| (key, v.clone())));
         grid.chain(random).try_for_each(|(key, value)| {
             let mut table = base.clone();

@@ -18,8 +18,8 @@ pub(super) use matching::{same_model, same_test};
 pub(in crate::task) use memory::KeptTables;
 pub use memory::MemoryPlan;
 pub(super) use over_ranks::{add_up, agree, from_first, load};
-pub(super) use run::{Run, restored, test_replayed};
 pub(in crate::task) use run::TIMELINE;
+pub(super) use run::{Run, restored, test_replayed};
 pub use run::{RunOptions, Watch};
 pub use summary::{
     BaselineScores, BubbleRecord, DataRecord, DeviceRecord, EdgeBankScores, EpochRecord, MixedRows,

@@ -1,7 +1,7 @@
 //! A run: its epochs with validation, the test of the best epoch, and the files of the run folder.
 use super::{
-    Checkpoint, DataRecord, DeviceRecord, EpochRecord, Manifest, PeakMemory, Progress, RanksRecord, StageRecord,
-    Summary, Task,
+    Checkpoint, DataRecord, DeviceRecord, EpochRecord, Manifest, PeakMemory, Progress, RanksRecord,
+    StageRecord, Summary, Task,
     checkpoint::import_weights,
     extract::Extractor,
     folder::{as_json, open_run, read_metrics, write_metrics, write_whole},
@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     error::{Error, ErrorKind, Result},
-    plan::Choice,
+    plan::{Choice, Timeline},
     runtime::{cuda::Gpu, *},
     task::{
         config::Config,
@@ -118,11 +118,13 @@ impl<'a> Run<'a> {
         prepare(task, watch)?;
         let before = state.records.len();
         self.train_epochs(task, watch, &mut state)?;
+        // Before the model settles, which takes less than an epoch.
+        let stages = StageRecord::of(task, state.records.len() - before);
+        let steps = task.core().traced.then(|| task.timeline().middle(STEPS_KEPT));
         let (settled, scores) = self.settle_and_test(task, watch, &mut state)?;
         watch.end(task);
         let mut summary = self.summary(task)?;
-        let passes = state.records.len() - before + usize::from(settled.is_some());
-        summary.stages = StageRecord::of(task, passes);
+        summary.stages = stages;
         summary.stopped_early = state.manifest.epochs < self.config.epochs;
         summary.test = scores.asked(self.config.protocol);
         summary.test_by_memory = (self.config.evaluate && task.has_memory()).then_some(scores);
@@ -131,7 +133,7 @@ impl<'a> Run<'a> {
             compare(task, &mut summary)?;
         }
         summary.best_epoch = self.config.evaluate.then_some(state.manifest.best_epoch);
-        self.write_summary(task, &summary, state.manifest.best_epoch)?;
+        self.write_summary(task, &summary, state.manifest.best_epoch, steps.as_ref())?;
         Ok(summary)
     }
     /// Loads the weights that the options name.
@@ -393,14 +395,20 @@ impl<'a> Run<'a> {
         })
     }
     /// Writes `summary.json` and what else a finished run leaves in its folder.
-    fn write_summary(&self, task: &dyn Task, summary: &Summary, best_epoch: usize) -> Result<()> {
+    fn write_summary(
+        &self,
+        task: &dyn Task,
+        summary: &Summary,
+        best_epoch: usize,
+        steps: Option<&Timeline>,
+    ) -> Result<()> {
         let Some(out) = self.options.out.as_ref().filter(|_| self.device.is_first()) else { return Ok(()) };
         write_whole(&out.join("summary.json"), &as_json("the summary", summary)?)?;
         if let Some((_, Some(costs))) = task.chosen() {
             write_whole(&out.join("predictions.json"), &as_json("the predictions", costs)?)?;
         }
-        if task.core().traced {
-            write_whole(&out.join(TIMELINE), task.timeline().middle(STEPS_KEPT).trace().as_bytes())?;
+        if let Some(steps) = steps {
+            write_whole(&out.join(TIMELINE), steps.trace().as_bytes())?;
         }
         if self.config.tensorboard {
             tensorboard::write(out, &summary.epochs, summary.test.map(|test| (best_epoch, test)))?;
