@@ -150,6 +150,9 @@ fn read(paths: impl Iterator<Item = PathBuf>) -> Result<(Vec<FinishedRun>, Vec<S
     }
 }
 
+/// Only so many lines, from the first on, show their timelines, so that pages stay small.
+const MOST_TIMELINES: usize = 8;
+
 /// The timeline of a line's first run that has one.
 pub(super) type Timelines = Vec<(usize, Vec<LaneSpan>)>;
 
@@ -158,7 +161,7 @@ pub(super) fn compared(runs: Vec<FinishedRun>, notes: Vec<String>) -> Result<(Co
     let mut comparison = Comparison::of(runs.clone())?;
     comparison.notes.extend(notes);
     let mut timelines = Timelines::new();
-    for (at, line) in comparison.lines.iter().enumerate() {
+    for (at, line) in comparison.lines.iter().enumerate().take(MOST_TIMELINES) {
         for run in &line.runs {
             let spans = match runs.iter().find(|r| r.path == run.path).map(FinishedRun::timeline) {
                 Some(Ok(spans)) => spans,

@@ -1,8 +1,10 @@
 "use strict";
 // Draws the content of the page: a table, curves, stacked bars and timelines, all as plain elements and SVG.
 
-/** Colours of lines; the other lines are grey until they are pointed at. */
+/** The first lines have colours; the others are grey. */
 const COLOURS = 7;
+/** Only so many lines have bars of their stages. */
+const BARS = 12;
 const STAGES = ["sample", "route", "fetch_features", "dispatch", "fetch_memory", "update_memory", "embed",
   "weight_grads", "aggregate", "write_memory", "reduce_gradients", "step"];
 
@@ -150,7 +152,7 @@ function chart(curves, hidden, key, comparison, width) {
   if (!all.length) [low, high] = [0, 1];
   if (high - low < 1e-9) [low, high] = [low - 0.5, high + 0.5];
   [low, high] = [low - (high - low) * 0.04, high + (high - low) * 0.06];
-  const y = ticks(low, high, height / 56), x = ticks(left, right, Math.min(width / 80, key === "epoch" ? right - left : 99));
+  const y = ticks(low, high, height / 40), x = ticks(left, right, Math.min(width / 80, key === "epoch" ? right - left : 99));
   const margin = { left: 16 + 7 * Math.max(...y.found.map(t => t.toFixed(y.digits).length)), right: 14, top: 8, bottom: 40 };
   const px = v => margin.left + (v - left) / (right - left) * (width - margin.left - margin.right);
   const py = v => height - margin.bottom - (v - low) / (high - low) * (height - margin.top - margin.bottom);
@@ -173,14 +175,16 @@ function chart(curves, hidden, key, comparison, width) {
   for (const { at, points } of [...shown].reverse()) {
     const g = make("g", { class: "line", "data-line": at });
     const colour = lineColour(at);
-    if (points.some(p => p.n > 1)) {
+    const grey = at >= COLOURS;
+    if (!grey && points.some(p => p.n > 1)) {
       const outline = [...points.map(p => [p[key], p.high]), ...[...points].reverse().map(p => [p[key], p.low])];
       g.append(make("path", { class: "band", d: `${path(outline)}Z`, style: { fill: colour } }));
     }
-    g.append(make("path", { class: "curve", d: path(points.map(p => [p[key], p.val])), style: { stroke: colour } }));
+    g.append(make("path", { class: grey ? "curve grey" : "curve", d: path(points.map(p => [p[key], p.val])), style: { stroke: colour } }));
     const better = comparison.higher_is_better ? (a, b) => a.val >= b.val : (a, b) => a.val <= b.val;
     const best = points.reduce((a, b) => better(a, b) ? a : b);
-    g.append(make("circle", { class: "dot", cx: px(best[key]), cy: py(best.val), r: 4, style: { fill: colour } }));
+    const r = grey ? 2.5 : 4;
+    g.append(make("circle", { class: "dot", cx: px(best[key]), cy: py(best.val), r, style: { fill: colour } }));
     svg.append(g);
   }
   const cross = make("line", { class: "cross", y1: margin.top, y2: base, visibility: "hidden" });
@@ -214,14 +218,19 @@ function drawCurves({ comparison }) {
   const charts = [["by-epoch", "epoch"], ["by-time", "seconds"]];
   const draw = () => charts.forEach(([id, key]) =>
     $(id).replaceChildren(chart(curves, hidden, key, comparison, Math.round($(id).clientWidth))));
-  for (const { at, name } of curves) {
-    const button = make("button", { type: "button", "aria-pressed": "true" }, swatch(lineColour(at)), name);
+  // A button for every line that has a colour, and one for the others together.
+  const others = curves.filter(c => c.at >= COLOURS).map(c => c.at);
+  const entries = curves.filter(c => c.at < COLOURS).map(c => [[c.at], c.name]);
+  if (others.length) entries.push([others, others.length === 1 ? "1 other" : `${others.length} others`]);
+  for (const [lines, name] of entries) {
+    const button = make("button", { type: "button", "aria-pressed": "true" }, swatch(lineColour(lines[0])), name);
     button.addEventListener("click", () => {
-      if (!hidden.delete(at)) hidden.add(at);
-      button.setAttribute("aria-pressed", `${!hidden.has(at)}`);
+      const show = hidden.has(lines[0]);
+      lines.forEach(at => show ? hidden.delete(at) : hidden.add(at));
+      button.setAttribute("aria-pressed", `${show}`);
       draw();
     });
-    button.addEventListener("pointerenter", () => light(at));
+    button.addEventListener("pointerenter", () => light(lines.length === 1 ? lines[0] : null));
     button.addEventListener("pointerleave", () => light(null));
     $("legend").append(button);
   }
@@ -237,8 +246,11 @@ function stageLegend(element, names) {
 }
 
 function drawStages({ comparison }) {
-  const bars = comparison.lines.filter(line => line.stages.length);
+  const timed = comparison.lines.filter(line => line.stages.length);
+  const bars = timed.slice(0, BARS);
   if (!bars.length) return;
+  const first = timed.length > BARS ? ` The first ${BARS} lines.` : "";
+  $("stages-hint").textContent = `Seconds of all lanes together, in one pass over the training events.${first}`;
   $("stages").hidden = false;
   stageLegend($("stages-legend"), new Set(bars.flatMap(line => line.stages.map(s => s.stage))));
   const sum = line => line.stages.reduce((sum, s) => sum + s.seconds, 0);

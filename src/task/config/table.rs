@@ -9,9 +9,14 @@ pub fn value_of(text: &str) -> Value {
     parsed.ok().and_then(|mut t| t.remove("v")).unwrap_or_else(|| Value::String(text.into()))
 }
 
-/// Returns a value as a person writes it: a string without quotes.
+/// Returns a value as a person writes it: a string without quotes, a very small or large number with its power
+/// of ten.
 pub fn text_of(value: &Value) -> String {
-    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+    match value {
+        Value::String(text) => text.clone(),
+        &Value::Float(x) if x != 0.0 && !(1e-4..1e7).contains(&x.abs()) => format!("{x:e}"),
+        value => value.to_string(),
+    }
 }
 
 /// Sets a key, whose name and value are not checked.
@@ -59,6 +64,8 @@ mod tests {
         let keys = keys_of(&table);
         let text: Vec<String> = keys.iter().map(|(k, v)| format!("{k}={}", text_of(v))).collect();
         assert_eq!(text, ["model=graph-mixer", "tgn.dropout=0.1", "tgn.layers=2"]);
+        let again = ["1e-5", "0.0001", "2.5e300", "100", "0.0"].map(|text| text_of(&value_of(text)));
+        assert_eq!(again, ["1e-5", "0.0001", "2.5e300", "100", "0.0"]);
         for key in ["", "tgn.", "model.x", "tgn.layers.x"] {
             let e = set_key(&mut table, key, Value::Boolean(true)).unwrap_err();
             assert!(e.to_string().contains("is not a key"), "{e}");
