@@ -87,7 +87,11 @@ fn a_trial_that_fails_is_reported_and_the_others_go_on() {
     // If none is left, the sweep fails as its first trial does.
     let ran = tgnn(dir, &["sweep", "small.toml", "--out", "t", "--grid", "learning_rate=1e300"]);
     assert_eq!(ran.code, 7, "{}", ran.err);
-    assert!(ran.err.starts_with("error: no trial finished; the first, learning_rate=1e300,seed=1"), "{}", ran.err);
+    assert!(
+        ran.err.starts_with("error: no trial finished; the first, learning_rate=1e300,seed=1"),
+        "{}",
+        ran.err
+    );
     let ran =
         tgnn(dir, &["sweep", "small.toml", "--data", "none.csv", "--out", "u", "--grid", "batch=50,60"]);
     assert_eq!((ran.code, ran.err.contains("none.csv")), (10, true), "{}", ran.err);
@@ -124,6 +128,12 @@ fn wrong_sweeps_and_comparisons_are_refused_before_anything_is_trained() {
     refused(dir, &["compare", "made"], 2, &["made: is not a run folder: it has no config.toml"]);
     refused(dir, &["compare", "made", "--out", "x.pdf"], 2, &["x.pdf: the ending names no format"]);
     refused(dir, &["compare", "made", "--models", "tgn"], 2, &["--models"]);
+    refused(
+        dir,
+        &["compare", "made", "--epochs", "3"],
+        2,
+        &["settings are for runs that are still to be trained"],
+    );
     refused(dir, &["compare", "--models", "tgn"], 2, &["give their folder, --out"]);
     refused(dir, &["compare", "--models", "tgn,gcn", "--out", "x"], 2, &["model=gcn: "]);
 }
@@ -181,7 +191,6 @@ fn an_interrupted_sweep_ends_its_trials_and_goes_on_later() {
         let id = child.id().to_string();
         assert!(Command::new("kill").args([&format!("-{signal}"), &id]).status().unwrap().success());
         let mut said = String::new();
-        // Its end is seen because the trial, which has the same standard error no more, does not hold it open.
         child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
         let code = child.wait().unwrap().code();
         if signal == "TERM" {
@@ -246,8 +255,9 @@ fn models_are_compared_by_name_with_stage_times_and_lanes() {
     assert!(dom.contains("1 s") || dom.contains(" ms</text>"));
 }
 
-/// Opens a page in headless Chromium, where nothing may appear in the console: no error, and no request that the
-/// page's policy forbids, which is any. Returns the document after its script has run; `None` without Chromium.
+/// Opens a page in headless Chromium, where nothing may appear in the console: no error, and no request that
+/// the page's policy forbids, which is any. Returns the document after its script has run; `None` without
+/// Chromium.
 fn in_browser(dir: &Path, page: &str) -> Option<String> {
     let browser = ["chromium", "chromium-browser", "google-chrome"].into_iter().find(|name| {
         let asked = Command::new(name).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();

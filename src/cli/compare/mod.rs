@@ -70,7 +70,7 @@ pub struct Compare {
     /// The same for devices
     #[arg(long, value_name = "LIST", conflicts_with = "runs")]
     devices: Option<String>,
-    /// Seeds of what is trained [default: 1]
+    /// Seeds of what is trained [default: --seed]
     #[arg(long, value_name = "LIST", conflicts_with = "runs")]
     seeds: Option<String>,
     /// Configuration file of what is trained
@@ -97,6 +97,10 @@ impl Compare {
             return Err(Error::usage("there is nothing to compare")
                 .remedy("give run folders, or --models, --plans or --devices"));
         }
+        if self.trials.given()? {
+            let what = "settings are for runs that are still to be trained, and these have ended";
+            return Err(Error::usage(what).remedy("leave them out, or compare by name: --models, --plans"));
+        }
         let format = match (self.format, &self.out) {
             (Some(format), _) => format,
             (None, Some(out)) => Format::of_file(out)?,
@@ -106,15 +110,17 @@ impl Compare {
         let (comparison, timelines) = compared(runs, notes)?;
         write(&comparison, &timelines, format, self.out.as_deref())
     }
-    /// Trains the combinations of models, plans and devices that have not been trained yet, then compares all.
+    /// Trains the combinations of models, plans and devices that are not trained yet, then compares all.
     fn by_name(&self) -> Result<()> {
         let Some(out) = &self.out else {
             return Err(
                 Error::usage("a comparison by name keeps its runs").remedy("give their folder, --out")
             );
         };
-        let mut space =
-            Space { seeds: words("--seeds", self.seeds.as_deref().unwrap_or("1"))?, ..Space::default() };
+        let mut space = Space {
+            seeds: self.seeds.as_deref().map_or(Ok(Vec::new()), |list| words("--seeds", list))?,
+            ..Space::default()
+        };
         let axes = [("model", &self.models), ("plan", &self.plans), ("device", &self.devices)];
         for (key, list) in axes.into_iter().filter_map(|(key, list)| Some((key, list.as_ref()?))) {
             let names = list.split(',').map(|name| Value::String(name.trim().to_owned()));

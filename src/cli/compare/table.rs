@@ -6,11 +6,14 @@ use crate::task::{
 use serde::Serialize;
 use std::fmt::Write;
 
+/// Finds the number of a column in a line.
+type Of = Box<dyn Fn(&Line) -> Option<Statistic>>;
+
 /// A column of numbers: its title, how many digits it shows, and its number in a line.
 pub(super) struct Column {
     pub title: String,
     pub kind: Kind,
-    of: Box<dyn Fn(&Line) -> Option<Statistic>>,
+    of: Of,
 }
 
 /// What the numbers of a column are.
@@ -46,8 +49,7 @@ impl Kind {
 
 /// Returns the columns of numbers of a comparison.
 pub(super) fn columns(c: &Comparison) -> Vec<Column> {
-    let column =
-        |title: String, kind, of: Box<dyn Fn(&Line) -> Option<Statistic>>| Column { title, kind, of };
+    let column = |title: String, kind, of: Of| Column { title, kind, of };
     let test = |name: &String| {
         let key = name.clone();
         column(name.clone(), Kind::Score, Box::new(move |line| line.test.get(&key).copied()))

@@ -77,7 +77,7 @@ pub struct Sweep {
     /// How many times values are drawn; every draw is combined with the whole grid [default: 10]
     #[arg(long, value_name = "N")]
     trials: Option<usize>,
-    /// Seeds with which every combination is trained [default: 1]
+    /// Seeds with which every combination is trained [default: --seed]
     #[arg(long, value_name = "LIST")]
     seeds: Option<String>,
     /// Seed of the draws [default: 1]
@@ -160,12 +160,18 @@ impl Sweep {
 }
 
 impl TrialArgs {
+    /// Whether any of the arguments is given.
+    pub(super) fn given(&self) -> Result<bool> {
+        let paths = self.weights.is_some() || self.from.is_some();
+        let flags = self.profile || self.timeline || self.jobs.is_some();
+        Ok(paths || flags || !self.settings.table(None)?.0.is_empty())
+    }
     /// Trains the trials of `space` that have not finished yet, in folders in `out`. If `quiet`, standard
     /// output stays empty.
     ///
     /// # Errors
-    /// `Usage` if the trials make no sense, cannot be compared, or have other runs in their folders; the first
-    /// failure if no trial finished.
+    /// `Usage` if the trials make no sense, cannot be compared, or have other runs in their folders; the
+    /// first failure if no trial finished.
     pub(super) fn run(
         &self,
         config: Option<&PathBuf>,

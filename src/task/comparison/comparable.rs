@@ -78,7 +78,7 @@ pub fn comparable_configs<'a>(configs: impl Iterator<Item = (String, &'a Config)
 ///
 /// # Errors
 /// `Usage`, with two of the runs and what differs.
-pub fn comparable(runs: &[FinishedRun]) -> Result<()> {
+pub(super) fn comparable(runs: &[FinishedRun]) -> Result<()> {
     comparable_configs(runs.iter().map(|run| (run.path.display().to_string(), &run.config)))?;
     for (i, run) in runs.iter().enumerate() {
         let data = &run.summary.data;

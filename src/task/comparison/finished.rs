@@ -26,8 +26,8 @@ impl FinishedRun {
     /// Reads a run folder.
     ///
     /// # Errors
-    /// `Usage` if the folder is none of a run; `Checkpoint` if the run has not finished, with how far it came,
-    /// or if a file is damaged; `Io`.
+    /// `Usage` if the folder is none of a run; `Checkpoint` if the run has not finished, with how far it
+    /// came, or if a file is damaged; `Io`.
     pub fn read(path: &Path) -> Result<Self> {
         let [file, results] = ["config.toml", "summary.json"].map(|name| path.join(name));
         if !file.is_file() {
@@ -56,10 +56,6 @@ impl FinishedRun {
             return Err(unfinished(path, &config, epochs));
         }
         Ok(FinishedRun { path: path.to_owned(), config, summary })
-    }
-    /// Whether the folder is of a run that has ended; false if it is damaged.
-    pub fn is_at(path: &Path) -> bool {
-        Self::read(path).is_ok()
     }
 }
 

@@ -1,8 +1,8 @@
 //! Finished runs, compared: one line for all runs that differ in nothing but their seed.
 //!
 //! - [`FinishedRun`] reads a run folder, and refuses a damaged or unfinished one.
-//! - [`Comparison`] refuses runs that do not measure the same thing, groups the others, and computes means and
-//!   deviations over seeds. It serialises as the JSON that docs/compare.md describes.
+//! - [`Comparison`] refuses runs that do not measure the same thing, groups the others, and computes means
+//!   and deviations over seeds. It serialises as the JSON that docs/compare.md describes.
 mod comparable;
 mod finished;
 mod line;
@@ -12,7 +12,7 @@ mod statistic;
 pub(crate) mod tests;
 mod timeline;
 
-pub use comparable::{comparable, comparable_configs};
+pub use comparable::comparable_configs;
 pub use finished::{FinishedRun, run_folders};
 pub use line::{Line, Point, RunOfLine};
 pub use statistic::Statistic;
@@ -22,6 +22,7 @@ use crate::{
     error::{Error, Result},
     task::config::TaskName,
 };
+use comparable::comparable;
 use indexmap::IndexMap;
 use serde::Serialize;
 use settings::{Settings, settings};

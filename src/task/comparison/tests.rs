@@ -7,7 +7,7 @@ use crate::{
 use serde_json::json;
 use std::{fs, path::Path};
 
-/// Returns a finished run of TGN with a validation AP of 0.8 in the second of two epochs, as `change` changes it.
+/// Returns a finished run of TGN with a validation AP of 0.8 in the second of two epochs, after `change`.
 pub(crate) fn run(path: &str, seed: u64, change: impl FnOnce(&mut Config, &mut Summary)) -> FinishedRun {
     let epoch = |epoch: usize, seconds: f64, ap: f64| json!({"epoch": epoch, "train_loss": 1.0, "train_seconds": seconds, "events_per_second": 1.0, "val": {"ap": ap}});
     let test = |ap: f64| json!({"transductive": {"ap": ap, "auc": 0.5}, "inductive": {"ap": ap - 0.25}});
@@ -198,8 +198,8 @@ fn a_run_folder_is_read_or_refused_in_one_line() {
     written(&path, &run);
     let read = FinishedRun::read(&path).unwrap();
     assert_eq!((&read.config, &read.summary), (&run.config, &run.summary));
-    assert_eq!(run_folders(&dir.path().join("sweep")), [path.clone()]);
-    assert_eq!(run_folders(&path), [path.clone()]);
+    assert_eq!(run_folders(&dir.path().join("sweep")), std::slice::from_ref(&path));
+    assert_eq!(run_folders(&path), std::slice::from_ref(&path));
     assert!(read.timeline().unwrap().is_empty());
 
     let refused = |said: &[&str]| {

@@ -9,8 +9,8 @@ pub fn value_of(text: &str) -> Value {
     parsed.ok().and_then(|mut t| t.remove("v")).unwrap_or_else(|| Value::String(text.into()))
 }
 
-/// Returns a value as a person writes it: a string without quotes, a very small or large number with its power
-/// of ten.
+/// Returns a value as a person writes it: a string without quotes, a very small or large number with its
+/// power of ten.
 pub fn text_of(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),

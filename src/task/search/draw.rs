@@ -31,8 +31,8 @@ fn wrong(key: &str, text: &str) -> Error {
 }
 
 impl Draw {
-    /// Parses `low..high`, `log:low..high`, or values separated by commas. A range is of whole numbers if both
-    /// ends are written as such.
+    /// Parses `low..high`, `log:low..high`, or values separated by commas. A range is of whole numbers if
+    /// both ends are written as such.
     ///
     /// # Errors
     /// `Usage`, with the key, for anything else.

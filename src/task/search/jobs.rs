@@ -9,7 +9,7 @@ const SHARE_OF_MEMORY: f64 = 0.8;
 /// one.
 pub fn jobs(cores: usize, threads: usize, free: Option<u64>, peak: Option<u64>, on_gpu: bool) -> usize {
     let (Some(peak), false) = (peak, on_gpu) else { return 1 };
-    let by_cores = if threads == 0 { 1 } else { cores / threads };
+    let by_cores = cores.checked_div(threads).unwrap_or(1);
     let by_memory = |free: u64| (free as f64 * SHARE_OF_MEMORY / peak.max(1) as f64) as usize;
     by_cores.min(free.map_or(usize::MAX, by_memory)).max(1)
 }

@@ -48,7 +48,7 @@ pub struct Space {
     pub random: IndexMap<String, Draw>,
     /// How many times they are drawn; every draw is combined with the whole grid.
     pub trials: usize,
-    /// Seeds of the runs of every combination.
+    /// Seeds of the runs of every combination; none: the seed of the base.
     pub seeds: Vec<u64>,
     /// Seed of the draws.
     pub sweep_seed: u64,
@@ -56,7 +56,7 @@ pub struct Space {
 
 impl Default for Space {
     fn default() -> Self {
-        Space { grid: IndexMap::new(), random: IndexMap::new(), trials: 10, seeds: vec![1], sweep_seed: 1 }
+        Space { grid: IndexMap::new(), random: IndexMap::new(), trials: 10, seeds: Vec::new(), sweep_seed: 1 }
     }
 }
 
@@ -150,7 +150,11 @@ impl Space {
     /// `Usage`, with the key, for a key or value that the configuration does not know, for too many trials,
     /// and for a seed that is there twice.
     pub fn trials(&self, base: &Table) -> Result<Vec<Trial>> {
-        self.check(base)?;
+        let mut seeds = self.seeds.clone();
+        if seeds.is_empty() {
+            seeds.push(Config::of_table(base)?.seed);
+        }
+        self.check(base, &seeds)?;
         let mut combinations: Vec<IndexMap<String, Value>> = vec![IndexMap::new()];
         for (key, values) in &self.grid {
             let with = |c: &IndexMap<String, Value>, value: &Value| {
@@ -178,22 +182,22 @@ impl Space {
             }
             combinations = found;
         }
-        let trials = combinations.iter().flat_map(|c| self.seeds.iter().map(move |&seed| (c, seed)));
+        let trials = combinations.iter().flat_map(|c| seeds.iter().map(move |&seed| (c, seed)));
         trials.map(|(settings, seed)| Trial::new(base, settings, seed)).collect()
     }
     /// Checks what can be checked before the trials are made.
-    fn check(&self, base: &Table) -> Result<()> {
+    fn check(&self, base: &Table, seeds: &[u64]) -> Result<()> {
         let number = |n: usize, values: &Vec<Value>| n.saturating_mul(values.len());
         let draws = if self.random.is_empty() { 1 } else { self.trials };
-        let most = self.grid.values().fold(draws.saturating_mul(self.seeds.len()), number);
+        let most = self.grid.values().fold(draws.saturating_mul(seeds.len()), number);
         if most > MOST_TRIALS {
             return Err(Error::usage(format!("these are {most} trials, and {MOST_TRIALS} are the most"))
                 .remedy("give fewer values, or draw some with --random"));
         }
         if most == 0 {
-            return Err(Error::usage("there is no trial").remedy("give at least one seed and one trial"));
+            return Err(Error::usage("there is no trial").remedy("give --trials 1 or more"));
         }
-        let twice = self.seeds.iter().enumerate().find(|(i, seed)| self.seeds[..*i].contains(seed));
+        let twice = seeds.iter().enumerate().find(|(i, seed)| seeds[..*i].contains(seed));
         if let Some((_, seed)) = twice {
             return Err(Error::usage(format!("seed {seed} is given twice")).remedy("give every seed once"));
         }
@@ -259,6 +263,8 @@ mod tests {
         assert_eq!(names[0], "learning_rate=0.1,tgn.layers=1,seed=1");
         assert_eq!(names[7], "learning_rate=0.0001,tgn.layers=2,seed=2");
         let trials = space.trials(&Table::new()).unwrap();
+        let base = toml::from_str("seed = 5").unwrap();
+        assert_eq!(Space::default().trials(&base).unwrap()[0].name, "seed=5");
         let config = Config::of_table(&trials[7].table).unwrap();
         assert_eq!((config.learning_rate, config.tgn.layers, config.seed), (1e-4, 2, 2));
     }
@@ -316,7 +322,9 @@ mod tests {
         refused(&grid("tgn.depth", "1,2"), "tgn.depth=1: unknown field `depth`");
         refused(&grid("batch", "10,many"), "batch=many: invalid type");
         refused(&grid("batch", "10,0"), "batch=0,seed=1: batch is 0");
-        refused(&Space { seeds: vec![], ..Space::default() }, "there is no trial");
+        let mut drawn = Space { trials: 0, ..Space::default() };
+        drawn.add_random("batch", Draw::parse("batch", "1..9").unwrap()).unwrap();
+        refused(&drawn, "there is no trial");
         refused(&Space { seeds: vec![2, 2], ..Space::default() }, "seed 2 is given twice");
         refused(&Space { seeds: (0..10_001).collect(), ..Space::default() }, "10001 trials");
         let mut space = Space::default();

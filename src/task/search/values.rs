@@ -5,8 +5,8 @@ use crate::{
 };
 use toml::Value;
 
-/// Returns the values that commas separate in `text`; a comma within brackets, braces or quotes belongs to its
-/// value.
+/// Returns the values that commas separate in `text`; a comma within brackets, braces or quotes belongs to
+/// its value.
 ///
 /// # Errors
 /// `Usage` if a value is empty.
