@@ -134,8 +134,8 @@ pub struct Train {
     /// Time every op, and print a table at the end
     #[arg(long)]
     profile: bool,
-    /// Write a trace for Perfetto or Chrome: when and on which lane every op of the last epoch ran. Some steps
-    /// of it go into the run folder, too; without FILE they are all that is written
+    /// Write a trace for Perfetto or Chrome: when and on which lane every op of the last epoch ran. Some
+    /// steps of it go into the run folder, too; without FILE they are all that is written
     #[arg(long, value_name = "FILE", num_args = 0..=1)]
     timeline: Option<Option<PathBuf>>,
     /// Write a log of how the ranks read and wrote node memory in the last pass that trains, as CSV

@@ -27,8 +27,8 @@ fn negatives(c: &Config) -> Option<&'static str> {
     open.then(|| c.negatives.name())
 }
 
-/// The keys that decide, with protocol and negatives, what the scores of a run mean.
-const KEYS: [&str; 4] = ["task", "data.train", "data.val", "max_batches"];
+/// The keys that decide, with task, protocol and negatives, what the scores of a run mean.
+const KEYS: [&str; 3] = ["data.train", "data.val", "max_batches"];
 /// The same for models of snapshots.
 const SNAPSHOT_KEYS: [&str; 7] = [
     "snapshots.every",
@@ -47,8 +47,9 @@ fn decides(c: &Config) -> Result<Vec<(&'static str, String)>> {
     let keys = KEYS.iter().chain(more).map(|&key| (key, table.get(key).map_or(String::new(), text_of)));
     let protocol = ("protocol", c.protocol_name().to_owned());
     let negatives = ("negatives", negatives(c).unwrap_or("given").to_owned());
-    // The protocol first: if it is the same, so are the keys that follow.
-    Ok([protocol, negatives].into_iter().chain(keys).collect())
+    let task = ("task", c.task.name().to_owned());
+    // If task and protocol are the same, so are the keys that follow.
+    Ok([task, protocol, negatives].into_iter().chain(keys).collect())
 }
 
 /// Refuses configurations whose scores do not have the same meaning; each has a name for the message.
