@@ -2,6 +2,7 @@
 mod ablation;
 mod calls;
 mod command_line;
+mod compare;
 mod device_calls;
 mod emulated;
 mod functions;

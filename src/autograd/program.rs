@@ -18,7 +18,7 @@ use crate::{
     ops::{Backend, Cost, Node, Tape},
     runtime::{comm::Ranks, *},
 };
-use std::time::Instant;
+use std::{collections::BTreeMap, time::Instant};
 
 /// The memory of a step's values.
 enum Memory {
@@ -355,6 +355,15 @@ impl Program {
     /// Returns the times by op since [`profile`](Self::profile), slowest op first.
     pub fn op_times(&self) -> Vec<OpTime> {
         self.by_op(self.times.as_deref().unwrap_or_default())
+    }
+    /// Returns the seconds by stage and lane since [`profile`](Self::profile), in the order of the stages.
+    pub fn stage_times(&self) -> Vec<(Stage, usize, f64)> {
+        let mut seconds: BTreeMap<(Stage, usize), f64> = BTreeMap::new();
+        let nodes = self.variants.iter().flat_map(|variant| &variant.nodes);
+        for (p, time) in nodes.zip(self.times.iter().flatten().flatten()) {
+            *seconds.entry((p.stage, p.placement.lane)).or_default() += time.seconds;
+        }
+        seconds.into_iter().map(|((stage, lane), seconds)| (stage, lane, seconds)).collect()
     }
     /// Adds up the times of nodes by op and lane.
     fn by_op(&self, times: &[Vec<NodeTime>]) -> Vec<OpTime> {

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 mod accesses;
 mod advice;
+mod compare;
 mod data;
 mod doctor;
 mod embed;
@@ -19,6 +20,7 @@ mod read_args;
 mod report;
 mod shell;
 mod snapshots;
+mod sweep;
 mod train;
 mod train_data;
 mod watch;
@@ -52,6 +54,10 @@ struct Cli {
 enum Command {
     /// Train a model, validate after every epoch, test the best one
     Train(Box<train::Train>),
+    /// Train over a grid or random draws of any settings, several at a time, and find the best by validation
+    Sweep(Box<sweep::Sweep>),
+    /// Compare runs: scores over seeds, times and memory, as a table or a page with curves
+    Compare(Box<compare::Compare>),
     /// Test a checkpoint
     Eval(train::Eval),
     /// Write embeddings of given nodes at given times to a .npy file
@@ -98,7 +104,12 @@ pub fn main() -> ExitCode {
         return ExitCode::SUCCESS; // the first rank does it
     }
     let result = match &cli.command {
-        Command::Train(args) => args.run(),
+        Command::Train(args) => {
+            sweep::end_with_parent();
+            args.run()
+        }
+        Command::Sweep(args) => args.run(),
+        Command::Compare(args) => args.run(),
         Command::Eval(args) => args.run(),
         Command::Embed(args) => args.run(),
         Command::Predict(args) => args.run(),

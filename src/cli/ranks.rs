@@ -24,6 +24,11 @@ pub(super) struct RankArgs {
 }
 
 impl RankArgs {
+    /// Returns the flags as words of a command line.
+    pub(super) fn words(&self) -> Vec<std::ffi::OsString> {
+        let words = ["--ranks", &self.ranks.to_string(), "--deadline", &self.deadline.to_string()];
+        words.map(Into::into).into()
+    }
     /// Returns the number of ranks.
     ///
     /// # Errors

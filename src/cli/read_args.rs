@@ -1,8 +1,8 @@
 //! The flags that tell how to read event data, shared by the subcommands of `data`.
+use super::train::set_flag;
 use crate::{
     data::{self, Columns, Estimate, Format, Missing, ReadOptions, TimeFormat, text::counted},
     error::Result,
-    task::DataConfig,
 };
 use clap::{ArgAction, Args};
 use std::path::PathBuf;
@@ -39,14 +39,17 @@ pub struct ReadArgs {
 }
 
 impl ReadArgs {
-    /// Writes the flags into the keys of a configuration.
-    pub fn apply(&self, to: &mut DataConfig) {
+    /// Sets the keys of a configuration that the flags give.
+    pub fn set(&self, table: &mut toml::Table) -> Result<()> {
         macro_rules! take {
-            ($($key:ident),*) => {$( if self.$key.is_some() { to.$key.clone_from(&self.$key); } )*};
+            ($($flag:ident => $key:literal),*) => {$(
+                if let Some(value) = &self.$flag { set_flag(table, $key, value)?; }
+            )*};
         }
-        take!(format, columns, time_format, bipartite, edge_features, node_features);
-        to.missing = self.missing.unwrap_or(to.missing);
-        to.strict |= self.strict;
+        take!(format => "data.format", columns => "data.columns", time_format => "data.time_format",
+              missing => "data.missing", bipartite => "data.bipartite", edge_features => "data.edge_features",
+              node_features => "data.node_features");
+        if self.strict { set_flag(table, "data.strict", &true) } else { Ok(()) }
     }
 
     /// Whether no flag is given that only events have.

@@ -8,7 +8,10 @@ use crate::{
     error::{Error, Result},
     model::ModelName,
     runtime::{Device, MatmulPrecision, StoredAs},
-    task::{Checkpoint, Config, NegativeKind, Protocol, RunOptions, Summary, TaskName, Watch},
+    task::{
+        Checkpoint, Config, NegativeKind, Protocol, RunOptions, Summary, TaskName, Watch,
+        config::table::{keys_of, set_key, value_of},
+    },
 };
 use clap::Args;
 use std::path::PathBuf;
@@ -19,11 +22,10 @@ fn model_help() -> String {
     format!("Model of events: {events}; of snapshots: {snapshots} [default: tgn]")
 }
 
-/// Arguments of `train`. A flag overrides the key of the file; what neither sets keeps its default.
+/// What decides a run: flags that override the keys of a configuration file. What neither sets keeps its
+/// default.
 #[derive(Args)]
-pub struct Train {
-    /// Configuration file: TOML, in which every key is optional, or TGL's YAML (.yml)
-    config: Option<PathBuf>,
+pub(super) struct Settings {
     /// Events: `wikipedia`, a file, or a folder of .npy [default: wikipedia]
     #[arg(long, value_name = "PATH")]
     data: Option<String>,
@@ -36,7 +38,7 @@ pub struct Train {
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
     #[command(flatten)]
-    ranks: RankArgs,
+    pub(super) ranks: RankArgs,
     /// Precision of dense products on a CUDA device: f32, tf32 or bf16 [default: f32]
     #[arg(long)]
     precision: Option<MatmulPrecision>,
@@ -101,6 +103,15 @@ pub struct Train {
     /// Train only, without validation and test
     #[arg(long)]
     no_eval: bool,
+}
+
+/// Arguments of `train`.
+#[derive(Args)]
+pub struct Train {
+    /// Configuration file: TOML, in which every key is optional, or TGL's YAML (.yml)
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    settings: Settings,
     /// Folder of the run: config.toml, metrics.jsonl, summary.json, checkpoint/
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -122,47 +133,70 @@ pub struct Train {
     /// Time every op, and print a table at the end
     #[arg(long)]
     profile: bool,
-    /// Write a trace for Perfetto or Chrome: when and on which lane every op of the last epoch ran
-    #[arg(long, value_name = "FILE")]
-    timeline: Option<PathBuf>,
+    /// Write a trace for Perfetto or Chrome: when and on which lane every op of the last epoch ran. Some
+    /// steps of it go into the run folder, too; without FILE they are all that is written
+    #[arg(long, value_name = "FILE", num_args = 0..=1)]
+    timeline: Option<Option<PathBuf>>,
     /// Write a log of how the ranks read and wrote node memory in the last pass that trains, as CSV
     #[arg(long, value_name = "FILE")]
     accesses: Option<PathBuf>,
 }
 
-impl Train {
-    /// Returns the configuration, and notes on settings of the configuration file that have no counterpart.
-    fn config(&self) -> Result<(Config, Vec<String>)> {
-        let (mut base, notes) = self.config.as_ref().map(Config::read).transpose()?.unwrap_or_default();
-        set_keys(&mut base, &self.set)?;
-        let mut c = Config::of_table(&base)?;
+impl Settings {
+    /// Returns the keys that the file and the flags set, and notes on settings of the file that have no
+    /// counterpart.
+    ///
+    /// # Errors
+    /// `Usage`, with the flag or the place in the file, for a wrong key or value; `Io`.
+    pub(super) fn table(&self, file: Option<&PathBuf>) -> Result<(toml::Table, Vec<String>)> {
+        let (mut table, notes) = file.map(Config::read).transpose()?.unwrap_or_default();
+        set_keys(&mut table, &self.set)?;
         macro_rules! take {
-            ($($flag:ident => $key:expr),*) => {$( if let Some(v) = self.$flag.clone() { $key = v; } )*};
+            ($($flag:ident => $key:literal),*) => {$(
+                if let Some(value) = &self.$flag { set_flag(&mut table, $key, value)?; }
+            )*};
         }
-        take!(data => c.data.path, model => c.model, device => c.device, threads => c.threads,
-              precision => c.precision, plan => c.plan, partition => c.partition, epochs => c.epochs, batch => c.batch,
-              every => c.snapshots.every, group => c.group.length,
-              chunks => c.chunks, patience => c.patience, max_batches => c.max_batches,
-              task => c.task, protocol => c.protocol, negatives => c.negatives, seed => c.seed, learning_rate => c.learning_rate,
-              random_edge_features => c.data.random_edge_features);
-        self.read.apply(&mut c.data);
-        c.deterministic |= self.deterministic;
-        c.evaluate &= !self.no_eval;
-        c.tensorboard |= self.tensorboard;
-        if (self.every.is_some() || self.group.is_some()) && !c.model.reads_snapshots() {
+        take!(data => "data.path", model => "model", device => "device", threads => "threads",
+              precision => "precision", plan => "plan", partition => "partition", epochs => "epochs",
+              batch => "batch", every => "snapshots.every", group => "group.length", chunks => "chunks",
+              patience => "patience", max_batches => "max_batches", task => "task", protocol => "protocol",
+              negatives => "negatives", seed => "seed", learning_rate => "learning_rate",
+              random_edge_features => "data.random_edge_features");
+        self.read.set(&mut table)?;
+        if self.deterministic {
+            set_flag(&mut table, "deterministic", &true)?;
+        }
+        if self.no_eval {
+            set_flag(&mut table, "evaluate", &false)?;
+        }
+        let config = Config::of_table(&table)?;
+        if (self.every.is_some() || self.group.is_some()) && !config.model.reads_snapshots() {
             return Err(Error::usage(format!(
                 "--every and --group are of snapshots, and {} reads events",
-                c.model.name()
+                config.model.name()
             ))
             .remedy(format!("give --model {}", ModelName::names(true))));
         }
-        c.validate()?;
-        Ok((c, notes))
+        Ok((table, notes))
+    }
+}
+
+impl Train {
+    /// Returns the configuration, the keys that the user has set, and notes on settings of the configuration
+    /// file that have no counterpart.
+    fn config(&self) -> Result<(Config, toml::Table, Vec<String>)> {
+        let (mut table, notes) = self.settings.table(self.config.as_ref())?;
+        if self.tensorboard {
+            set_flag(&mut table, "tensorboard", &true)?;
+        }
+        let config = Config::of_table(&table)?;
+        config.validate()?;
+        Ok((config, table, notes))
     }
     /// Lets the planner replace the plan `disttgl` by one for the data and the ranks; says why in `notes`.
     fn planned(&self, config: Config, data: &Data, notes: &mut Vec<String>) -> Result<Config> {
         let Data::Events(events) = data else { return Ok(config) };
-        let ranks = (self.ranks.size()?, self.ranks.size_of_node()?);
+        let ranks = (self.settings.ranks.size()?, self.settings.ranks.size_of_node()?);
         Ok(match planned(&config, events, ranks)? {
             Some((config, reasons)) => {
                 notes.extend(reasons);
@@ -171,29 +205,14 @@ impl Train {
             None => config,
         })
     }
-    /// Returns whether a flag or the configuration file sets a key.
-    fn gives(&self) -> Result<impl Fn(&str) -> bool> {
-        let mut table = self.config.as_ref().map(Config::read).transpose()?.unwrap_or_default().0;
-        set_keys(&mut table, &self.set)?;
-        let flags = [
-            ("task", self.task.is_some()),
-            ("batch", self.batch.is_some()),
-            ("epochs", self.epochs.is_some()),
-            ("patience", self.patience.is_some()),
-        ];
-        let in_table = move |key: &str| match key.split_once('.') {
-            Some((section, key)) => table.get(section).is_some_and(|section| section.get(key).is_some()),
-            None => table.contains_key(key),
-        };
-        Ok(move |key: &str| flags.contains(&(key, true)) || in_table(key))
-    }
     /// Runs the command.
     pub fn run(&self) -> Result<()> {
-        let (config, mut notes) = self.config()?;
+        let (config, given, mut notes) = self.config()?;
         notes.extend(self.from.iter().map(|dir| format!("starts from the model of {}", dir.display())));
         let data = Data::load(&config)?;
         let config = self.planned(config, &data, &mut notes)?;
-        let config = data.fitted(config, self.gives()?, &mut notes)?;
+        let given = keys_of(&given);
+        let config = data.fitted(config, |key| given.contains_key(key), &mut notes)?;
         let options = RunOptions {
             out: self.out.clone(),
             resume: self.resume,
@@ -202,10 +221,15 @@ impl Train {
             command: command_line(),
         };
         // Checked now rather than after the last epoch.
-        for (flag, path) in [("timeline", &self.timeline), ("accesses", &self.accesses)] {
-            let folder = path.as_ref().and_then(|path| path.parent());
+        let timeline = self.timeline.as_ref().and_then(Option::as_ref);
+        if matches!(self.timeline, Some(None)) && self.out.is_none() {
+            return Err(Error::usage("--timeline has neither a file nor a run folder to write into")
+                .remedy("give --timeline FILE, or --out"));
+        }
+        for (flag, path) in [("timeline", timeline), ("accesses", self.accesses.as_ref())] {
+            let folder = path.and_then(|path| path.parent());
             if let Some(folder) = folder.filter(|f| !f.as_os_str().is_empty() && !f.is_dir()) {
-                let path = path.as_deref().unwrap_or(folder).display();
+                let path = path.map_or(folder, PathBuf::as_path).display();
                 let what = format!("--{flag} {path}: there is no folder {}", folder.display());
                 return Err(Error::usage(what).remedy("make it first"));
             }
@@ -220,7 +244,7 @@ impl Train {
             logged.write(self.accesses.as_deref(), device)?;
             Ok(summary)
         };
-        self.ranks.run(&config, |device| {
+        self.settings.ranks.run(&config, |device| {
             if !device.is_first() {
                 return train(&device, &mut ()).map(drop);
             }
@@ -228,7 +252,7 @@ impl Train {
             display.configuration(&config, &data, &device, &notes)?;
             let summary = train(&device, &mut display)?;
             display.finish(&summary, self.out.as_deref());
-            if let Some(path) = &self.timeline {
+            if let Some(path) = timeline {
                 display.write_timeline(path)?;
             }
             print_summary(&summary, self.json)
@@ -252,25 +276,17 @@ pub(super) fn set_keys(table: &mut toml::Table, pairs: &[String]) -> Result<()> 
     })
 }
 
-/// Sets the key of a `key=value` pair in `table`; dots separate sections from keys. A value that is not valid
-/// TOML is taken as a string.
+/// Sets the key of a `key=value` pair in `table`. A value that is not valid TOML is taken as a string.
 fn set(table: &mut toml::Table, pair: &str) -> Result<()> {
     let wrong = || Error::usage(format!("--set {pair}")).remedy("give KEY=VALUE, as in --set tgn.layers=2");
     let (key, value) = pair.split_once('=').ok_or_else(wrong)?;
-    let value = format!("v = {value}")
-        .parse::<toml::Table>()
-        .ok()
-        .and_then(|mut t| t.remove("v"))
-        .unwrap_or_else(|| toml::Value::String(value.into()));
-    let mut parts: Vec<&str> = key.trim().split('.').collect();
-    let last = parts.pop().filter(|p| !p.is_empty()).ok_or_else(wrong)?;
-    let mut at = table;
-    for part in parts {
-        let section = at.entry(part).or_insert_with(|| toml::Value::Table(toml::Table::new()));
-        at = section.as_table_mut().ok_or_else(wrong)?;
-    }
-    at.insert(last.into(), value);
-    Ok(())
+    set_key(table, key.trim(), value_of(value)).map_err(|_| wrong())
+}
+
+/// Sets a key to the value of a flag.
+pub(super) fn set_flag(table: &mut toml::Table, key: &str, value: &impl serde::Serialize) -> Result<()> {
+    let value = toml::Value::try_from(value);
+    set_key(table, key, value.map_err(|e| Error::usage(format!("{key} cannot be set")).caused_by(e))?)
 }
 
 /// Prints the summary if `json`.

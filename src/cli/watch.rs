@@ -352,17 +352,7 @@ fn objective(task: TaskName, protocol: &str, negatives: NegativeKind) -> String 
 
 /// Formats the metrics that are defined.
 fn scores(s: &Scores) -> String {
-    let metrics = [
-        ("AP", s.ap),
-        ("AUC", s.auc),
-        ("MRR", s.mrr),
-        ("hits@10", s.hits_at_10),
-        ("F1", s.f1),
-        ("accuracy", s.accuracy),
-        ("MAE", s.mae),
-        ("RMSE", s.rmse),
-    ];
     let defined: Vec<String> =
-        metrics.into_iter().filter_map(|(name, x)| x.map(|x| format!("{name} {x:.4}"))).collect();
+        s.named().into_iter().filter_map(|(name, x)| x.map(|x| format!("{name} {x:.4}"))).collect();
     if defined.is_empty() { "no events".into() } else { defined.join("  ") }
 }

@@ -1,6 +1,6 @@
 //! Timelines: every run of every op with its lane, start and end. A timeline can be written as a trace for a
 //! viewer, and summarised.
-use crate::autograd::{MAX_LANES, NodeInfo, Resource, Span};
+use crate::autograd::{MAX_LANES, NodeInfo, Resource, Span, Stage};
 use serde_json::json;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -60,6 +60,21 @@ impl Timeline {
     /// Returns the runs of nodes, sorted by start.
     pub fn spans(&self) -> &[Span] {
         &self.spans
+    }
+    /// Returns the seconds of the runs by stage and lane, in the order of the stages.
+    pub fn stage_times(&self) -> Vec<(Stage, usize, f64)> {
+        let mut seconds: BTreeMap<(Stage, usize), f64> = BTreeMap::new();
+        for s in &self.spans {
+            *seconds.entry((s.node_info.stage, s.node_info.lane)).or_default() += s.end - s.start;
+        }
+        seconds.into_iter().map(|((stage, lane), seconds)| (stage, lane, seconds)).collect()
+    }
+    /// Returns the runs of `steps` steps from the middle, where every lane is busy, without waits.
+    pub fn middle(&self, steps: usize) -> Timeline {
+        let all: BTreeSet<usize> = self.spans.iter().map(|s| s.step).collect();
+        let kept: BTreeSet<usize> =
+            all.iter().copied().skip(all.len().saturating_sub(steps) / 2).take(steps).collect();
+        Timeline::new(self.spans.iter().filter(|s| kept.contains(&s.step)).copied().collect())
     }
     /// Returns how busy the lanes were. The spans of a lane must not overlap.
     pub fn usage(&self) -> Usage {
@@ -213,10 +228,7 @@ impl fmt::Display for Usage {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        autograd::Stage,
-        ops::{Cost, OpKind, Section, Tag},
-    };
+    use crate::ops::{Cost, OpKind, Section, Tag};
 
     fn span(lane: usize, kind: OpKind, start: f64, end: f64) -> Span {
         let resource = if kind == OpKind::Nn { Resource::Arithmetic } else { Resource::Memory };
@@ -267,6 +279,19 @@ mod tests {
         let path: Vec<_> = timeline.critical_path().iter().map(|s| (s.node_info.lane, s.start)).collect();
         assert_eq!(path, [(0, 0.0), (1, 3.0), (0, 7.0)]);
         assert_eq!(timeline.bound_by(), [("spmm", 7.0 / 8.0), ("waiting", 1.0 / 8.0)]);
+    }
+
+    #[test]
+    fn the_middle_has_whole_steps_and_stage_times_add_up_by_lane() {
+        let at = |step: usize, lane: usize| {
+            let span = span(lane, OpKind::Nn, step as f64, step as f64 + 0.25);
+            Span { step, ..span }
+        };
+        let timeline = Timeline::new((0..5).flat_map(|step| [at(step, 0), at(step, 1)]).collect());
+        let steps = |t: Timeline| t.spans().iter().map(|s| s.step).collect::<Vec<_>>();
+        assert_eq!(steps(timeline.middle(3)), [1, 1, 2, 2, 3, 3]);
+        assert_eq!(timeline.middle(9), timeline);
+        assert_eq!(timeline.stage_times(), [(Stage::Embed, 0, 1.25), (Stage::Embed, 1, 1.25)]);
     }
 
     #[test]

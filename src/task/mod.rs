@@ -1,15 +1,19 @@
 //! Tasks: the objectives of training, the training loop, evaluation, configuration and checkpoints.
 //!
+//! - [`comparison`]: finished runs, compared.
 //! - [`config`]: the configuration of a run.
 //! - [`evaluation`]: metrics, hard negatives, the EdgeBank baseline.
 //! - [`training`]: the training loop, run folders, checkpoints.
 //! - [`events`]: training, evaluation, embeddings and online prediction of models of event streams.
+//! - [`search`]: the trials of a sweep.
 //! - [`snapshots`]: training, evaluation and embeddings of models of snapshot sequences.
 #![forbid(unsafe_code)]
+pub mod comparison;
 pub mod config;
 pub mod evaluation;
 pub mod events;
 mod over_ranks;
+pub mod search;
 pub mod snapshots;
 pub mod training;
 
@@ -28,6 +32,6 @@ pub use over_ranks::on_local_ranks;
 pub use snapshots::{SnapshotSplit, SnapshotTask, embed_snapshots, evaluate_snapshots, train_snapshots};
 pub use training::{
     BubbleRecord, Checkpoint, EpochRecord, ExtractRecord, Manifest, MemoryPlan, MixedRows, Progress,
-    RanksRecord, Report, RowErrors, RunOptions, StalenessRecord, StreamRecord, Summary, Task, TaskCore,
-    TrafficRecord, Watch, tensorboard,
+    RanksRecord, Report, RowErrors, RunOptions, StageRecord, StalenessRecord, StreamRecord, Summary, Task,
+    TaskCore, TrafficRecord, Watch, tensorboard,
 };

@@ -4,6 +4,7 @@ mod custom;
 mod fitted;
 mod optimizer;
 mod sections;
+pub mod table;
 #[cfg(feature = "formats")]
 pub mod tgl;
 mod validate;
@@ -343,6 +344,13 @@ impl Config {
     /// `Usage` for an unknown key or a value of the wrong type.
     pub fn of_table(table: &toml::Table) -> Result<Self> {
         table.clone().try_into().map_err(|e: toml::de::Error| Error::usage(e.message().replace('\n', " ")))
+    }
+    /// Returns a table with every key.
+    ///
+    /// # Errors
+    /// `Usage` if a number is too large for TOML.
+    pub fn to_table(&self) -> Result<toml::Table> {
+        toml::Table::try_from(self).map_err(|e| Error::usage("cannot write the configuration").caused_by(e))
     }
     /// Parses TOML.
     ///

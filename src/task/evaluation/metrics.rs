@@ -47,6 +47,22 @@ impl Scores {
     }
 }
 
+impl Scores {
+    /// Returns every metric with its name.
+    pub fn named(&self) -> [(&'static str, Option<f64>); 8] {
+        [
+            ("AP", self.ap),
+            ("AUC", self.auc),
+            ("MRR", self.mrr),
+            ("hits@10", self.hits_at_10),
+            ("F1", self.f1),
+            ("accuracy", self.accuracy),
+            ("MAE", self.mae),
+            ("RMSE", self.rmse),
+        ]
+    }
+}
+
 /// The lowest rank that counts as a hit.
 const HIT: f64 = 10.0;
 

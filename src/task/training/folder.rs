@@ -15,12 +15,15 @@ pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
         .map_err(|e| Error::io(path, "cannot write", e))
 }
 
+/// The file that a sweep writes into the folder of a trial before the trial starts: the keys that it sets.
+pub(in crate::task) const TRIAL: &str = "trial.toml";
+
 /// Creates the folder `out` and writes the resolved configuration into it.
 ///
 /// # Errors
 /// `Usage` if the folder is not empty and the run is not resumed; `Io`.
 pub(super) fn open_run(out: &Path, config: &Config, resume: bool) -> Result<()> {
-    let taken = fs::read_dir(out).is_ok_and(|mut d| d.next().is_some());
+    let taken = fs::read_dir(out).is_ok_and(|d| d.flatten().any(|entry| entry.file_name() != TRIAL));
     if taken && !resume {
         return Err(Error::usage(format!("{} is not empty", out.display()))
             .remedy("give another folder (--out), or go on with the run in it (--resume)"));
@@ -33,7 +36,7 @@ pub(super) fn open_run(out: &Path, config: &Config, resume: bool) -> Result<()> 
 ///
 /// # Errors
 /// `Checkpoint`, with the line, if a record is damaged; `Io`.
-pub(super) fn read_metrics(path: &Path, epochs: usize) -> Result<Vec<EpochRecord>> {
+pub(in crate::task) fn read_metrics(path: &Path, epochs: usize) -> Result<Vec<EpochRecord>> {
     let text = fs::read_to_string(path).map_err(|e| Error::io(path, "cannot read", e))?;
     let records = text.lines().take(epochs).enumerate().map(|(i, line)| {
         serde_json::from_str::<EpochRecord>(line).map_err(|e| {

@@ -4,9 +4,9 @@ use crate::{
     data::Events,
     error::{Error, ErrorKind, Result},
     model::StaticMode,
-    task::config::Config,
+    task::config::{Config, table::keys_of},
 };
-use toml::{Table, Value};
+use toml::Value;
 
 fn bad(what: String, remedy: &str) -> Error {
     Error::new(ErrorKind::Checkpoint, what).remedy(remedy.to_owned())
@@ -115,30 +115,16 @@ impl std::fmt::Display for Differs {
     }
 }
 
-/// Returns every key that differs, in the order of a configuration file.
+/// Returns every key that differs, in alphabetical order.
 fn difference(theirs: &Config, ours: &Config) -> Result<Vec<Differs>> {
-    let table = |c: &Config| {
-        Table::try_from(c).map_err(|e| Error::usage("cannot write the configuration").caused_by(e))
+    let theirs = keys_of(&theirs.to_table()?);
+    let differs = |(key, ours): (String, Value)| {
+        let theirs = theirs.get(&key);
+        (theirs != Some(&ours)).then(|| Differs {
+            theirs: theirs.map_or_else(|| "not set".into(), Value::to_string),
+            ours: ours.to_string(),
+            key,
+        })
     };
-    let mut found = Vec::new();
-    compare("", &table(theirs)?, &table(ours)?, &mut found);
-    Ok(found)
-}
-
-/// Appends the keys of `ours` that differ from `theirs` to `found`, with the prefix `section`.
-fn compare(section: &str, theirs: &Table, ours: &Table, found: &mut Vec<Differs>) {
-    for (key, ours) in ours {
-        let key_here = format!("{section}{key}");
-        match (theirs.get(key), ours) {
-            (Some(Value::Table(theirs)), Value::Table(ours)) => {
-                compare(&format!("{key_here}."), theirs, ours, found);
-            }
-            (theirs, ours) if theirs != Some(ours) => found.push(Differs {
-                key: key_here,
-                theirs: theirs.map_or_else(|| "not set".into(), Value::to_string),
-                ours: ours.to_string(),
-            }),
-            _ => {}
-        }
-    }
+    Ok(keys_of(&ours.to_table()?).into_iter().filter_map(differs).collect())
 }

@@ -18,11 +18,12 @@ pub(super) use matching::{same_model, same_test};
 pub(in crate::task) use memory::KeptTables;
 pub use memory::MemoryPlan;
 pub(super) use over_ranks::{add_up, agree, from_first, load};
+pub(in crate::task) use run::TIMELINE;
 pub(super) use run::{Run, restored, test_replayed};
 pub use run::{RunOptions, Watch};
 pub use summary::{
     BaselineScores, BubbleRecord, DataRecord, DeviceRecord, EdgeBankScores, EpochRecord, MixedRows,
-    PeakMemory, RanksRecord, RowErrors, StalenessRecord, Summary, TrafficRecord,
+    PeakMemory, RanksRecord, RowErrors, StageRecord, StalenessRecord, Summary, TrafficRecord,
 };
 pub(super) use task::{EventCount, Runs, evaluation_clock, located, repeat_and_report};
 pub use task::{Progress, Report, Task, TaskCore};

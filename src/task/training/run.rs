@@ -1,7 +1,7 @@
 //! A run: its epochs with validation, the test of the best epoch, and the files of the run folder.
 use super::{
-    Checkpoint, DataRecord, DeviceRecord, EpochRecord, Manifest, PeakMemory, Progress, RanksRecord, Summary,
-    Task,
+    Checkpoint, DataRecord, DeviceRecord, EpochRecord, Manifest, PeakMemory, Progress, RanksRecord,
+    StageRecord, Summary, Task,
     checkpoint::import_weights,
     extract::Extractor,
     folder::{as_json, open_run, read_metrics, write_metrics, write_whole},
@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     error::{Error, ErrorKind, Result},
-    plan::Choice,
+    plan::{Choice, Timeline},
     runtime::{cuda::Gpu, *},
     task::{
         config::Config,
@@ -22,6 +22,11 @@ use std::{
     path::PathBuf,
     time::{Instant, SystemTime, UNIX_EPOCH},
 };
+
+/// The file of a run folder with the timeline of some steps of the last epoch, if the run was traced.
+pub(in crate::task) const TIMELINE: &str = "timeline.json";
+/// The number of those steps.
+const STEPS_KEPT: usize = 6;
 
 /// Callbacks of a run.
 pub trait Watch: Send {
@@ -111,10 +116,15 @@ impl<'a> Run<'a> {
         let mut state = self.open(task, extractor)?;
         watch.start(task);
         prepare(task, watch)?;
+        let before = state.records.len();
         self.train_epochs(task, watch, &mut state)?;
+        // Before the model settles, which takes less than an epoch.
+        let stages = StageRecord::of(task, state.records.len() - before);
+        let steps = task.core().traced.then(|| task.timeline().middle(STEPS_KEPT));
         let (settled, scores) = self.settle_and_test(task, watch, &mut state)?;
         watch.end(task);
         let mut summary = self.summary(task)?;
+        summary.stages = stages;
         summary.stopped_early = state.manifest.epochs < self.config.epochs;
         summary.test = scores.asked(self.config.protocol);
         summary.test_by_memory = (self.config.evaluate && task.has_memory()).then_some(scores);
@@ -123,7 +133,7 @@ impl<'a> Run<'a> {
             compare(task, &mut summary)?;
         }
         summary.best_epoch = self.config.evaluate.then_some(state.manifest.best_epoch);
-        self.write_summary(task, &summary, state.manifest.best_epoch)?;
+        self.write_summary(task, &summary, state.manifest.best_epoch, steps.as_ref())?;
         Ok(summary)
     }
     /// Loads the weights that the options name.
@@ -376,6 +386,7 @@ impl<'a> Run<'a> {
             test_by_memory: None,
             edgebank: None,
             baselines: Vec::new(),
+            stages: Vec::new(),
             peak_memory_bytes: PeakMemory {
                 host: peak_memory_bytes(),
                 device: device.gpu().map_or(0, Gpu::peak_bytes),
@@ -384,11 +395,20 @@ impl<'a> Run<'a> {
         })
     }
     /// Writes `summary.json` and what else a finished run leaves in its folder.
-    fn write_summary(&self, task: &dyn Task, summary: &Summary, best_epoch: usize) -> Result<()> {
+    fn write_summary(
+        &self,
+        task: &dyn Task,
+        summary: &Summary,
+        best_epoch: usize,
+        steps: Option<&Timeline>,
+    ) -> Result<()> {
         let Some(out) = self.options.out.as_ref().filter(|_| self.device.is_first()) else { return Ok(()) };
         write_whole(&out.join("summary.json"), &as_json("the summary", summary)?)?;
         if let Some((_, Some(costs))) = task.chosen() {
             write_whole(&out.join("predictions.json"), &as_json("the predictions", costs)?)?;
+        }
+        if let Some(steps) = steps {
+            write_whole(&out.join(TIMELINE), steps.trace().as_bytes())?;
         }
         if self.config.tensorboard {
             tensorboard::write(out, &summary.epochs, summary.test.map(|test| (best_epoch, test)))?;

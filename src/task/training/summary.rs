@@ -1,6 +1,7 @@
 //! The records of a run: a line of `metrics.jsonl` for every epoch, and `summary.json`.
-use super::MemoryPlan;
+use super::{MemoryPlan, Task};
 use crate::{
+    autograd::Stage,
     data::{Events, Snapshots},
     error::Result,
     plan::{Bubble, Choice, FeaturesOver, MemoryOver, Parallel, Plan},
@@ -184,6 +185,30 @@ pub struct BubbleRecord {
     pub idle_by_formula: f64,
 }
 
+/// Seconds of a stage on a lane, in one pass over the training data.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StageRecord {
+    /// The stage.
+    pub stage: Stage,
+    /// The lane, from 0.
+    pub lane: usize,
+    /// Seconds.
+    pub seconds: f64,
+}
+
+impl StageRecord {
+    /// Returns the records of a task whose ops are timed or traced; none if they are not. Since the timing
+    /// began, the task has made `passes` passes. A trace is of the last one.
+    pub(super) fn of(task: &dyn Task, passes: usize) -> Vec<Self> {
+        let (times, passes) = match task.step().is_profiled() {
+            true => (task.step().stage_times(), passes.max(1)),
+            false => (task.timeline().stage_times(), 1),
+        };
+        let record = |(stage, lane, seconds)| StageRecord { stage, lane, seconds: seconds / passes as f64 };
+        times.into_iter().map(record).collect()
+    }
+}
+
 /// What training steps that read older node memory have missed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct StalenessRecord {
@@ -268,6 +293,8 @@ pub struct Summary {
     pub edgebank: Option<EdgeBankScores>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub baselines: Vec<BaselineScores>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stages: Vec<StageRecord>,
     pub peak_memory_bytes: PeakMemory,
     pub parameters: usize,
 }

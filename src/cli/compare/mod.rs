@@ -1,0 +1,218 @@
+//! `tgnn-bench compare`: runs side by side, as a table, Markdown, JSON, CSV or a page of HTML.
+mod page;
+mod table;
+
+use super::{
+    say,
+    sweep::{Outcome, TrialArgs, words},
+};
+use crate::{
+    error::{Error, Result},
+    task::{
+        comparison::{Comparison, FinishedRun, LaneSpan, run_folders},
+        search::Space,
+        training::folder::write_whole,
+    },
+};
+use clap::{Args, ValueEnum};
+use std::path::{Path, PathBuf};
+use toml::Value;
+
+/// How a comparison is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Format {
+    /// For a terminal
+    Table,
+    /// For a document
+    Markdown,
+    /// With every number
+    Json,
+    /// For a spreadsheet
+    Csv,
+    /// A page with curves, stage times and timelines
+    Html,
+}
+
+impl Format {
+    /// Returns the format that the ending of a file asks for.
+    fn of_file(path: &Path) -> Result<Self> {
+        match path.extension().and_then(|e| e.to_str()) {
+            Some("txt") => Ok(Format::Table),
+            Some("md") => Ok(Format::Markdown),
+            Some("json") => Ok(Format::Json),
+            Some("csv") => Ok(Format::Csv),
+            Some("html" | "htm") => Ok(Format::Html),
+            _ => Err(Error::usage(format!("--out {}: the ending names no format", path.display()))
+                .remedy("end it with .html, .md, .csv, .json or .txt, or give --format")),
+        }
+    }
+}
+
+/// Arguments of `compare`.
+#[derive(Args)]
+#[command(after_help = "\
+Runs that differ in nothing but their seed are one line, with mean and standard deviation.
+
+Examples:
+  tgnn-bench compare runs/*                             a table
+  tgnn-bench compare runs/* --out compare.html          a page with curves
+  tgnn-bench compare --models tgn,jodie --seeds 1,2,3 --data events --out runs/both
+                                                        trains what is missing in runs/both, then compares")]
+pub struct Compare {
+    /// Run folders, or folders of sweeps
+    runs: Vec<PathBuf>,
+    /// Compare these models by name: train what has no finished run in --out yet
+    #[arg(long, value_name = "LIST", conflicts_with = "runs")]
+    models: Option<String>,
+    /// The same for plans
+    #[arg(long, value_name = "LIST", conflicts_with = "runs")]
+    plans: Option<String>,
+    /// The same for devices
+    #[arg(long, value_name = "LIST", conflicts_with = "runs")]
+    devices: Option<String>,
+    /// Seeds of what is trained [default: --seed]
+    #[arg(long, value_name = "LIST", conflicts_with = "runs")]
+    seeds: Option<String>,
+    /// Configuration file of what is trained
+    #[arg(long, value_name = "FILE", conflicts_with = "runs")]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    trials: TrialArgs,
+    /// How to write the comparison [default: by the ending of --out, else a table]
+    #[arg(long, value_enum)]
+    format: Option<Format>,
+    /// File of the comparison; by name, the folder of the run folders
+    #[arg(long, value_name = "FILE|DIR")]
+    out: Option<PathBuf>,
+}
+
+impl Compare {
+    /// Runs the command.
+    pub fn run(&self) -> Result<()> {
+        let by_name = [&self.models, &self.plans, &self.devices, &self.seeds];
+        if by_name.into_iter().any(Option::is_some) {
+            return self.by_name();
+        }
+        if self.runs.is_empty() {
+            return Err(Error::usage("there is nothing to compare")
+                .remedy("give run folders, or --models, --plans or --devices"));
+        }
+        if self.trials.given()? {
+            let what = "settings are for runs that are still to be trained, and these have ended";
+            return Err(Error::usage(what).remedy("leave them out, or compare by name: --models, --plans"));
+        }
+        let format = match (self.format, &self.out) {
+            (Some(format), _) => format,
+            (None, Some(out)) => Format::of_file(out)?,
+            (None, None) => Format::Table,
+        };
+        let (runs, notes) = read(self.runs.iter().flat_map(|path| run_folders(path)))?;
+        let (comparison, timelines) = compared(runs, notes)?;
+        write(&comparison, &timelines, format, self.out.as_deref())
+    }
+    /// Trains the combinations of models, plans and devices that are not trained yet, then compares all.
+    fn by_name(&self) -> Result<()> {
+        let Some(out) = &self.out else {
+            return Err(
+                Error::usage("a comparison by name keeps its runs").remedy("give their folder, --out")
+            );
+        };
+        let mut space = Space {
+            seeds: self.seeds.as_deref().map_or(Ok(Vec::new()), |list| words("--seeds", list))?,
+            ..Space::default()
+        };
+        let axes = [("model", &self.models), ("plan", &self.plans), ("device", &self.devices)];
+        for (key, list) in axes.into_iter().filter_map(|(key, list)| Some((key, list.as_ref()?))) {
+            let names = list.split(',').map(|name| Value::String(name.trim().to_owned()));
+            space.add_grid(key, names.collect())?;
+        }
+        let format = self.format.unwrap_or(Format::Table);
+        let quiet = format != Format::Table;
+        let Outcome { finished, failed } = self.trials.run(self.config.as_ref(), &space, out, quiet)?;
+        let notes = failed.iter().map(|(name, why)| format!("{name} failed: {why}")).collect();
+        let (comparison, timelines) = compared(finished, notes)?;
+        write(&comparison, &timelines, format, None)
+    }
+}
+
+/// Reads runs; those that cannot be read are left out, each with a note.
+///
+/// # Errors
+/// The first run's error if no run can be read.
+fn read(paths: impl Iterator<Item = PathBuf>) -> Result<(Vec<FinishedRun>, Vec<String>)> {
+    let (mut runs, mut notes, mut first) = (Vec::new(), Vec::new(), None);
+    for path in paths {
+        match FinishedRun::read(&path) {
+            Ok(run) => runs.push(run),
+            Err(e) => {
+                notes.push(format!("left out: {e}"));
+                first.get_or_insert(e);
+            }
+        }
+    }
+    match first {
+        Some(e) if runs.is_empty() => Err(e),
+        _ => Ok((runs, notes)),
+    }
+}
+
+/// Only so many lines, from the first on, show their timelines, so that pages stay small.
+const MOST_TIMELINES: usize = 8;
+
+/// The timeline of a line's first run that has one.
+pub(super) type Timelines = Vec<(usize, Vec<LaneSpan>)>;
+
+/// Compares runs, and reads the timelines of the lines.
+pub(super) fn compared(runs: Vec<FinishedRun>, notes: Vec<String>) -> Result<(Comparison, Timelines)> {
+    let mut comparison = Comparison::of(runs.clone())?;
+    comparison.notes.extend(notes);
+    let mut timelines = Timelines::new();
+    for (at, line) in comparison.lines.iter().enumerate().take(MOST_TIMELINES) {
+        for run in &line.runs {
+            let spans = match runs.iter().find(|r| r.path == run.path).map(FinishedRun::timeline) {
+                Some(Ok(spans)) => spans,
+                Some(Err(e)) => {
+                    comparison.notes.push(format!("left out: {e}"));
+                    continue;
+                }
+                None => continue,
+            };
+            if !spans.is_empty() {
+                timelines.push((at, spans));
+                break;
+            }
+        }
+    }
+    Ok((comparison, timelines))
+}
+
+/// Writes a comparison to a file, or to standard output; its notes go to standard error as well.
+pub(super) fn write(
+    comparison: &Comparison,
+    timelines: &Timelines,
+    format: Format,
+    out: Option<&Path>,
+) -> Result<()> {
+    let text = match format {
+        Format::Table => table::plain(comparison),
+        Format::Markdown => table::markdown(comparison),
+        Format::Csv => table::csv(comparison),
+        Format::Json => json(comparison)?,
+        Format::Html => page::page(comparison, timelines)?,
+    };
+    comparison.notes.iter().for_each(|note| eprintln!("note: {note}"));
+    match out {
+        Some(out) => {
+            write_whole(out, text.as_bytes())?;
+            say(format_args!("wrote {}", out.display()));
+        }
+        None => say(text.trim_end()),
+    }
+    Ok(())
+}
+
+/// Serialises a value for machines.
+pub(super) fn json(value: &impl serde::Serialize) -> Result<String> {
+    let text = serde_json::to_string_pretty(value);
+    text.map_err(|e| Error::usage("cannot write the comparison").caused_by(e))
+}
