@@ -17,6 +17,7 @@
 mod adjacency;
 mod classes;
 mod draw;
+mod event_columns;
 mod events;
 mod features;
 pub mod format;
@@ -41,6 +42,7 @@ mod torch;
 
 pub use adjacency::{Adjacency, Neighbors};
 pub use classes::Classes;
+pub use event_columns::EventColumns;
 pub use events::{Events, Ids};
 pub use features::Features;
 pub use format::{Columns, Format, ReadOptions};
