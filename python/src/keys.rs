@@ -24,10 +24,21 @@ fn insert_all(table: &mut Table, keys: &Bound<'_, PyDict>, prefix: &str) -> Resu
         match value.cast::<PyDict>() {
             // Python's keywords have no hyphens: `graph_mixer` is the section `graph-mixer`.
             Ok(section) => insert_all(table, section, &format!("{}.", name.replace('_', "-")))?,
-            Err(_) => insert(table, &name, scalar(&name, &value)?)?,
+            Err(_) => {
+                insert(table, &name, scalar(&name, &value)?)?;
+                // Checked one by one, because the error of a value does not name its key.
+                Config::of_table(table).map_err(|e| named(&name, &e))?;
+            }
         }
     }
     Ok(())
+}
+
+/// Returns an error that names the key `name`.
+fn named(name: &str, e: &Error) -> Error {
+    let text = e.to_string();
+    let key = name.rsplit('.').next().unwrap_or(name);
+    Error::usage(if text.contains(&format!("`{key}`")) { text } else { format!("{name}: {text}") })
 }
 
 /// Sets a key; dots separate sections from keys.

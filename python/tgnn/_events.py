@@ -180,15 +180,14 @@ class Events:
         """The numbers of nodes."""
         wanted, known = _ids.codes(ids, self._names), self._stream.ids
         first = self._stream.first_destination if destinations else 0
-        if known is None:
-            return wanted
-        known = np.asarray(known)[first or 0 :].view(np.int64)
+        known = np.arange(self.num_nodes) if known is None else np.asarray(known).view(np.int64)
+        known = known[first or 0 :]
         order = np.argsort(known, kind="stable")
         at = np.searchsorted(known, wanted, sorter=order)
         numbers = order[np.minimum(at, len(order) - 1)]
         unknown = np.flatnonzero(known[numbers] != wanted)
         if unknown.size:
-            raise DataError(f"there is no node {np.atleast_1d(ids)[unknown[0]]}; {self.name} has {self.num_nodes} others")
+            raise DataError(f"there is no node {np.atleast_1d(ids)[unknown[0]]}; {self.name} has {len(known)} others")
         return numbers + (first or 0)
 
     def _ticks(self, times: Any, count: int) -> np.ndarray:

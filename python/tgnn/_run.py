@@ -19,9 +19,9 @@ from ._events import Events
 class Run:
     """A trained model with its records: the folder that `tgnn.train(out=...)` or the program wrote."""
 
-    def __init__(self, folder: str | os.PathLike[str], events: Events | None = None, keep: Any = None):
+    def __init__(self, folder: str | os.PathLike[str], events: Events | None = None):
         self.folder = Path(folder)
-        self._events, self._keep = events, keep
+        self._events = events
         self._checkpoint = self.folder / "checkpoint"
         if not self._checkpoint.exists():
             self._checkpoint = self.folder
@@ -90,7 +90,7 @@ class Run:
         events)` where they were made in Python.
         """
         events = self.events
-        if times is not None and "." not in str(times) and self._reads_snapshots():
+        if times is not None and self._reads_snapshots():
             raise UsageError("times are given, and the model reads snapshots; leave them out")
         numbers = events._numbers(nodes, destinations)
         ticks = events._ticks(times, len(numbers))

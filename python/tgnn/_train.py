@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
+import weakref
 from typing import Any
 
 from . import _tgnn
@@ -38,16 +40,20 @@ def train(
     keys |= {"model": model.replace("_", "-"), "seed": seed}
     if "path" not in keys.get("data", {}) and "data.path" not in keys:
         keys["data.path"] = events._stream.path or events.name
-    keep = None
-    if out is None:
-        keep = tempfile.TemporaryDirectory(prefix="tgnn-")
-        out = os.path.join(keep.name, "run")
+    made = None if out is not None else tempfile.mkdtemp(prefix="tgnn-")
     if isinstance(start_from, Run):
         start_from = start_from.folder
     shown = Progress() if progress else None
     try:
-        _tgnn.train(events._stream, keys, out, resume, weights, start_from, shown or (lambda *_: None))
+        _tgnn.train(events._stream, keys, made or out, resume, weights, start_from, shown or (lambda *_: None))
+    except BaseException:
+        if made:
+            shutil.rmtree(made, ignore_errors=True)
+        raise
     finally:
         if shown:
             shown.close()
-    return Run(out, events, keep)
+    run = Run(made or out, events)
+    if made:
+        weakref.finalize(run, shutil.rmtree, made, ignore_errors=True)
+    return run
