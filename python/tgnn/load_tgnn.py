@@ -1,7 +1,8 @@
 """Weights of a run as PyTorch has them. This file needs NumPy alone, and torch for `state_dict`: copy it where you like.
 
 The names are those of docs/weights.md. `load` sorts the tensors of a run's checkpoint into `weights` (frequencies of
-the time encoding included, also fixed ones), `optimizer`, and `state` (node memory and mails, `memory_time` and so on).
+the time encoding included, also fixed ones), `optimizer`, and `state`: node memory and mails (`memory_time` and so on),
+and, in ticks, the `longest_gap` as which longer gaps count.
 """
 
 import json
@@ -49,6 +50,8 @@ def load(run, settled=True):
         t = config["time"]
         weights["time.w"] = (10.0 ** (-9.0 * np.arange(t) / max(t - 1, 1))).astype(np.float32)
         weights["time.b"] = np.zeros(t, np.float32)
+    if extract := manifest.get("extract"):
+        state |= {key: np.array(extract[key]) for key in ("longest_gap", "ticks_per_second")}
     return weights, optimizer, state
 
 
