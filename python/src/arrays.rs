@@ -44,7 +44,8 @@ impl Array {
             Err(_) if object.hasattr("__dlpack__")? => Self::of_capsule(object),
             Err(_) => {
                 let class = object.get_type().name()?;
-                Err(PyTypeError::new_err(format!("a {class} is not an array; give one of NumPy or torch")).into())
+                Err(PyTypeError::new_err(format!("a {class} is not an array; give one of NumPy or torch"))
+                    .into())
             }
         }
     }
@@ -57,7 +58,11 @@ impl Array {
             "i4" => (DLDataType::INT, 32),
             "u4" => (DLDataType::UINT, 32),
             "i8" => (DLDataType::INT, 64),
-            _ => return Err(Error::shape("array", format!("type is {typestr}, want f4, f2, i4, u4 or i8")).into()),
+            _ => {
+                return Err(
+                    Error::shape("array", format!("type is {typestr}, want f4, f2, i4, u4 or i8")).into()
+                );
+            }
         };
         let shape: Vec<i64> = item("shape")?.extract()?;
         ensure!("array", shape.len() <= 2, "{} dimensions, want at most 2", shape.len());

@@ -153,10 +153,20 @@ pub fn load(
         let format = format.map(|name| name.parse::<Format>()).transpose()?;
         let columns = columns.map(|columns| columns.parse()).transpose()?;
         // What a configuration can say; events read with other options cannot be found again by it.
-        let plain = format.is_none() && columns.is_none() && bipartite.is_none() && edge_features.is_none()
+        let plain = format.is_none()
+            && columns.is_none()
+            && bipartite.is_none()
+            && edge_features.is_none()
             && node_features.is_none();
-        let options =
-            ReadOptions { format, columns, bipartite, strict, edge_features, node_features, ..ReadOptions::default() };
+        let options = ReadOptions {
+            format,
+            columns,
+            bipartite,
+            strict,
+            edge_features,
+            node_features,
+            ..ReadOptions::default()
+        };
         let events = data::load(&path, &options)?;
         // A path that is relative now may be read from another folder later.
         let found = std::path::absolute(&path).ok().filter(|p| p.exists());

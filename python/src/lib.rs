@@ -16,7 +16,8 @@ mod _tgnn {
         arrays::Buffer,
         events::{Stream, load, of_columns, of_run},
         ops::{
-            Csr, EventLists, Updated, gru_memory, gru_memory_grad, temporal_attention, temporal_attention_grad,
+            Csr, EventLists, Updated, gru_memory, gru_memory_grad, temporal_attention,
+            temporal_attention_grad,
         },
         predictor::{Predictor, embed},
         train::train,

@@ -4,7 +4,8 @@ use pyo3::prelude::*;
 use tgnn::{
     error::Error,
     ops::functions::{
-        self, AttentionRows, GruWeights, MemoryTables, RecentSlots, UpdatedMemory, on_threads, recent_neighbors,
+        self, AttentionRows, GruWeights, MemoryTables, RecentSlots, UpdatedMemory, on_threads,
+        recent_neighbors,
     },
     runtime::NONE,
 };
@@ -155,10 +156,18 @@ fn fill(mut to: Array, from: &[f32]) -> Result<(), Error> {
 
 /// Attends; fills `mix`, `sum` and `weight`.
 #[pyfunction]
-pub fn temporal_attention(py: Python<'_>, rows: Attention, mix: Array, sum: Array, weight: Array) -> Result<()> {
+pub fn temporal_attention(
+    py: Python<'_>,
+    rows: Attention,
+    mix: Array,
+    sum: Array,
+    weight: Array,
+) -> Result<()> {
     on_cores(py, || {
         let out = rows.with(functions::temporal_attention)?;
-        [(mix, out.mix), (sum, out.sum), (weight, out.weight)].into_iter().try_for_each(|(to, from)| fill(to, &from))
+        [(mix, out.mix), (sum, out.sum), (weight, out.weight)]
+            .into_iter()
+            .try_for_each(|(to, from)| fill(to, &from))
     })
 }
 

@@ -36,7 +36,8 @@ pub fn embed(
     py.detach(|| {
         let checkpoint = Checkpoint::at(folder);
         let config = config_of(&checkpoint, device)?;
-        let numbers = nodes.values::<i64>()?.iter().map(|&v| number(v)).collect::<Result<Vec<u32>, Error>>()?;
+        let numbers =
+            nodes.values::<i64>()?.iter().map(|&v| number(v)).collect::<Result<Vec<u32>, Error>>()?;
         let device = config.open_device()?;
         let (width, z) = if config.model.reads_snapshots() {
             task::embed_snapshots(&checkpoint, &config, &config.cut(&stream.events)?, &device, &numbers)?
@@ -68,7 +69,8 @@ impl State {
     fn node(&mut self, id: i64, destination: bool) -> Result<u32, Error> {
         let id = id.cast_unsigned();
         self.names.number(id, destination).ok_or_else(|| {
-            let what = format!("node {id} does not fit: the predictor holds {} nodes", self.predictor.nodes());
+            let what =
+                format!("node {id} does not fit: the predictor holds {} nodes", self.predictor.nodes());
             Error::new(ErrorKind::Data, what).remedy("allow more with nodes=")
         })
     }
@@ -126,16 +128,22 @@ impl Predictor {
         py.detach(|| {
             let state = &mut *self.state();
             let (src, dst, time) = (src.values::<i64>()?, dst.values::<i64>()?, time.values::<i64>()?);
-            let features = features.as_ref().map(|f| Ok::<_, Error>((f.shape()?[1], f.values::<f32>()?))).transpose()?;
+            let features =
+                features.as_ref().map(|f| Ok::<_, Error>((f.shape()?[1], f.values::<f32>()?))).transpose()?;
             let (width, rows) = features.unwrap_or((0, &[]));
             let mut nodes = Vec::with_capacity(src.len());
             for (&src, &dst) in src.iter().zip(dst) {
                 nodes.push([state.node(src, false)?, state.node(dst, true)?]);
             }
-            let events: Vec<NewEvent<'_>> = nodes.iter().zip(time).enumerate().map(|(i, (&[src, dst], &time))| {
-                let features = rows.get(i * width..(i + 1) * width).unwrap_or(&[]);
-                NewEvent { src, dst, time, features }
-            }).collect();
+            let events: Vec<NewEvent<'_>> = nodes
+                .iter()
+                .zip(time)
+                .enumerate()
+                .map(|(i, (&[src, dst], &time))| {
+                    let features = rows.get(i * width..(i + 1) * width).unwrap_or(&[]);
+                    NewEvent { src, dst, time, features }
+                })
+                .collect();
             let logits = logits.values_mut::<f32>()?;
             for (events, logits) in events.chunks(state.batch).zip(logits.chunks_mut(state.batch)) {
                 logits.copy_from_slice(state.predictor.advance(events)?);

@@ -98,7 +98,12 @@ fn listen(from: &Receiver<Message>, heard: &Py<PyAny>, stop: &AtomicBool) -> Res
 }
 
 /// Trains a model of events, or of snapshots of them.
-fn run(config: &Config, events: &Events, options: &RunOptions, watch: &mut dyn Watch) -> Result<Summary, Error> {
+fn run(
+    config: &Config,
+    events: &Events,
+    options: &RunOptions,
+    watch: &mut dyn Watch,
+) -> Result<Summary, Error> {
     let device = config.open_device()?;
     if config.model.reads_snapshots() {
         return task::train_snapshots(config, &config.cut(events)?, &device, options, watch);

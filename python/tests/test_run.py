@@ -136,7 +136,7 @@ def test_plots_have_a_curve_for_every_run_and_the_mean(run, events):
     matplotlib.use("agg")
     other = tgnn.train(events, seed=2, progress=False, **SMALL)
     ax = tgnn.plot([run, other])
-    assert len(ax.lines) == 3 and ax.get_ylabel() == "validation ap"
+    assert len(ax.lines) == 3 and ax.get_ylabel() == "validation AP"
     assert ax.get_legend().get_texts()[0].get_text() == "tgn, mean of 2"
     assert len(run.plot("train_loss").lines) == 1
     with pytest.raises(tgnn.UsageError, match="no run has the metric 'val_f2'"):

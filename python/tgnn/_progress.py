@@ -7,14 +7,14 @@ import sys
 from time import monotonic
 from typing import Any
 
-_METRICS = {"ap": "AP", "auc": "AUC", "mrr": "MRR", "hits_at_10": "hits@10", "f1": "F1", "accuracy": "accuracy",
+METRICS = {"ap": "AP", "auc": "AUC", "mrr": "MRR", "hits_at_10": "hits@10", "f1": "F1", "accuracy": "accuracy",
             "mae": "MAE", "rmse": "RMSE"}  # fmt: skip
 _WIDTH = 32
 
 
 def scores(of: dict[str, Any] | None) -> str:
     """The metrics that are defined, as the program prints them."""
-    return "  ".join(f"{name} {of[key]:.4f}" for key, name in _METRICS.items() if of and of.get(key) is not None)
+    return "  ".join(f"{name} {of[key]:.4f}" for key, name in METRICS.items() if of and of.get(key) is not None)
 
 
 class Progress:

@@ -14,6 +14,7 @@ from . import _ids, _tgnn, load_tgnn
 from ._clock import Clock
 from ._errors import CheckpointError, IoError, UsageError
 from ._events import Events
+from ._progress import METRICS
 
 
 class Run:
@@ -218,7 +219,8 @@ def plot(runs: Sequence[Run] | Run, metric: str | None = None, ax: Any = None) -
         label = model if len(curves) == 1 else f"{model}, mean of {len(curves)}"
         ax.plot(epochs, mean, marker="o", ms=3, label=label, **style)
     ax.set_xlabel("epoch")
-    ax.set_ylabel(metric.replace("val_", "validation ").replace("_", " "))
+    name = metric.removeprefix("val_")
+    ax.set_ylabel(f"validation {METRICS.get(name, name)}" if name != metric else metric.replace("_", " "))
     ax.xaxis.get_major_locator().set_params(integer=True)
     ax.grid(alpha=0.25)
     ax.legend(frameon=False)

@@ -91,7 +91,8 @@ mod tests {
 
     #[test]
     fn columns_of_different_lengths_are_refused_by_name() {
-        let columns = EventColumns { src: vec![0, 1], dst: vec![1], time: vec![0, 1], ..EventColumns::default() };
+        let columns =
+            EventColumns { src: vec![0, 1], dst: vec![1], time: vec![0, 1], ..EventColumns::default() };
         let e = columns.build().unwrap_err().to_string();
         assert_eq!(e, "events: 2 sources and 1 destinations; give one of each for every event");
     }
@@ -102,7 +103,8 @@ mod tests {
         let address = values.as_ptr();
         let features = Features::shared(2, 1, values).unwrap();
         let (src, dst, time) = (vec![0, 1], vec![1, 2], vec![3, 4]);
-        let columns = EventColumns { src, dst, time, edge_features: Some(features), ..EventColumns::default() };
+        let columns =
+            EventColumns { src, dst, time, edge_features: Some(features), ..EventColumns::default() };
         assert_eq!(columns.build().unwrap().edge_features.unwrap().values().as_ptr(), address);
     }
 }
