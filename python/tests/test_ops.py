@@ -177,9 +177,7 @@ def memory_call(nodes=(1,), **change):
 def attention_call(heads=2, **change):
     (query, h, time_w, time_b), rows, _ = attention_case()
     rows["count"][:] = 4
-    return ops.temporal_attention(
-        query, h, **(rows | change), time_w=time_w, time_b=time_b, heads=heads, head_width=3
-    )
+    return ops.temporal_attention(query, h, **(rows | change), time_w=time_w, time_b=time_b, heads=heads, head_width=3)
 
 
 def test_kernels_run_side_by_side_on_threads_of_the_caller():

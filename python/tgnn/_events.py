@@ -142,8 +142,7 @@ class Events:
     @property
     def ids(self) -> np.ndarray:
         """The id of every node, in the order in which the crate numbers nodes."""
-        ids = self._stream.ids
-        ids = np.arange(self.num_nodes) if ids is None else np.asarray(ids)
+        ids = self._original()
         return ids if self._names is None else self._names[ids]
 
     @property
@@ -176,19 +175,23 @@ class Events:
         """A row per node, which may only be read."""
         return _array(self._stream.node_features)
 
+    def _original(self) -> np.ndarray:
+        """The ids of nodes as the crate has them: numbers, of names if the ids are text."""
+        ids = _array(self._stream.ids)
+        return np.arange(self.num_nodes) if ids is None else ids
+
     def _numbers(self, ids: Any, destinations: bool) -> np.ndarray:
         """The numbers of nodes."""
-        wanted, known = _ids.codes(ids, self._names), self._stream.ids
-        first = self._stream.first_destination if destinations else 0
-        known = np.arange(self.num_nodes) if known is None else np.asarray(known).view(np.int64)
-        known = known[first or 0 :]
+        wanted = _ids.codes(ids, self._names)
+        first = (self._stream.first_destination or 0) if destinations else 0
+        known = self._original()[first:].view(np.int64)
         order = np.argsort(known, kind="stable")
         at = np.searchsorted(known, wanted, sorter=order)
         numbers = order[np.minimum(at, len(order) - 1)]
         unknown = np.flatnonzero(known[numbers] != wanted)
         if unknown.size:
             raise DataError(f"there is no node {np.atleast_1d(ids)[unknown[0]]}; {self.name} has {len(known)} others")
-        return numbers + (first or 0)
+        return numbers + first
 
     def _ticks(self, times: Any, count: int) -> np.ndarray:
         """Ticks since the first event for `count` times: those given, or just after the last event."""
@@ -227,7 +230,11 @@ def _features(features: Any) -> Any:
         return None
     if hasattr(features, "detach"):
         features = features.detach().cpu().contiguous()
-        return features if str(features.dtype) in ("torch.float32", "torch.float16", "torch.bfloat16") else features.float()
+        return (
+            features
+            if str(features.dtype) in ("torch.float32", "torch.float16", "torch.bfloat16")
+            else features.float()
+        )
     features = np.asarray(features)
     kept = features.dtype if features.dtype in (np.float16, np.float32) else np.dtype(np.float32)
     return np.ascontiguousarray(features, dtype=kept)

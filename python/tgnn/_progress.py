@@ -24,7 +24,7 @@ class Progress:
         self.stream = stream or sys.stderr
         self.live = self.stream.isatty()
         self.lines: list[str] = []
-        self.pass_, self.began = None, 0.0
+        self.pass_, self.began = ("", 0), 0.0
         self.handle = _notebook_display()
 
     def __call__(self, kind: str, what: Any, more: Any) -> None:
@@ -68,7 +68,7 @@ class Progress:
 
 def _notebook_display() -> Any:
     """A display that can be updated, in a notebook's kernel; else None."""
-    ipython = sys.modules.get("IPython")
+    ipython: Any = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython else None
     if shell is None or type(shell).__name__ != "ZMQInteractiveShell":
         return None

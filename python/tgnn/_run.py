@@ -117,7 +117,7 @@ class Run:
         return Predictor(self.folder, self._events, batch, nodes, slots, device)
 
     def weights(self, *, settled: bool = True) -> dict[str, np.ndarray]:
-        """The weights by the names of docs/weights.md, in PyTorch's shapes, with fixed frequencies of the time encoding.
+        """The weights by the names of docs/weights.md, in PyTorch's shapes, with frequencies that are fixed.
 
         Those of the model that settled after the best epoch, if it did and `settled` is true.
         """
@@ -158,11 +158,16 @@ class Predictor:
         self._names = None if events is None else events._names
 
     def predict(self, src: Any, dst: Any, time: Any, features: Any = None) -> np.ndarray:
-        """Probabilities of events in order of time; then they are history. Of text ids, only those of training are known."""
+        """Probabilities of events in order of time; then they are history.
+
+        An error in a batch leaves the batches before it in the history.
+        """
         src, dst = _ids.codes(src, self._names), _ids.codes(dst, self._names)
         ticks = self._ticks(time)
         if not len(src) == len(dst) == len(ticks):
-            raise UsageError(f"{len(src)} sources, {len(dst)} destinations and {len(ticks)} times; give one of each per event")
+            raise UsageError(
+                f"{len(src)} sources, {len(dst)} destinations and {len(ticks)} times; give one of each per event"
+            )
         if features is not None:
             features = np.ascontiguousarray(features, dtype=np.float32)
             if features.ndim != 2 or len(features) != len(src):
@@ -201,14 +206,18 @@ def plot(runs: Sequence[Run] | Run, metric: str | None = None, ax: Any = None) -
 
     runs = [runs] if isinstance(runs, Run) else list(runs)
     records = [run.records for run in runs]
-    metric = metric or next((key for r in records for key in (r[0] if r else {}) if key.startswith("val_")), "train_loss")
+    metric = metric or next(
+        (key for r in records for key in (r[0] if r else {}) if key.startswith("val_")), "train_loss"
+    )
     if not any(metric in record for r in records for record in r):
         raise UsageError(f"no run has the metric {metric!r}; give a column of Run.metrics")
     if ax is None:
         _, ax = matplotlib.pyplot.subplots(figsize=(6, 4), layout="constrained")
     by_model: dict[str, list[dict[int, float]]] = {}
     for run, r in zip(runs, records):
-        by_model.setdefault(run.config["model"], []).append({x["epoch"]: x[metric] for x in r if x.get(metric) is not None})
+        by_model.setdefault(run.config["model"], []).append(
+            {x["epoch"]: x[metric] for x in r if x.get(metric) is not None}
+        )
     for colour, (model, curves) in enumerate(by_model.items()):
         style = {"color": f"C{colour}"}
         epochs = sorted({epoch for curve in curves for epoch in curve})

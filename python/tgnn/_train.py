@@ -41,11 +41,12 @@ def train(
     if "path" not in keys.get("data", {}) and "data.path" not in keys:
         keys["data.path"] = events._stream.path or events.name
     made = None if out is not None else tempfile.mkdtemp(prefix="tgnn-")
+    folder = made or os.fspath(out or "")
     if isinstance(start_from, Run):
         start_from = start_from.folder
     shown = Progress() if progress else None
     try:
-        _tgnn.train(events._stream, keys, made or out, resume, weights, start_from, shown or (lambda *_: None))
+        _tgnn.train(events._stream, keys, folder, resume, weights, start_from, shown or (lambda *_: None))
     except BaseException:
         if made:
             shutil.rmtree(made, ignore_errors=True)
@@ -53,7 +54,7 @@ def train(
     finally:
         if shown:
             shown.close()
-    run = Run(made or out, events)
+    run = Run(folder, events)
     if made:
         weakref.finalize(run, shutil.rmtree, made, ignore_errors=True)
     return run

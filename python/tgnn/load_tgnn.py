@@ -1,4 +1,4 @@
-"""Weights of a run as PyTorch has them. This file needs NumPy alone, and torch for `state_dict`: copy it where you like.
+"""Weights of a run as PyTorch has them. This file needs NumPy, and torch for `state_dict`: copy it where you like.
 
 The names are those of docs/weights.md. `load` sorts the tensors of a run's checkpoint into `weights` (frequencies of
 the time encoding included, also fixed ones), `optimizer`, and `state`: node memory and mails (`memory_time` and so on),
@@ -34,9 +34,10 @@ def load(run, settled=True):
     """Weights, optimiser and state of the best epoch of the run in a folder, or of the model settled after it."""
     folder = Path(run) / "checkpoint" if (Path(run) / "checkpoint").exists() else Path(run)
     manifest = json.loads((folder / "manifest.json").read_text())
-    name = f"settled-{manifest['settled']:08x}" if settled and manifest.get("settled") is not None else None
+    has_settled = settled and manifest.get("settled") is not None
+    file = f"settled-{manifest['settled']:08x}" if has_settled else f"epoch-{manifest['best_epoch']}"
     weights, optimizer, state = {}, {}, {}
-    for name, x in read(folder / f"{name or 'epoch-' + str(manifest['best_epoch'])}.safetensors").items():
+    for name, x in read(folder / f"{file}.safetensors").items():
         if name.split(".")[0].split(" ")[0] in ("adam", "sgd", "average"):
             optimizer[name.replace(" ", "_")] = x
         elif "." not in name:

@@ -140,9 +140,9 @@ def temporal_attention(
 ) -> tuple[Any, Any]:
     """Attention of `n` roots over `k` temporal neighbours, whose rows are `z = {h | e | cos(w dt + b)}` of width `c`.
 
-    `query` `[n, heads * c]` is each head's query times the key weights, `W_k^T q`; `h` `[u, d]` are embeddings, of which
-    `row` `[n, k]` are the neighbours'; `edge` `[e, f]` (or None) are features, of which `event` `[n, k]` are the rows;
-    `dt` `[n, k]`; `count` `[n]` slots are in use, first ones first; `time_w` and `time_b` `[t]`.
+    `query` `[n, heads * c]` is each head's query times the key weights, `W_k^T q`; `h` `[u, d]` are embeddings, of
+    which `row` `[n, k]` are the neighbours'; `edge` `[e, f]` (or None) are features, of which `event` `[n, k]` are the
+    rows; `dt` `[n, k]`; the first `count` `[n]` slots are in use; `time_w` and `time_b` `[t]`.
 
     Returns `mix` `[n, heads * c]`, the sum of the rows weighted by `softmax(q . z / sqrt(head_width))`, and `sum`
     `[n, heads]`, 1, or 0 for roots without neighbours: values are `W_v mix + b_v sum`. Gradients flow into `query`,
@@ -188,9 +188,9 @@ def gru_memory(
 ) -> tuple[Any, Any]:
     """TGN's memory update of `nodes`: `GRU({s | s_partner | e | cos(w dt + b)}, s)`, with `GRUCell`'s weights.
 
-    Tables have a row per node: `memory` `[v, d]`, `memory_time` `[v]` (of the last update), `mail` `[v, d]` (the partner's
-    memory), `mail_event` `[v]` (a row of `edge`; -1 without a mail), `mail_time` `[v]`. Returns the new memory `[n, d]` and
-    its times `[n]`; a node without a mail keeps both. Gradients flow into the weights `time_w` to `b_h` only.
+    Tables have a row per node: `memory` `[v, d]`, `memory_time` `[v]` (of the last update), `mail` `[v, d]` (the
+    partner's memory), `mail_event` `[v]` (a row of `edge`; -1 without a mail), `mail_time` `[v]`. Returns the new
+    memory `[n, d]` and its times `[n]`; a node without a mail keeps both. Gradients flow into the weights only.
     """
     tables = {"memory": _real(memory), "memory_time": _whole(memory_time), "mail": _real(mail),
               "mail_event": _whole(mail_event), "mail_time": _whole(mail_time), "edge": _real(edge)}  # fmt: skip

@@ -24,8 +24,8 @@ use std::{
 
 /// Most nodes that are profiled before the host waits.
 const PROFILED: usize = 512;
-/// Most windows that are launched before the host waits for the first of them: enough to keep a device busy, and few
-/// enough that a caller can stop.
+/// Most windows that are launched before the host waits for the first of them: enough to keep a device busy,
+/// and few enough that a caller can stop.
 const WINDOWS_AHEAD: usize = 4;
 
 /// Operands of a node as its kernels take them.
