@@ -1,5 +1,7 @@
 """Training: results, progress, errors, threads and interruption."""
 
+import io
+import json
 import os
 import signal
 import threading
@@ -50,6 +52,22 @@ def test_progress_is_a_line_per_epoch_where_there_is_no_terminal(events, capsys)
     tgnn.train(events, **SMALL)
     lines = capsys.readouterr().err.splitlines()
     assert lines[-3].startswith("epoch   1  loss ") and "  val AP 0." in lines[-2] and lines[-1].startswith("settled")
+
+
+def test_progress_on_a_terminal_is_a_bar_in_one_line():
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    shown = tgnn._progress.Progress(Terminal())
+    shown("remark", "time", "a remark")
+    shown("progress", ("train", 3), (50, 200, 0.25))
+    shown("progress", ("val", 3), (0, 0, None))
+    shown("epoch", json.dumps({"epoch": 3, "train_loss": 0.5, "train_seconds": 1, "val": {"ap": 0.75}}), None)
+    shown.close()
+    text = shown.stream.getvalue()
+    assert "\r\x1b[Kepoch   3 train  ━━━━━━━━────────────────────────  25 %  loss 0.2500\r" in text
+    assert text.count("\n") == 2 and "epoch   3  loss 0.5000  val AP 0.7500    1.00 s\n" in text
 
 
 def refused(error, text, call, *arguments, **keys):

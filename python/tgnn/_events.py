@@ -76,7 +76,6 @@ class Events:
             _plain(column(src)),
             _plain(column(dst)),
             _moments(column(time)),
-            # One block of f32 columns is not copied.
             edge_features=frame[list(edge_features)].to_numpy(np.float32) if len(edge_features) else None,
             label=None if label is None else column(label).to_numpy(np.float32),
             **options,
