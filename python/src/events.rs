@@ -158,15 +158,7 @@ pub fn load(
             && bipartite.is_none()
             && edge_features.is_none()
             && node_features.is_none();
-        let options = ReadOptions {
-            format,
-            columns,
-            bipartite,
-            strict,
-            edge_features,
-            node_features,
-            ..ReadOptions::default()
-        };
+        let options = ReadOptions { format, columns, bipartite, strict, edge_features, node_features };
         let events = data::load(&path, &options)?;
         // A path that is relative now may be read from another folder later.
         let found = std::path::absolute(&path).ok().filter(|p| p.exists());
