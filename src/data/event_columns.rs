@@ -8,9 +8,10 @@ use std::path::Path;
 ///
 /// ```
 /// use tgnn::data::EventColumns;
-/// let columns = EventColumns { src: vec![70, 10], dst: vec![10, 30], time: vec![1_060, 1_000], ..Default::default() };
-/// let events = columns.build()?;
-/// assert_eq!((&events.src[..], &events.dst[..], &events.time[..]), (&[0, 2][..], &[1, 0][..], &[0, 60][..]));
+/// let (src, dst, time) = (vec![70, 10], vec![10, 30], vec![1_060, 1_000]);
+/// let events = EventColumns { src, dst, time, ..EventColumns::default() }.build()?;
+/// assert_eq!((&events.src[..], &events.dst[..]), (&[0, 2][..], &[1, 0][..]));
+/// assert_eq!((&events.time[..], events.origin), (&[0, 60][..], 1_000));
 /// assert_eq!(events.notes[0], "sorted 1 out-of-order event");
 /// # Ok::<(), tgnn::error::Error>(())
 /// ```
