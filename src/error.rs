@@ -42,6 +42,8 @@ pub enum ErrorKind {
     Io,
     /// The operands of an op do not fit together: a mistake in the calling program.
     Shape,
+    /// The caller has stopped the work.
+    Interrupted,
 }
 
 impl ErrorKind {
@@ -58,6 +60,7 @@ impl ErrorKind {
             ErrorKind::Checkpoint => 9,
             ErrorKind::Io => 10,
             ErrorKind::Shape => 11,
+            ErrorKind::Interrupted => 130,
         }
     }
 }

@@ -168,6 +168,43 @@ impl Watch for Cut {
     }
 }
 
+/// Stops a run in the middle of its second epoch, and counts what it hears afterwards.
+#[derive(Default)]
+struct Stop {
+    heard: usize,
+}
+impl Watch for Stop {
+    fn progress(&mut self, _: &str, epoch: usize, p: task::Progress<'_>) {
+        self.heard += usize::from(epoch == 2);
+        p.stop.set(epoch == 2);
+    }
+}
+
+#[test]
+fn a_watch_can_stop_a_run_between_two_steps_and_the_run_goes_on_as_if_nothing_had_happened() {
+    let (events, devices) = (small(600), ["cpu", "emu"]);
+    for device in &devices[..1 + usize::from(cfg!(feature = "emu"))] {
+        for plan in ["sequential", "prefetch", "overlap"] {
+            let dir = tempfile::tempdir().unwrap();
+            let config = Config { plan: plan.into(), ..config(3, 8) };
+            let start = |out: Option<&Path>, resume, watch: &mut dyn Watch| {
+                let options = RunOptions { out: out.map(Into::into), resume, ..RunOptions::default() };
+                task::train(&config, &events, &Device::open(device, 2)?, &options, watch)
+            };
+            let mut stop = Stop::default();
+            let e = start(Some(dir.path()), false, &mut stop).unwrap_err();
+            assert_eq!(
+                (e.kind(), e.to_string()),
+                (ErrorKind::Interrupted, "interrupted".into()),
+                "{device}, {plan}"
+            );
+            assert_eq!((stop.heard, Checkpoint::at(dir.path()).manifest().unwrap().epochs), (1, 1));
+            let resumed = start(Some(dir.path()), true, &mut ()).unwrap();
+            assert_eq!(found(&resumed), found(&start(None, false, &mut ()).unwrap()), "{device}, {plan}");
+        }
+    }
+}
+
 #[test]
 fn a_head_learns_on_the_frozen_model_of_another_run_whose_bits_do_not_change() {
     let dir = tempfile::tempdir().unwrap();

@@ -2,7 +2,7 @@
 //! the graphs that capture them.
 use super::{
     lanes::MAX_LANES,
-    run::{NodeTime, OnProgress, RepeatProgress, VariantRuns},
+    run::{self, NodeTime, OnProgress, VariantRuns},
     schedule::{ScheduledNode, StreamCommand},
     schedule_cache::{CachedSchedule, ScheduleCache},
     trace::{Ran, Trace},
@@ -18,12 +18,15 @@ use crate::{
     },
 };
 use std::{
-    collections::HashMap,
+    collections::{HashMap, VecDeque},
     time::{Duration, Instant},
 };
 
 /// Most nodes that are profiled before the host waits.
 const PROFILED: usize = 512;
+/// Most windows that are launched before the host waits for the first of them: enough to keep a device busy,
+/// and few enough that a caller can stop.
+const WINDOWS_AHEAD: usize = 4;
 
 /// Operands of a node as its kernels take them.
 struct Operands {
@@ -366,7 +369,7 @@ impl BoundProgram {
                     time.runs += 1;
                 }
             }
-            on_progress(RepeatProgress { runs: window.ended(), store: Some(store) });
+            run::report(on_progress, window.ended(), Some(store))?;
         }
         self.check(runs.variants)
     }
@@ -481,7 +484,7 @@ impl BoundProgram {
         }
         Ok(())
     }
-    /// Executes one run for each entry of `runs`; the host does not wait in between. `on_progress` is called
+    /// Executes one run for each entry of `runs`; the host is a few windows ahead. `on_progress` is called
     /// occasionally. Written buffers stay on the device until they are fetched.
     ///
     /// # Errors
@@ -498,7 +501,11 @@ impl BoundProgram {
         self.status.fill(0, stream)?;
         written(runs.variants).for_each(|id| store.changed_on_device(id));
         let base = trace.is_some().then(|| TimeBase::new(&self.gpu, stream)).transpose()?;
-        let (mut ends, mut events, mut launches) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut ends, mut events, mut launches) = (VecDeque::new(), Vec::new(), Vec::new());
+        let mut ended = |(runs, end): (usize, CudaEvent), store: &Store| {
+            self.windows.wait(&end)?;
+            run::report(on_progress, runs, Some(store))
+        };
         let variants = runs.variants;
         for window in windows(variants, runs.variant_of_run, schedules.buffer_depth()) {
             let cached = schedules.of(variants, window)?;
@@ -517,12 +524,12 @@ impl BoundProgram {
             }
             let end = CudaEvent::new(&self.gpu)?;
             end.record(stream)?;
-            ends.push((window.ended(), end));
+            ends.push_back((window.ended(), end));
+            if ends.len() > WINDOWS_AHEAD {
+                ends.pop_front().map_or(Ok(()), |end| ended(end, store))?;
+            }
         }
-        for (runs, end) in &ends {
-            self.windows.wait(end)?;
-            on_progress(RepeatProgress { runs: *runs, store: Some(store) });
-        }
+        ends.into_iter().try_for_each(|end| ended(end, store))?;
         self.synchronize()?;
         if let (Some(trace), Some(base)) = (&mut trace, base) {
             for launch in launches {

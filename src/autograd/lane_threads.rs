@@ -2,7 +2,7 @@
 use super::{
     host::{BoundVariant, ViewBuffers},
     lanes::MAX_LANES,
-    run::{NodeTime, OnProgress, RepeatProgress, VariantRuns},
+    run::{self, NodeTime, OnProgress, VariantRuns},
     schedule::{Schedule, ScheduledNode},
     schedule_cache::ScheduleCache,
     trace::{Ran, Trace},
@@ -71,8 +71,9 @@ pub(super) fn repeat(
     let mut report = |runs: usize, store| {
         if runs > reported {
             reported = runs;
-            on_progress(RepeatProgress { runs, store });
+            return run::report(on_progress, runs, store);
         }
+        Ok(())
     };
     for window in windows(runs.variants, runs.variant_of_run, schedules.buffer_depth()) {
         let first = window.first;
@@ -98,7 +99,7 @@ pub(super) fn repeat(
                         .map(|&lane| last_nodes.finished_by(lane, window, finished[lane].load(Acquire)));
                     // The end of the window is reported when all lanes rest.
                     let most = (node.run + 1).min(window.variant_of_run.len() - 1);
-                    report(first + by_others.fold(most, usize::min), None);
+                    report(first + by_others.fold(most, usize::min), None)?;
                 }
                 Ok(())
             },
@@ -119,7 +120,7 @@ pub(super) fn repeat(
             trace.steps += window.updates;
         }
         ran.map_err(|(run, e)| (Some(first + run), e))?;
-        report(window.ended(), Some(store));
+        report(window.ended(), Some(store)).map_err(|e| (None, e))?;
     }
     Ok(())
 }
@@ -155,7 +156,7 @@ pub(super) fn one_by_one(
             trace.ran.append(&mut worker.ran);
             trace.steps += window.updates;
         }
-        on_progress(RepeatProgress { runs: window.ended(), store: Some(store) });
+        run::report(on_progress, window.ended(), Some(store)).map_err(|e| (None, e))?;
     }
     Ok(())
 }

@@ -4,7 +4,7 @@ use super::{
     host::{BoundVariant, OnHost, ViewBuffers},
     lane_threads::{self, LaneThread, OnLanes, one_by_one},
     lanes::{LaneWork, Lanes, MAX_LANES, lanes_of_threads, thread_shares},
-    run::{NodeTime, RepeatProgress, VariantRuns},
+    run::{self, NodeTime, RepeatProgress, VariantRuns},
     schedule::Schedule,
     schedule_cache::ScheduleCache,
     stages::Stage,
@@ -419,7 +419,8 @@ impl Program {
     /// must be [fetched](Store::fetch). Kept values cannot be read afterwards.
     ///
     /// # Errors
-    /// As [`run`](Self::run), with the number of the run if it is known.
+    /// As [`run`](Self::run), with the number of the run if it is known; `Interrupted` if `on_progress` stops
+    /// the runs.
     pub fn repeat(
         &mut self,
         store: &mut Store,
@@ -475,7 +476,7 @@ impl Program {
                 for (at, &variant) in variant_of_run.iter().enumerate() {
                     let (times, trace) = (self.times.as_deref_mut(), self.trace.as_mut());
                     run_all(&bound, variant, times, trace, &mut views).map_err(|e| (Some(at), e))?;
-                    on_progress(RepeatProgress { runs: at + 1, store: Some(store) });
+                    run::report(on_progress, at + 1, Some(store)).map_err(|e| (None, e))?;
                 }
                 Ok(())
             }

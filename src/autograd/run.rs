@@ -1,5 +1,9 @@
 //! Definitions that the executors of a program share: progress and the times of nodes.
-use crate::runtime::Store;
+use crate::{
+    error::{Error, ErrorKind, Result},
+    runtime::Store,
+};
+use std::cell::Cell;
 
 /// Progress of [`Program::repeat`](super::Program::repeat).
 #[derive(Clone, Copy, Debug)]
@@ -9,10 +13,22 @@ pub struct RepeatProgress<'a> {
     /// The store as these runs left it; `None` while a lane is running. On a device, buffers that were not
     /// fetched are stale.
     pub store: Option<&'a Store>,
+    /// Set to end the runs here, with an error of kind `Interrupted`.
+    pub stop: &'a Cell<bool>,
 }
 
 /// A progress callback, called after every run if one lane executes, otherwise occasionally.
 pub(super) type OnProgress<'a> = &'a mut dyn FnMut(RepeatProgress<'_>);
+
+/// Tells `on_progress` that `runs` runs have finished.
+///
+/// # Errors
+/// `Interrupted` if it stops the runs.
+pub(super) fn report(on_progress: OnProgress<'_>, runs: usize, store: Option<&Store>) -> Result<()> {
+    let stop = Cell::new(false);
+    on_progress(RepeatProgress { runs, store, stop: &stop });
+    if stop.get() { Err(Error::new(ErrorKind::Interrupted, "interrupted")) } else { Ok(()) }
+}
 
 /// The variants of a program, and the variant of each run.
 #[derive(Clone, Copy)]

@@ -44,7 +44,7 @@ impl Watch for Logged<'_> {
         }
         self.inner.start(task);
     }
-    fn progress(&mut self, pass: &str, epoch: usize, p: Progress) {
+    fn progress(&mut self, pass: &str, epoch: usize, p: Progress<'_>) {
         self.inner.progress(pass, epoch, p);
     }
     fn epoch(&mut self, record: &EpochRecord) {

@@ -16,8 +16,8 @@ pub struct Embed {
     /// Events or snapshots, if they have moved since training
     #[arg(long, value_name = "PATH")]
     data: Option<String>,
-    /// Nodes by their ids in the data: u36,p9 or a file with one per line [default: all]; src:3 or dst:3 where
-    /// a source and a destination share an id
+    /// Nodes by their ids in the data: u36,p9 or a file with one per line [default: all]; src:3 or dst:3
+    /// where a source and a destination share an id
     #[arg(long, value_name = "LIST")]
     nodes: Option<String>,
     /// Time of each node, or one for all, written as in the data [default: after the last event]; not for

@@ -128,8 +128,8 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Hides panics inside the libraries for Parquet and Arrow, which are caught, so that a damaged file prints only its one-line
-/// error.
+/// Hides panics inside the libraries for Parquet and Arrow, which are caught, so that a damaged file prints
+/// only its one-line error.
 fn hide_caught_panics() {
     let print = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {

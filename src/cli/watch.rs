@@ -252,7 +252,7 @@ impl Watch for Display {
         self.tell_choice(task);
         self.line(format_args!("memory    {}\n", task.memory()));
     }
-    fn progress(&mut self, pass: &str, epoch: usize, p: Progress) {
+    fn progress(&mut self, pass: &str, epoch: usize, p: Progress<'_>) {
         if !self.live {
             return;
         }

@@ -1,5 +1,4 @@
 //! How the columns of a file become features, so that later events of the same file are read alike.
-use super::format::number::Fault;
 use serde::{Deserialize, Serialize};
 
 /// The columns of a file that are features, in order.
@@ -66,11 +65,6 @@ impl FeatureEncoding {
     }
 }
 
-/// Appends the features of a category: zeros, but for a 1 where `known` has it.
-pub(super) fn one_hot(category: &str, known: &[Box<str>], to: &mut Vec<f32>) {
-    to.extend(known.iter().map(|name| if **name == *category { 1.0 } else { 0.0 }));
-}
-
 /// Appends the features of a text. Each of its words adds 1 or -1 to one of them, as the word's CRC-32 decides.
 pub(super) fn hash_words(text: &str, buckets: usize, to: &mut Vec<f32>) {
     let first = to.len();
@@ -82,27 +76,12 @@ pub(super) fn hash_words(text: &str, buckets: usize, to: &mut Vec<f32>) {
     }
 }
 
-/// Appends the features in a field of text.
-///
-/// # Errors
-/// [`Fault::Text`] and others if the field is not a number where one is needed; lists of numbers cannot be fields.
-pub(super) fn encode(field: &[u8], values: &Encoding, to: &mut Vec<f32>) -> Result<(), Fault> {
-    let text = || std::str::from_utf8(field).map_err(|_| Fault::Encoding);
-    match values {
-        Encoding::Numbers(1) => to.push(super::format::value_or_zero(field)?),
-        Encoding::Numbers(_) => return Err(Fault::Text),
-        Encoding::OneHot(categories) => one_hot(text()?, categories, to),
-        Encoding::Hashed(buckets) => hash_words(text()?, *buckets, to),
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn fields_become_features_as_the_columns_say() {
+    fn columns_name_their_features() {
         let column = |name: &str, values| EncodedColumn { name: name.into(), values };
         let encoding = FeatureEncoding(vec![
             column("km", Encoding::Numbers(1)),
@@ -112,13 +91,8 @@ mod tests {
         assert_eq!(encoding.width(), 5);
         assert_eq!(encoding.names(), ["km", "carrier=AA", "carrier=UA", "note#0", "note#1"]);
         let mut features = Vec::new();
-        for (field, column) in ["1.5", "UA", ""].iter().zip(&encoding.0) {
-            encode(field.as_bytes(), &column.values, &mut features).unwrap();
-        }
-        encode(b"NA", &Encoding::Numbers(1), &mut features).unwrap();
-        encode(b"XX", &encoding.0[1].values, &mut features).unwrap();
-        assert_eq!(features, [1.5, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0]);
-        assert_eq!(encode(b"x", &Encoding::Numbers(1), &mut features), Err(Fault::Text));
+        hash_words("a B, b", 2, &mut features);
+        assert_eq!(features.iter().map(|v: &f32| v.abs()).sum::<f32>() % 2.0, 1.0);
         let json = serde_json::to_string(&encoding).unwrap();
         assert_eq!(serde_json::from_str::<FeatureEncoding>(&json).unwrap(), encoding);
     }

@@ -17,8 +17,8 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-/// A `[rows, cols]` matrix of numbers stored as f32, f16 or bfloat16, row-major. The values are owned, or
-/// mapped from a file, so that rows are read from disk on first use.
+/// A `[rows, cols]` matrix of numbers stored as f32, f16 or bfloat16, row-major. The values are owned, shared
+/// with the caller, or mapped from a file, so that rows are read from disk on first use.
 ///
 /// Clones share the values. The constructors check that all values are finite, except
 /// [`with_unknown`](Self::with_unknown), which allows NaN.
@@ -40,6 +40,8 @@ enum Store {
     Half(Arc<Vec<u16>>),
     /// Values aligned for their type and in this machine's byte order.
     Mapped(Arc<Mmap>),
+    /// Values of the caller, aligned for their type.
+    Shared(Arc<dyn Bytes>),
 }
 
 // SAFETY: the values are behind an `Arc` and are never changed. As with every mapped file, no other process
@@ -98,6 +100,35 @@ impl Features {
         let features = Self::stored((rows, cols), 0, kept, store);
         features.check_finite(Path::new("features"))?;
         Ok(features)
+    }
+
+    /// Takes row-major values that are owned elsewhere, such as an array of another language, in place.
+    ///
+    /// # Errors
+    /// Shape if `values` are not f32, f16 or bfloat16, are not aligned for their type, or are not
+    /// `rows * cols` values, or `cols` is 0; data if a value is not finite.
+    ///
+    /// ```
+    /// use tgnn::data::Features;
+    /// let values = std::sync::Arc::new(vec![0.5f32, 1.0]);
+    /// assert_eq!(Features::shared(2, 1, values)?.row(1), [1.0]);
+    /// # Ok::<(), tgnn::error::Error>(())
+    /// ```
+    pub fn shared(rows: usize, cols: usize, values: Arc<dyn Bytes>) -> Result<Self> {
+        let (bytes, dtype) = (values.bytes(), values.dtype());
+        let kept = StoredAs::ALL.into_iter().find(|kept| kept.dtype() == dtype);
+        let size = |kept: StoredAs| rows.checked_mul(cols)?.checked_mul(kept.size());
+        match kept.filter(|&kept| cols > 0 && size(kept) == Some(bytes.len())) {
+            Some(kept) if bytes.as_ptr().addr().is_multiple_of(kept.size()) => {
+                let features = Self::stored((rows, cols), 0, kept, Store::Shared(values));
+                features.check_finite(Path::new("features"))?;
+                Ok(features)
+            }
+            _ => {
+                let what = format_args!("{} bytes of {dtype:?} for [{rows}, {cols}]", bytes.len());
+                Err(Error::shape("features", what))
+            }
+        }
     }
 
     fn owned(rows: usize, cols: usize, values: Vec<f32>) -> Self {
@@ -187,6 +218,7 @@ impl Features {
             Store::Owned(values) => bytemuck::cast_slice(values),
             Store::Half(values) => bytemuck::cast_slice(values),
             Store::Mapped(map) => map,
+            Store::Shared(values) => values.bytes(),
         };
         let size = self.kept.size();
         &all[self.start * size..(self.start + self.rows * self.cols) * size]

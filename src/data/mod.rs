@@ -17,6 +17,7 @@
 mod adjacency;
 mod classes;
 mod draw;
+mod event_columns;
 mod events;
 mod feature_columns;
 mod features;
@@ -45,6 +46,7 @@ mod torch;
 
 pub use adjacency::{Adjacency, Neighbors};
 pub use classes::Classes;
+pub use event_columns::EventColumns;
 pub use events::Events;
 pub use feature_columns::{EncodedColumn, Encoding, FeatureEncoding};
 pub use features::Features;

@@ -82,7 +82,7 @@ macro_rules! model_names {
                 }
             }
             /// Whether the model reads snapshots instead of events.
-            pub(crate) fn reads_snapshots(self) -> bool {
+            pub fn reads_snapshots(self) -> bool {
                 let reads = match self {
                     $($(ModelName::$name => stringify!($reads),)*)*
                 };

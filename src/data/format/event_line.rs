@@ -1,5 +1,6 @@
 //! Events read one line of text at a time: `src,dst,time` and the edge features.
 use super::{
+    cell::Cell,
     columns::{ColumnName, Columns},
     header::{Named, position},
     number::{Fault, is_number},
@@ -7,7 +8,10 @@ use super::{
     sample::Sample,
 };
 use crate::{
-    data::{FeatureEncoding, NodeId, TimeScale, feature_columns::encode, ids::IdField, text::counted},
+    data::{
+        Encoding, FeatureEncoding, NodeId, TimeScale, feature_columns::hash_words, ids::IdField,
+        text::counted,
+    },
     error::{Error, Result},
 };
 use std::path::{Path, PathBuf};
@@ -168,10 +172,26 @@ impl EventLines {
     }
 }
 
+/// Appends the features in a field. A number that is missing is 0, and an unknown category is all zeros.
+fn encode(field: &[u8], values: &Encoding, to: &mut Vec<f32>) -> Result<(), Fault> {
+    let cell = Cell::Text(field);
+    match values {
+        Encoding::Numbers(1) => to.push(cell.value()?.unwrap_or(0.0)),
+        // A list is no field.
+        Encoding::Numbers(_) => return Err(Fault::Text),
+        Encoding::OneHot(categories) => {
+            let category = cell.text()?;
+            to.extend(categories.iter().map(|name| if **name == *category { 1.0 } else { 0.0 }));
+        }
+        Encoding::Hashed(buckets) => hash_words(&cell.text()?, *buckets, to),
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::{EncodedColumn, Encoding, TimeFormat};
+    use crate::data::{EncodedColumn, TimeFormat};
 
     fn lines(width: usize, ticks_per_second: f64, origin: i64) -> EventLines {
         let scale = TimeScale { ticks_per_second, origin, format: TimeFormat::Seconds };

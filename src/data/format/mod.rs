@@ -69,11 +69,6 @@ use source::Source;
 use std::path::{Path, PathBuf};
 use table::Table;
 
-/// Returns the number in a field of text; 0 if it is missing.
-pub(super) fn value_or_zero(field: &[u8]) -> Result<f32, number::Fault> {
-    cell::Cell::Text(field).value().map(|value| value.unwrap_or(0.0))
-}
-
 /// Reads one event file.
 pub(super) fn read_file(path: &Path, options: &ReadOptions) -> Result<Events> {
     let tgb = tgb::edge_list(path).is_some() && options.format.is_none() && options.columns.is_none();

@@ -66,6 +66,7 @@ impl Sample {
     }
 
     /// Returns a sample without rows, for a header alone.
+    #[cfg(feature = "cli")]
     pub(super) fn of_header(names: &[String]) -> Self {
         let (header, delimiter) = (Some(names.to_vec()), Delimiter::Byte(b','));
         Sample { delimiter, header, rows: Vec::new(), whole: 0, measured: Vec::new() }

@@ -14,6 +14,9 @@ pub struct Rows {
     pub capacity: u32,
 }
 
+// SAFETY: an address of the device, which only its kernels follow.
+unsafe impl Send for Rows {}
+
 impl Rows {
     /// Returns the row count of items of `each` rows.
     pub(crate) fn items(self, each: u32) -> Self {

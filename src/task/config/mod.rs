@@ -22,7 +22,7 @@ use crate::{
     runtime::{Device, MatmulPrecision, StoredAs},
 };
 use serde::{Deserialize, Serialize};
-use std::path::Path;
+use std::{borrow::Cow, path::Path};
 
 /// Declares [`Config`], with a section for each model.
 macro_rules! config {
@@ -304,13 +304,47 @@ impl Config {
         events.keep_features_as(self.features_as)?;
         Ok(events)
     }
+    /// Returns events that are loaded already as a run reads them: with random features if it wants them,
+    /// and features in its storage type. They are copied only if something changes.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub fn prepare<'e>(&self, events: &'e Events) -> Result<Cow<'e, Events>> {
+        let features = [&events.edge_features, &events.node_features];
+        let kept = features.into_iter().flatten().all(|f| f.kept() == self.features_as);
+        let mut events = Cow::Borrowed(events);
+        if !kept || self.data.random_edge_features > 0 {
+            let events = events.to_mut();
+            self.data.complete(events, self.seed)?;
+            events.keep_features_as(self.features_as)?;
+        }
+        Ok(events)
+    }
     /// Reads the snapshots, with features in the storage type of a run.
     ///
     /// # Errors
     /// As [`Snapshots::load`].
     pub fn load_snapshots(&self) -> Result<Snapshots> {
-        let options = SnapshotOptions { train: self.data.train, ..self.snapshots.clone() };
-        let mut snapshots = Snapshots::load(&self.data.path, &self.data.read_options(), &options, self.seed)?;
+        self.kept(Snapshots::load(
+            &self.data.path,
+            &self.data.read_options(),
+            &self.snapshot_options(),
+            self.seed,
+        )?)
+    }
+    /// Cuts events that are loaded already into the snapshots of a run.
+    ///
+    /// # Errors
+    /// As [`Snapshots::of_events`].
+    pub fn cut(&self, events: &Events) -> Result<Snapshots> {
+        let snapshots = Snapshots::of_events(events, &self.snapshot_options(), self.seed)?;
+        self.kept(snapshots)
+    }
+    fn snapshot_options(&self) -> SnapshotOptions {
+        SnapshotOptions { train: self.data.train, ..self.snapshots.clone() }
+    }
+    /// Returns snapshots with features in the storage type of a run.
+    fn kept(&self, mut snapshots: Snapshots) -> Result<Snapshots> {
         if let Some(f) = &mut snapshots.features {
             *f = f.kept_as(self.features_as)?;
         }

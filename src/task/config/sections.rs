@@ -127,15 +127,27 @@ impl DataConfig {
         }
     }
 
-    /// Reads the events.
+    /// Reads the events as they are.
     ///
     /// # Errors
-    /// As [`data::load`]; `Usage` if random features are requested for data that have features.
+    /// As [`data::load`].
+    pub fn read(&self) -> Result<Events> {
+        data::load(&self.path, &self.read_options())
+    }
+    /// Reads the events, and adds random features if they are requested.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read); `Usage` if random features are requested for data that have features.
     pub fn load(&self, seed: u64) -> Result<Events> {
-        let mut events = data::load(&self.path, &self.read_options())?;
+        let mut events = self.read()?;
+        self.complete(&mut events, seed)?;
+        Ok(events)
+    }
+    /// Adds random edge features if they are requested.
+    pub(super) fn complete(&self, events: &mut Events, seed: u64) -> Result<()> {
         if self.random_edge_features > 0 {
             if events.edge_features.is_some() {
-                return Err(Error::usage(format!("{} has edge features of its own", self.path))
+                return Err(Error::usage(format!("{} has edge features of its own", events.name))
                     .remedy("leave out random_edge_features"));
             }
             let bytes = 4 * events.len() * self.random_edge_features;
@@ -143,6 +155,6 @@ impl DataConfig {
             events.encoding = None;
             events.edge_features = Some(Features::random(events.len(), self.random_edge_features, seed));
         }
-        Ok(events)
+        Ok(())
     }
 }

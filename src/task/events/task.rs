@@ -313,7 +313,7 @@ impl EventTask {
         // The losses of a rank are its parts of the batches' losses.
         let parts = core.device.ranks().map_or(1.0, |ranks| ranks.size() as f64);
         let progress: Report<'_> =
-            &mut |p: Progress| progress(Progress { loss: p.loss.map(|loss| loss * parts), ..p });
+            &mut |p: Progress<'_>| progress(Progress { loss: p.loss.map(|loss| loss * parts), ..p });
         let count = EventCount { up_to: &|runs| total.min(runs * batch - short), total };
         let (device, training) = (core.device.clone(), self.training);
         let ran = device.keep_awake(|| match (pass, &mut self.online, &mut self.remember) {

@@ -28,12 +28,12 @@ pub(in crate::task) const TIMELINE: &str = "timeline.json";
 /// The number of those steps.
 const STEPS_KEPT: usize = 6;
 
-/// Callbacks of a run.
+/// Callbacks of a run, which can also [stop](Progress::stop) it.
 pub trait Watch: Send {
     /// The task is built and training is about to start.
     fn start(&mut self, _task: &mut dyn Task) {}
     /// Progress of a pass (`train`, `val`, `test`, ...) of an epoch.
-    fn progress(&mut self, _pass: &str, _epoch: usize, _p: Progress) {}
+    fn progress(&mut self, _pass: &str, _epoch: usize, _p: Progress<'_>) {}
     /// An epoch has ended.
     fn epoch(&mut self, _record: &EpochRecord) {}
     /// The settling epoch has ended.

@@ -10,20 +10,23 @@ use crate::{
     runtime::{BufferId, Device, Store, brief_debug},
     task::evaluation::{Scores, TestScores},
 };
+use std::cell::Cell;
 
 /// Progress of a pass.
 #[derive(Clone, Copy, Debug)]
-pub struct Progress {
+pub struct Progress<'a> {
     /// Events processed so far; for snapshots, edges of the groups processed so far.
     pub events: usize,
     /// Events, or edges, of the whole pass.
     pub total: usize,
     /// Mean loss of the pass so far; `None` if the pass does not train, or no loss has reached the host yet.
     pub loss: Option<f64>,
+    /// Set to end the run here, between two steps, with an error of kind `Interrupted`.
+    pub stop: &'a Cell<bool>,
 }
 
 /// A progress callback.
-pub type Report<'a> = &'a mut (dyn FnMut(Progress) + Send);
+pub type Report<'a> = &'a mut (dyn FnMut(Progress<'_>) + Send);
 
 /// The fields that every task has.
 pub struct TaskCore {
@@ -299,7 +302,7 @@ pub(in crate::task) fn repeat_and_report(
             counted = complete;
         }
         let loss = if counted == 0 { None } else { Some(sum / counted as f64) };
-        progress(Progress { events: (count.up_to)(complete), total: count.total, loss });
+        progress(Progress { events: (count.up_to)(complete), total: count.total, loss, stop: done.stop });
     });
     ran.map_err(|(run, e)| (run.map(|run| runs.group(run)), e))
 }

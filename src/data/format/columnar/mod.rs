@@ -62,6 +62,7 @@ thread_local!(static IN_LIBRARY: Flag<bool> = const { Flag::new(false) });
 
 /// Whether this thread is inside a library for typed tables. The libraries panic on unexpected damage, and
 /// [`library`] turns the panic into an error, so a panic hook need not print it.
+#[cfg(feature = "cli")]
 pub(crate) fn in_library() -> bool {
     IN_LIBRARY.get()
 }

@@ -1,0 +1,208 @@
+//! Event streams.
+use crate::{
+    arrays::{Array, Buffer},
+    error::Result,
+};
+use pyo3::prelude::*;
+use std::{path::PathBuf, sync::Arc};
+use tgnn::{
+    data::{self, EventColumns, Events, Features, Format, ReadOptions},
+    error::Error,
+    task::Checkpoint,
+};
+
+/// An event stream.
+#[pyclass(frozen)]
+pub struct Stream {
+    pub events: Arc<Events>,
+    /// Where the events were read, to find them again; `None` if they were made in Python.
+    #[pyo3(get)]
+    pub path: Option<String>,
+}
+
+#[pymethods]
+impl Stream {
+    fn __len__(&self) -> usize {
+        self.events.len()
+    }
+    #[getter]
+    fn name(&self) -> &str {
+        &self.events.name
+    }
+    #[getter]
+    fn nodes(&self) -> usize {
+        self.events.nodes
+    }
+    #[getter]
+    fn first_destination(&self) -> Option<u32> {
+        self.events.first_destination
+    }
+    #[getter]
+    fn notes(&self) -> Vec<String> {
+        self.events.notes.clone()
+    }
+    #[getter]
+    fn ticks_per_second(&self) -> f64 {
+        self.events.ticks_per_second
+    }
+    #[getter]
+    fn origin(&self) -> i64 {
+        self.events.origin
+    }
+    #[getter]
+    fn src(&self) -> Buffer {
+        self.column(|e| &e.src)
+    }
+    #[getter]
+    fn dst(&self) -> Buffer {
+        self.column(|e| &e.dst)
+    }
+    #[getter]
+    fn time(&self) -> Buffer {
+        let time = &self.events.time;
+        Buffer::borrowed(self.events.clone(), time, vec![time.len()])
+    }
+    #[getter]
+    fn label(&self) -> Option<Buffer> {
+        let label = self.events.label.as_ref()?;
+        Some(Buffer::borrowed(self.events.clone(), label, vec![label.len()]))
+    }
+    /// Original ids by node, if they are numbers.
+    #[getter]
+    fn ids(&self) -> Option<Buffer> {
+        let ids = self.events.ids.as_ref()?.numbers()?;
+        Some(Buffer::borrowed(self.events.clone(), ids, vec![ids.len()]))
+    }
+    /// Original ids by node, if they are text.
+    #[getter]
+    fn names(&self) -> Option<Vec<&str>> {
+        let names = self.events.ids.as_ref()?.names()?;
+        Some(names.iter().map(|name| &**name).collect())
+    }
+    /// How times are written: a unit, `iso`, or a pattern.
+    #[getter]
+    fn time_format(&self) -> String {
+        self.events.time_format.to_string()
+    }
+    #[getter]
+    fn edge_features(&self, py: Python<'_>) -> Option<Buffer> {
+        self.features(py, |e| e.edge_features.as_ref())
+    }
+    #[getter]
+    fn node_features(&self, py: Python<'_>) -> Option<Buffer> {
+        self.features(py, |e| e.node_features.as_ref())
+    }
+}
+
+impl Stream {
+    fn column(&self, of: impl Fn(&Events) -> &Vec<u32>) -> Buffer {
+        let values = of(&self.events);
+        Buffer::borrowed(self.events.clone(), values, vec![values.len()])
+    }
+    /// Returns features as f32; 16-bit ones are converted at the first call.
+    fn features(&self, py: Python<'_>, of: impl Fn(&Events) -> Option<&Features> + Sync) -> Option<Buffer> {
+        let features = of(&self.events)?;
+        let values = py.detach(|| features.values());
+        Some(Buffer::borrowed(self.events.clone(), values, vec![features.rows(), features.cols()]))
+    }
+}
+
+/// Makes a stream of columns. Ids and times are i64; ids are the bits of u64, or indices of names.
+#[pyfunction]
+#[pyo3(signature = (name, src, dst, names, time, ticks_per_second, time_format, label, edge_features, node_features, bipartite))]
+#[allow(clippy::too_many_arguments)] // one for each column
+pub fn of_columns(
+    py: Python<'_>,
+    name: String,
+    src: Array,
+    dst: Array,
+    names: Option<Vec<String>>,
+    time: Array,
+    ticks_per_second: f64,
+    time_format: String,
+    label: Option<Array>,
+    edge_features: Option<Array>,
+    node_features: Option<Array>,
+    bipartite: Option<bool>,
+) -> Result<Stream> {
+    py.detach(|| {
+        let ids = |ids: &Array| -> Result<Vec<u64>, Error> {
+            Ok(ids.values::<i64>()?.iter().map(|&id| id.cast_unsigned()).collect())
+        };
+        let features = |array: Array| {
+            let [rows, cols] = array.shape()?;
+            Features::shared(rows, cols, Arc::new(array))
+        };
+        let columns = EventColumns {
+            name,
+            src: ids(&src)?,
+            dst: ids(&dst)?,
+            names: names.map(|names| names.into_iter().map(Into::into).collect()),
+            time: time.values::<i64>()?.to_vec(),
+            ticks_per_second,
+            time_format: time_format.parse()?,
+            label: label.map(|label| label.values::<f32>().map(<[f32]>::to_vec)).transpose()?,
+            edge_features: edge_features.map(features).transpose()?,
+            node_features: node_features.map(features).transpose()?,
+            bipartite,
+        };
+        Ok(Stream { events: Arc::new(columns.build()?), path: None })
+    })
+}
+
+/// Reads events, as the program does.
+#[pyfunction]
+#[pyo3(signature = (path, format, columns, time_format, missing, bipartite, strict, edge_features, node_features))]
+#[allow(clippy::too_many_arguments)] // one for each option
+pub fn load(
+    py: Python<'_>,
+    path: String,
+    format: Option<String>,
+    columns: Option<String>,
+    time_format: Option<String>,
+    missing: Option<String>,
+    bipartite: Option<bool>,
+    strict: bool,
+    edge_features: Option<PathBuf>,
+    node_features: Option<PathBuf>,
+) -> Result<Stream> {
+    py.detach(|| {
+        let format = format.map(|name| name.parse::<Format>()).transpose()?;
+        let columns = columns.map(|columns| columns.parse()).transpose()?;
+        let time_format = time_format.map(|format| format.parse()).transpose()?;
+        let missing = missing.map(|rule| rule.parse()).transpose()?;
+        // What a configuration can say; events read with other options cannot be found again by it.
+        let plain = format.is_none()
+            && columns.is_none()
+            && time_format.is_none()
+            && missing.is_none()
+            && bipartite.is_none()
+            && edge_features.is_none()
+            && node_features.is_none();
+        let missing = missing.unwrap_or_default();
+        let options = ReadOptions {
+            format,
+            columns,
+            time_format,
+            missing,
+            bipartite,
+            strict,
+            edge_features,
+            node_features,
+        };
+        let events = data::load(&path, &options)?;
+        // A path that is relative now may be read from another folder later.
+        let found = std::path::absolute(&path).ok().filter(|p| p.exists());
+        let found = found.map_or(path, |p| p.to_string_lossy().into_owned());
+        Ok(Stream { events: Arc::new(events), path: plain.then_some(found) })
+    })
+}
+
+/// Reads the events that the run in `folder` was trained on, where its configuration says that they are.
+#[pyfunction]
+pub fn of_run(py: Python<'_>, folder: PathBuf) -> Result<Stream> {
+    py.detach(|| {
+        let data = Checkpoint::at(folder).manifest()?.config.data;
+        Ok(Stream { events: Arc::new(data.read()?), path: Some(data.path) })
+    })
+}

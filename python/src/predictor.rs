@@ -1,0 +1,193 @@
+//! Trained models: embeddings, and prediction on a stream that continues.
+use crate::{
+    arrays::{Array, Buffer},
+    error::Result,
+    events::Stream,
+};
+use pyo3::prelude::*;
+use std::{
+    path::PathBuf,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+use tgnn::{
+    data::{NodeId, NodeNames},
+    error::{Error, ErrorKind},
+    task::{self, Checkpoint, Config, NewEvent, PredictorOptions},
+};
+
+/// Returns the configuration of a trained run, on another device if one is given.
+fn config_of(checkpoint: &Checkpoint, device: Option<String>) -> Result<Config, Error> {
+    let mut config = checkpoint.manifest()?.config.after_training();
+    config.device = device.unwrap_or(config.device);
+    config.validate()?;
+    Ok(config)
+}
+
+/// Returns the embeddings of nodes (i64 numbers) at times (i64 ticks since the first event) by the run in `folder`.
+#[pyfunction]
+pub fn embed(
+    py: Python<'_>,
+    folder: PathBuf,
+    stream: &Stream,
+    nodes: Array,
+    times: Array,
+    device: Option<String>,
+) -> Result<Buffer> {
+    py.detach(|| {
+        let checkpoint = Checkpoint::at(folder);
+        let config = config_of(&checkpoint, device)?;
+        let numbers =
+            nodes.values::<i64>()?.iter().map(|&v| number(v)).collect::<Result<Vec<u32>, Error>>()?;
+        let device = config.open_device()?;
+        let (width, z) = if config.model.reads_snapshots() {
+            task::embed_snapshots(&checkpoint, &config, &config.cut(&stream.events)?, &device, &numbers)?
+        } else {
+            let events = config.prepare(&stream.events)?;
+            task::embed(&checkpoint, &config, &events, &device, &numbers, times.values()?)?
+        };
+        Ok(Buffer::owned(z, vec![numbers.len(), width]))
+    })
+}
+
+/// Returns the number of a node as the crate counts.
+fn number(v: i64) -> Result<u32, Error> {
+    u32::try_from(v).map_err(|_| Error::usage(format!("there is no node {v}")))
+}
+
+/// A trained model on a stream that continues.
+#[pyclass(frozen)]
+pub struct Predictor(Mutex<State>);
+
+struct State {
+    predictor: task::Predictor,
+    names: NodeNames,
+    batch: usize,
+}
+
+impl State {
+    /// Returns the node number of an id.
+    fn node(&mut self, id: &NodeId, destination: bool) -> Result<u32, Error> {
+        self.names.number(id, destination).ok_or_else(|| {
+            let what =
+                format!("node {id} does not fit: the predictor holds {} nodes", self.predictor.nodes());
+            Error::new(ErrorKind::Data, what).remedy("allow more with nodes=")
+        })
+    }
+}
+
+/// Ids: the bits of u64, or text.
+#[derive(FromPyObject)]
+pub enum IdColumn {
+    Numbers(Array),
+    Texts(Vec<String>),
+}
+
+impl IdColumn {
+    fn ids(&self) -> Result<Vec<NodeId>, Error> {
+        Ok(match self {
+            IdColumn::Numbers(ids) => {
+                ids.values::<i64>()?.iter().map(|id| NodeId::Number(id.cast_unsigned())).collect()
+            }
+            IdColumn::Texts(ids) => ids.iter().map(|id| NodeId::of(id)).collect(),
+        })
+    }
+}
+
+impl Predictor {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[pymethods]
+impl Predictor {
+    /// Opens the best state of the run in `folder`, or a saved stream.
+    #[new]
+    fn open(
+        py: Python<'_>,
+        folder: PathBuf,
+        batch: usize,
+        nodes: Option<usize>,
+        slots: Option<usize>,
+        device: Option<String>,
+    ) -> Result<Self> {
+        py.detach(|| {
+            let checkpoint = Checkpoint::at(folder);
+            let config = config_of(&checkpoint, device)?;
+            let options = PredictorOptions { batch, nodes, slots, events: None };
+            let predictor = task::Predictor::open(&checkpoint, &config, &config.open_device()?, &options)?;
+            let names = predictor.names();
+            Ok(Predictor(Mutex::new(State { predictor, names, batch })))
+        })
+    }
+    #[getter]
+    fn origin(&self) -> i64 {
+        self.state().predictor.time_scale().origin
+    }
+    #[getter]
+    fn ticks_per_second(&self) -> f64 {
+        self.state().predictor.time_scale().ticks_per_second
+    }
+    #[getter]
+    fn time_format(&self) -> String {
+        self.state().predictor.time_scale().format.to_string()
+    }
+    #[getter]
+    fn latest(&self) -> Option<i64> {
+        self.state().predictor.latest()
+    }
+    /// Fills `logits` with the scores of events, batch by batch: ids, ticks since the first event, features.
+    fn advance(
+        &self,
+        py: Python<'_>,
+        src: IdColumn,
+        dst: IdColumn,
+        time: Array,
+        features: Option<Array>,
+        mut logits: Array,
+    ) -> Result<()> {
+        py.detach(|| {
+            let state = &mut *self.state();
+            let (src, dst, time) = (src.ids()?, dst.ids()?, time.values::<i64>()?);
+            let features =
+                features.as_ref().map(|f| Ok::<_, Error>((f.shape()?[1], f.values::<f32>()?))).transpose()?;
+            let (width, rows) = features.unwrap_or((0, &[]));
+            let mut nodes = Vec::with_capacity(src.len());
+            for (src, dst) in src.iter().zip(&dst) {
+                nodes.push([state.node(src, false)?, state.node(dst, true)?]);
+            }
+            let events: Vec<NewEvent<'_>> = nodes
+                .iter()
+                .zip(time)
+                .enumerate()
+                .map(|(i, (&[src, dst], &time))| {
+                    let features = rows.get(i * width..(i + 1) * width).unwrap_or(&[]);
+                    NewEvent { src, dst, time, features }
+                })
+                .collect();
+            let logits = logits.values_mut::<f32>()?;
+            for (events, logits) in events.chunks(state.batch).zip(logits.chunks_mut(state.batch)) {
+                logits.copy_from_slice(state.predictor.advance(events)?);
+            }
+            Ok(())
+        })
+    }
+    /// Returns the embeddings of ids at times after all events so far.
+    fn embed(&self, py: Python<'_>, ids: IdColumn, time: Array) -> Result<Buffer> {
+        py.detach(|| {
+            let state = &mut *self.state();
+            let ids = ids.ids()?;
+            let nodes = ids.iter().map(|id| state.node(id, false)).collect::<Result<Vec<u32>, Error>>()?;
+            let z = state.predictor.embed(&nodes, time.values()?)?;
+            let width = z.len().checked_div(nodes.len()).unwrap_or(0);
+            Ok(Buffer::owned(z, vec![nodes.len(), width]))
+        })
+    }
+    /// Saves the state, from which prediction can continue.
+    fn save(&self, py: Python<'_>, folder: PathBuf) -> Result<()> {
+        py.detach(|| {
+            let State { predictor, names, .. } = &mut *self.state();
+            Ok(predictor.save(&folder, names.added())?)
+        })
+    }
+}

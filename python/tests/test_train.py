@@ -1,0 +1,164 @@
+"""Training: results, progress, errors, threads and interruption."""
+
+import io
+import json
+import os
+import signal
+import threading
+import time
+
+import numpy as np
+import pytest
+from conftest import SMALL
+
+import tgnn
+
+
+def test_a_run_has_metrics_a_summary_and_a_configuration(run, events):
+    assert [r["epoch"] for r in run.records] == [1, 2] and 0 < run.records[0]["val_ap"] < 1
+    assert run.summary["data"] == {"name": "small", "events": 600, "nodes": 40, "edge_features": 2}
+    assert run.config["tgn"]["memory"] == 8 and repr(run).startswith("Run(tgn, seed 1, epoch ")
+    assert len(run.metrics) == 2
+
+
+def test_the_same_call_gives_the_same_run_and_another_seed_another_one(run, events):
+    again, other = (tgnn.train(events, seed=seed, progress=False, **SMALL) for seed in (1, 2))
+    losses = [[r["train_loss"] for r in x.records] for x in (run, again, other)]
+    assert losses[0] == losses[1] != losses[2]
+
+
+def test_keys_are_dictionaries_or_have_dots(events):
+    dots = {"tgn.memory": 8, "tgn.embedding": 8, "tgn.time": 6, "tgn.neighbors": np.int64(3), "epochs": 1}
+    run = tgnn.train(events, progress=False, graph_mixer={"layers": 1}, **dots)
+    assert run.config["tgn"]["neighbors"] == 3 and run.config["graph-mixer"]["layers"] == 1
+
+
+def test_models_of_snapshots_read_events_too(events):
+    keys = {"snapshots": {"every": "60e"}, "group": {"length": 2}, "epochs": 1}
+    run = tgnn.train(events, "t_gcn", progress=False, **keys, **{"t-gcn.width": 4, "snapshots.width": 4})
+    assert run.embed([0, 21]).shape == (2, 4)
+    with pytest.raises(tgnn.UsageError, match="the model reads snapshots"):
+        run.embed([0], [5])
+
+
+def test_a_run_can_be_resumed(events, tmp_path):
+    whole = tgnn.train(events, progress=False, **SMALL)
+    first = tgnn.train(events, progress=False, out=tmp_path / "run", **(SMALL | {"epochs": 1}))
+    resumed = tgnn.train(events, progress=False, out=first.folder, resume=True, **SMALL)
+    assert [r["train_loss"] for r in resumed.records] == [r["train_loss"] for r in whole.records]
+
+
+def test_progress_is_a_line_per_epoch_where_there_is_no_terminal(events, capsys):
+    tgnn.train(events, **SMALL)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[-3].startswith("epoch   1  loss ") and "  val AP 0." in lines[-2] and lines[-1].startswith("settled")
+
+
+def test_progress_on_a_terminal_is_a_bar_in_one_line():
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    shown = tgnn._progress.Progress(Terminal())
+    shown("remark", "time", "a remark")
+    shown("progress", ("train", 3), (50, 200, 0.25))
+    shown("progress", ("val", 3), (0, 0, None))
+    shown("epoch", json.dumps({"epoch": 3, "train_loss": 0.5, "train_seconds": 1, "val": {"ap": 0.75}}), None)
+    shown.close()
+    text = shown.stream.getvalue()
+    assert "\r\x1b[Kepoch   3 train  ━━━━━━━━────────────────────────  25 %  loss 0.2500\r" in text
+    assert text.count("\n") == 2 and "epoch   3  loss 0.5000  val AP 0.7500    1.00 s\n" in text
+
+
+def refused(error, text, call, *arguments, **keys):
+    with pytest.raises(error) as e:
+        call(*arguments, **keys)
+    assert isinstance(e.value, tgnn.Error) and text in str(e.value) and "\n" not in str(e.value), e.value
+
+
+def test_errors_have_a_class_by_kind_and_the_text_of_the_program(events, run, tmp_path):
+    train = lambda **keys: tgnn.train(events, progress=False, **keys)
+    refused(tgnn.UsageError, "unknown field `epochz`, expected one of `model`", train, epochz=3)
+    refused(ValueError, "tgn.layers is 9; give 0 to 4", train, tgn={"layers": 9})
+    refused(tgnn.UsageError, 'tgn.layers: invalid type: string "two"', train, tgn={"layers": "two"})
+    refused(tgnn.UsageError, "`epochs` is of type list", train, epochs=[1])
+    refused(tgnn.UsageError, "unknown variant `tgm`", train, model="tgm")
+    refused(tgnn.UsageError, "is not empty", train, out=run.folder)
+    refused(tgnn.DeviceError, "there is no device `tpu`; give auto, cpu", train, device="tpu")
+    refused(tgnn.DataError, "has no labels", train, task="node")
+    refused(tgnn.IoError, "no such file.toml: cannot read", train, plan="no such file.toml")
+    refused(tgnn.OutOfMemoryError, "take fewer nodes or slots", run.predictor, nodes=4 * 10**9)
+    refused(MemoryError, "node memory, mailbox and history", run.predictor, nodes=4 * 10**9)
+    refused(tgnn.DivergedError, "training diverged in epoch 1", train, **(SMALL | {"learning_rate": 1e38}))
+    refused(tgnn.CheckpointError, "there is no checkpoint here", tgnn.open, tmp_path)
+    refused(OSError, "/no/such: cannot open", tgnn.load, "/no/such")
+    plan = tmp_path / "plan.toml"
+    plan.write_text('name = "odd"\n[stages]\nstep = { lane = 2 }\nforward = { lane = 9 }\n')
+    refused((tgnn.PlanError, tgnn.UsageError), "plan.toml", train, plan=str(plan))
+
+
+def test_an_array_that_is_none_is_a_type_error():
+    with pytest.raises(TypeError, match="a list is not an array"):
+        tgnn._tgnn.EventLists([0], [1], [2], 2)
+
+
+def test_other_threads_run_while_a_model_trains(events):
+    counted, done = [0], threading.Event()
+
+    def count():
+        while not done.is_set():
+            counted[0] += 1
+            time.sleep(0.001)
+
+    thread = threading.Thread(target=count)
+    thread.start()
+    try:
+        # Callbacks take the lock; a run without any would starve the other thread if it kept it.
+        before = counted[0]
+        tgnn.train(events, progress=False, **(SMALL | {"epochs": 8}))
+        assert counted[0] - before > 5
+    finally:
+        done.set()
+        thread.join()
+
+
+def test_two_runs_can_train_at_the_same_time(events):
+    runs = {}
+
+    def work(seed):
+        runs[seed] = tgnn.train(events, seed=seed, progress=False, **SMALL)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in (1, 2)]
+    [t.start() for t in threads]
+    [t.join() for t in threads]
+    alone = tgnn.train(events, seed=2, progress=False, **SMALL)
+    assert [r["train_loss"] for r in runs[2].records] == [r["train_loss"] for r in alone.records]
+
+
+def test_ctrl_c_ends_a_run_between_two_steps_and_leaves_what_can_be_resumed(events, tmp_path):
+    out = tmp_path / "run"
+
+    def interrupt():
+        while not (out / "checkpoint" / "manifest.json").exists():
+            time.sleep(0.002)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        tgnn.train(events, progress=False, out=out, **(SMALL | {"epochs": 100_000}))
+    thread.join()
+    epochs = tgnn.open(out)._manifest["epochs"]
+    assert 1 <= epochs < 100_000
+    resumed = tgnn.train(events, progress=False, out=out, resume=True, **(SMALL | {"epochs": epochs + 1}))
+    assert len(resumed.records) == epochs + 1
+
+
+def test_an_exception_in_the_display_ends_the_run(events, monkeypatch):
+    class Broken(tgnn._progress.Progress):
+        def __call__(self, kind, what, more):
+            raise RuntimeError("the display broke")
+
+    monkeypatch.setattr(tgnn._train, "Progress", Broken)
+    with pytest.raises(RuntimeError, match="the display broke"):
+        tgnn.train(events, **(SMALL | {"epochs": 100_000}))
