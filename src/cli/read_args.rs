@@ -13,8 +13,9 @@ pub struct ReadArgs {
     /// Layout: jodie, dyglib, tgl, snap, signed, table, tgb, tkg or native
     #[arg(long, value_name = "NAME")]
     pub format: Option<Format>,
-    /// Columns by name or number: src=origin,dst=3,time=day+clock,label=x,features=a+5-,one-hot=b,hashed=c:32;
-    /// what is not given is recognised by the header
+    /// Columns by name or number:
+    /// src=origin,dst=3,time=day+clock,label=x,features=a+5-,one-hot=b,hashed=c:32; what is not given is
+    /// recognised by the header
     #[arg(long, value_name = "LIST")]
     pub columns: Option<Columns>,
     /// How times are written: s, ms, us, ns, min, h, d, iso, or a pattern such as '%d/%m/%Y %H:%M'

@@ -24,8 +24,8 @@ impl Data {
             }
         }
     }
-    /// Returns the configuration with the keys that the data suit, where the user has set none, and says so in
-    /// `notes`: the sizes of training, or the task of snapshots.
+    /// Returns the configuration with the keys that the data suit, where the user has set none, and says so
+    /// in `notes`: the sizes of training, or the task of snapshots.
     pub fn fitted(
         &self,
         mut c: Config,

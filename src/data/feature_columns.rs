@@ -65,7 +65,8 @@ impl FeatureEncoding {
     }
 }
 
-/// Appends the features of a text. Each of its words adds 1 or -1 to one of them, as the word's CRC-32 decides.
+/// Appends the features of a text. Each of its words adds 1 or -1 to one of them, as the word's CRC-32
+/// decides.
 pub(super) fn hash_words(text: &str, buckets: usize, to: &mut Vec<f32>) {
     let first = to.len();
     to.resize(first + buckets, 0.0);

@@ -10,8 +10,8 @@ use std::{fmt, str::FromStr};
 
 /// How a file writes times.
 ///
-/// As text: `s` (seconds, with or without decimals), `ms`, `us`, `ns`, `min`, `h`, `d`, `iso`, or a pattern of
-/// `strftime` such as `%d/%m/%Y %H:%M`. Times without a zone are UTC.
+/// As text: `s` (seconds, with or without decimals), `ms`, `us`, `ns`, `min`, `h`, `d`, `iso`, or a pattern
+/// of `strftime` such as `%d/%m/%Y %H:%M`. Times without a zone are UTC.
 ///
 /// ```
 /// # use tgnn::data::TimeFormat;
@@ -39,7 +39,8 @@ pub enum TimeFormat {
     Hours,
     /// Days.
     Days,
-    /// Dates and times of ISO 8601, such as `2023-11-14`, `2023-11-14 22:13` and `2023-11-14T22:13:29.5+01:00`.
+    /// Dates and times of ISO 8601, such as `2023-11-14`, `2023-11-14 22:13` and
+    /// `2023-11-14T22:13:29.5+01:00`.
     Iso,
     /// Pattern of `strftime`.
     Pattern(String),
@@ -63,9 +64,9 @@ impl TimeFormat {
     pub(crate) fn guess(field: &[u8]) -> Self {
         match parse_decimal(field) {
             Ok(Decimal { mantissa, digits, .. }) => match mantissa.unsigned_abs() / 10u64.pow(digits) {
-                0..100_000_000_000 => TimeFormat::Seconds,
-                0..100_000_000_000_000 => TimeFormat::Milliseconds,
-                0..100_000_000_000_000_000 => TimeFormat::Microseconds,
+                size if size < 100_000_000_000 => TimeFormat::Seconds,
+                size if size < 100_000_000_000_000 => TimeFormat::Milliseconds,
+                size if size < 100_000_000_000_000_000 => TimeFormat::Microseconds,
                 _ => TimeFormat::Nanoseconds,
             },
             Err(Fault::Text | Fault::Empty) => TimeFormat::Iso,

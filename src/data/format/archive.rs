@@ -1,8 +1,8 @@
 //! Archives (tar) of text files of one layout, such as a file per day.
 //!
 //! If the files have no column of times, the time of a file's events is the date in its name, such as
-//! `as20000102.txt` or `2023-11-14.csv`; without a date, it is the position of the file in the order of names, in
-//! days.
+//! `as20000102.txt` or `2023-11-14.csv`; without a date, it is the position of the file in the order of
+//! names, in days.
 use super::{
     cell::{Cell, Row},
     header::Named,
@@ -13,7 +13,7 @@ use super::{
 };
 use crate::error::{Error, Result};
 use chrono::NaiveDate;
-use std::{io::Read, path::PathBuf};
+use std::path::PathBuf;
 
 /// Name of the column of times that the files' names give.
 pub(super) const TIME: &str = "time";
@@ -39,6 +39,7 @@ impl Archive {
     /// Data if the archive is damaged or has no file.
     #[cfg(feature = "formats")]
     pub(super) fn open(input: Input) -> Result<Self> {
+        use std::io::Read;
         let path = input.path.clone();
         let (reader, failure) = input.into_reader();
         let mut archive = tar::Archive::new(reader);
@@ -87,8 +88,8 @@ impl Archive {
         Ok(sample)
     }
 
-    /// Whether the rows of `sample`, before the times of names are added, have no time: there are two or three
-    /// columns, and none is named like a time.
+    /// Whether the rows of `sample`, before the times of names are added, have no time: there are two or
+    /// three columns, and none is named like a time.
     fn is_timed_by_name(&self, sample: &Sample) -> bool {
         match &sample.header {
             Some(names) if names.last().is_some_and(|name| name == TIME) => false,
@@ -123,8 +124,8 @@ impl Archive {
     }
 }
 
-/// Returns the days from 1970-01-01 to the date in a file's name: eight digits, or three groups separated by one
-/// character each.
+/// Returns the days from 1970-01-01 to the date in a file's name: eight digits, or three groups separated by
+/// one character each.
 fn day(name: &str) -> Option<i64> {
     let file = name.rsplit('/').next()?;
     let bytes = file.as_bytes();

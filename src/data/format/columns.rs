@@ -37,8 +37,8 @@ pub enum FeatureColumns {
 
 /// Columns of a table, by name or position. What is not given is recognised by the header.
 ///
-/// As text: `src=origin,dst=dest,time=time_hour`, optionally followed by `label=`, `features=`, `one-hot=` and
-/// `hashed=`. Several columns are joined by `+`; several columns of `time` form one time, such as
+/// As text: `src=origin,dst=dest,time=time_hour`, optionally followed by `label=`, `features=`, `one-hot=`
+/// and `hashed=`. Several columns are joined by `+`; several columns of `time` form one time, such as
 /// `time=date+clock`. `features=5-` are all columns from the fifth on.
 ///
 /// ```

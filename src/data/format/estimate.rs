@@ -7,8 +7,8 @@ use std::path::Path;
 const SMALL: u64 = 64 << 20;
 /// How much smaller a compressed file is than its text; a typical ratio.
 const RATIO: u64 = 5;
-/// Bytes of an event while it is read: two ids of 8 bytes, its time, its number in the order of times, and the two
-/// numbers of its nodes.
+/// Bytes of an event while it is read: two ids of 8 bytes, its time, its number in the order of times, and
+/// the two numbers of its nodes.
 const EVENT: u64 = 36;
 /// Bytes of a name beside its letters: the string, its place in the table of names, and the allocation.
 const NAME: u64 = 56;

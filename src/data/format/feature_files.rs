@@ -79,8 +79,8 @@ struct FeatureTable {
     features: Features,
 }
 
-/// Reads a table of features. Columns of numbers are features, and columns of text are categories; `with_id` says
-/// whether one column is an id: one that is called so, or the first.
+/// Reads a table of features. Columns of numbers are features, and columns of text are categories; `with_id`
+/// says whether one column is an id: one that is called so, or the first.
 fn feature_table(file: &Path, with_id: bool, notes: &mut Vec<String>) -> Result<FeatureTable> {
     let source = Source::open(file)?;
     let sample = source.sample()?;

@@ -54,7 +54,8 @@ pub(super) fn role(name: &str) -> Role {
     }
 }
 
-/// Numbers below this one are not taken for a time unless the column is named like one: 1973-03-03 in seconds.
+/// Numbers below this one are not taken for a time unless the column is named like one: 1973-03-03 in
+/// seconds.
 const OLDEST_UNIX_TIME: f64 = 1e8;
 
 /// Columns that a header names, counted from 0.

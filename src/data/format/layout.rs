@@ -186,7 +186,10 @@ impl Layout {
         };
         let known = [Some(self.src), Some(self.dst), self.label, self.index];
         let unread = |&i: &usize| {
-            !known.contains(&Some(i)) && !self.time.contains(&i) && !is_feature(i) && self.names[i] != ""
+            !known.contains(&Some(i))
+                && !self.time.contains(&i)
+                && !is_feature(i)
+                && !self.names[i].is_empty()
         };
         let unread: Vec<String> = (0..self.names.len())
             .filter(unread)

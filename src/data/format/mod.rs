@@ -13,9 +13,9 @@
 //! | `native` | a folder with `src.npy`, `dst.npy`, `time.npy` | `tgnn-bench data import`, `numpy.save` |
 //!
 //! A table may be text, JSON lines, Parquet, or Arrow (a Feather file or a stream). Text may be delimited by
-//! commas, semicolons, tabs or blanks, contain comments that start with `#` or `%`, and be compressed by gzip or
-//! zstd. Files of one layout may be packed into a tar archive; if they have no times, the dates in their names are
-//! the times.
+//! commas, semicolons, tabs or blanks, contain comments that start with `#` or `%`, and be compressed by gzip
+//! or zstd. Files of one layout may be packed into a tar archive; if they have no times, the dates in their
+//! names are the times.
 //!
 //! Ids are any text ([`NodeId`](super::NodeId)), times are numbers or dates
 //! ([`TimeFormat`](super::TimeFormat)), and [`Missing`] is the rule for missing values. A label is a number;

@@ -123,8 +123,8 @@ pub struct ReadOptions {
     /// Whether sources and destinations are different kinds of nodes. If `None`, they are when no node is
     /// both a source and a destination, or when the layout numbers sources and destinations separately.
     pub bipartite: Option<bool>,
-    /// File of edge features: `.npy` or `.pt` with one row per event in the order of the event file, optionally
-    /// preceded by a padding row 0; or a table with one row per event.
+    /// File of edge features: `.npy` or `.pt` with one row per event in the order of the event file,
+    /// optionally preceded by a padding row 0; or a table with one row per event.
     pub edge_features: Option<PathBuf>,
     /// File of node features: `.npy` or `.pt` with one row per original id, or one row per node; or a table
     /// with an id and features per row.

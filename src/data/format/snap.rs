@@ -5,8 +5,8 @@ use super::{header::Named, sample::Sample};
 /// Columns of the layout.
 pub(super) const COLUMNS: Named = Named::fixed(1, 2, 3, None, None);
 
-/// Returns the columns of a file without a header: if its third column holds no times and only one other does,
-/// the time comes there.
+/// Returns the columns of a file without a header: if its third column holds no times and only one other
+/// does, the time comes there.
 pub(super) fn columns(sample: &Sample) -> Named {
     match (sample.are_times(2), sample.are_times(0), sample.are_times(1)) {
         (false, true, false) => Named::fixed(2, 3, 1, None, None),

@@ -1,4 +1,5 @@
-//! Files with one event, or one row of features, per row: text, JSON lines, Parquet, Arrow, and archives of text.
+//! Files with one event, or one row of features, per row: text, JSON lines, Parquet, Arrow, and archives of
+//! text.
 #[cfg(feature = "formats")]
 use super::columnar::{self, Columnar};
 use super::{

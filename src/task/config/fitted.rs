@@ -19,12 +19,12 @@ const PATIENCE: usize = 10;
 
 impl Config {
     /// Sets the keys `batch`, `epochs`, `patience` and `static.mode` by the number of training events, as far
-    /// as `is_given` says that the user has set none of them. Returns what it has set and why, for the user; `None` if
-    /// nothing changed.
+    /// as `is_given` says that the user has set none of them. Returns what it has set and why, for the user;
+    /// `None` if nothing changed.
     ///
-    /// Few events get small batches and many epochs, which end early if validation does not improve. If nothing
-    /// tells their nodes apart, because there are no features, a link predictor gets pre-trained rows of its
-    /// nodes. From 100,000 training events on, nothing changes.
+    /// Few events get small batches and many epochs, which end early if validation does not improve. If
+    /// nothing tells their nodes apart, because there are no features, a link predictor gets pre-trained rows
+    /// of its nodes. From 100,000 training events on, nothing changes.
     ///
     /// # Errors
     /// Those of [`Split::by_time`].

@@ -300,8 +300,8 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Returns the best baseline that scores higher than the model on all test events, by the figure that compares
-    /// epochs: its name, its figure, and the model's. `None` if there is none.
+    /// Returns the best baseline that scores higher than the model on all test events, by the figure that
+    /// compares epochs: its name, its figure, and the model's. `None` if there is none.
     pub fn better_baseline(&self) -> Option<(&str, f64, f64)> {
         let figure = |test: &TestScores| test.transductive.figure(self.task);
         let own = self.test.as_ref().and_then(figure)?;

@@ -1,9 +1,9 @@
-//! Tables with typed columns: Apache Parquet, and Arrow as a file (Feather) or a stream, as pandas, Polars, Spark and
-//! DuckDB write them.
+//! Tables with typed columns: Apache Parquet, and Arrow as a file (Feather) or a stream, as pandas, Polars,
+//! Spark and DuckDB write them.
 //!
-//! Columns are found by the same names as in a text table. Times are timestamps of any unit, dates, or numbers and
-//! text as in a text table. Where the names tell no features, all further columns of floats or of lists of numbers
-//! are features.
+//! Columns are found by the same names as in a text table. Times are timestamps of any unit, dates, or
+//! numbers and text as in a text table. Where the names tell no features, all further columns of floats or of
+//! lists of numbers are features.
 use super::{
     cell::{Cell, Row},
     number::{Decimal, Fault},
