@@ -278,7 +278,7 @@ fn a_run_resumes_where_it_ended_and_no_folder_is_overwritten() {
     refused(dir, &embed("-3", &[]), 2, &["-3"]);
     refused(dir, &embed("3,4,5", &["--times", "1,2"]), 2, &["3 nodes and 2 times"]);
     for time in ["nan", "inf", "1e300"] {
-        refused(dir, &embed("3", &["--times", time]), 2, &["is not a time"]);
+        refused(dir, &embed("3", &["--times", time]), 2, &["--times: `"]);
     }
     done(
         dir,

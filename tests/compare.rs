@@ -64,7 +64,7 @@ fn a_sweep_trains_every_combination_once_goes_on_where_it_ended_and_is_compared(
     assert_eq!(written(&kept), before);
     assert_eq!(summary("learning_rate=0.01,seed=2")["test"], whole["test"]);
 
-    let compared = json(&done(dir, &["compare", "s", "--format", "json"]).out);
+    let compared = json(&done(dir, &["compare", "s", "--as", "json"]).out);
     assert_eq!(compared["lines"][0]["test"], lines[0]["test"]);
     let other = ["--grid", "learning_rate=0.001,0.01", "--seeds", "1,2", "--epochs", "3"];
     refused(dir, &sweep(&other), 2, &["is of another sweep: epochs was 2 there, and is 3 here"]);
@@ -216,7 +216,7 @@ fn models_are_compared_by_name_with_stage_times_and_lanes() {
     let dir = dir.path();
     let words =
         ["compare", "--models", "tgn,jodie", "--seeds", "1,2", "--config", "small.toml", "--out", "r"];
-    let ran = done(dir, &[&words[..], &["--timeline", "--plan", "prefetch", "--format", "json"]].concat());
+    let ran = done(dir, &[&words[..], &["--timeline", "--plan", "prefetch", "--as", "json"]].concat());
     let compared = json(&ran.out);
     assert_eq!(compared["differing"], serde_json::json!(["model"]));
     assert_eq!(compared["common"]["plan"], "prefetch");

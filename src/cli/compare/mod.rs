@@ -43,7 +43,7 @@ impl Format {
             Some("csv") => Ok(Format::Csv),
             Some("html" | "htm") => Ok(Format::Html),
             _ => Err(Error::usage(format!("--out {}: the ending names no format", path.display()))
-                .remedy("end it with .html, .md, .csv, .json or .txt, or give --format")),
+                .remedy("end it with .html, .md, .csv, .json or .txt, or give --as")),
         }
     }
 }
@@ -79,7 +79,7 @@ pub struct Compare {
     #[command(flatten)]
     trials: TrialArgs,
     /// How to write the comparison [default: by the ending of --out, else a table]
-    #[arg(long, value_enum)]
+    #[arg(long = "as", value_enum, value_name = "FORMAT")]
     format: Option<Format>,
     /// File of the comparison; by name, the folder of the run folders
     #[arg(long, value_name = "FILE|DIR")]
