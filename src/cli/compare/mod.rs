@@ -80,7 +80,7 @@ pub struct Compare {
     trials: TrialArgs,
     /// How to write the comparison [default: by the ending of --out, else a table]
     #[arg(long = "as", value_enum, value_name = "FORMAT")]
-    format: Option<Format>,
+    written_as: Option<Format>,
     /// File of the comparison; by name, the folder of the run folders
     #[arg(long, value_name = "FILE|DIR")]
     out: Option<PathBuf>,
@@ -101,7 +101,7 @@ impl Compare {
             let what = "settings are for runs that are still to be trained, and these have ended";
             return Err(Error::usage(what).remedy("leave them out, or compare by name: --models, --plans"));
         }
-        let format = match (self.format, &self.out) {
+        let format = match (self.written_as, &self.out) {
             (Some(format), _) => format,
             (None, Some(out)) => Format::of_file(out)?,
             (None, None) => Format::Table,
@@ -126,7 +126,7 @@ impl Compare {
             let names = list.split(',').map(|name| Value::String(name.trim().to_owned()));
             space.add_grid(key, names.collect())?;
         }
-        let format = self.format.unwrap_or(Format::Table);
+        let format = self.written_as.unwrap_or(Format::Table);
         let quiet = format != Format::Table;
         let Outcome { finished, failed } = self.trials.run(self.config.as_ref(), &space, out, quiet)?;
         let notes = failed.iter().map(|(name, why)| format!("{name} failed: {why}")).collect();
