@@ -7,13 +7,14 @@ use pyo3::{
 use tgnn::{error::Error, task::Config};
 use toml::{Table, Value};
 
-/// Returns the configuration with the keys of `keys`; sections are dictionaries, or dots in a key.
-pub fn config(keys: &Bound<'_, PyDict>) -> Result<Config> {
+/// Returns the configuration with the keys of `keys`, and these keys as a table; sections are dictionaries, or
+/// dots in a key.
+pub fn config(keys: &Bound<'_, PyDict>) -> Result<(Config, Table)> {
     let mut table = Table::new();
     insert_all(&mut table, keys, "")?;
     let config = Config::of_table(&table)?;
     config.validate()?;
-    Ok(config)
+    Ok((config, table))
 }
 
 /// Adds the keys of a dictionary to the section `prefix` of a table.

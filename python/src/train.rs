@@ -14,7 +14,7 @@ use std::{
 use tgnn::{
     data::Events,
     error::{Error, ErrorKind},
-    task::{self, Config, EpochRecord, Progress, RunOptions, Summary, Task, Watch},
+    task::{self, Config, EpochRecord, Progress, RunOptions, Summary, Task, Watch, config::table::keys_of},
 };
 
 /// How often the caller hears of progress, and looks whether the user wants to stop.
@@ -125,13 +125,18 @@ pub fn train(
     from: Option<PathBuf>,
     heard: Py<PyAny>,
 ) -> Result<String> {
-    let config = config(keys)?;
+    let (mut config, given) = config(keys)?;
+    let given = keys_of(&given);
     let options = RunOptions { out: Some(out), resume, weights, from, command: "tgnn.train".into() };
     let (to, messages) = channel();
     let stop = Arc::new(AtomicBool::new(false));
     let messages = Mutex::new(messages);
     let mut teller = Teller { to, stop: stop.clone(), told: Instant::now() };
     py.detach(|| {
+        if !config.model.reads_snapshots() {
+            let note = config.fit_to(&stream.events, |key| given.contains_key(key))?;
+            note.into_iter().for_each(|note| teller.tell(Message::Remark("defaults", note)));
+        }
         let messages = messages.lock().unwrap_or_else(PoisonError::into_inner);
         // Training has a thread of its own, so that this one, which may be Python's main thread, hears of signals.
         let (listened, trained) = thread::scope(|scope| {

@@ -69,7 +69,7 @@ pub struct NewEvent<'a> {
     /// Destination.
     pub dst: u32,
     /// Time in ticks since the first event of the data set: the original time less
-    /// [`Predictor::origin`].
+    /// [`TimeScale::origin`].
     pub time: i64,
     /// Edge features, as wide as those of the data set.
     pub features: &'a [f32],
