@@ -33,7 +33,7 @@ def test_ids_and_times_are_those_of_the_user():
     later = np.arange(3) + time[-1]
     p = plain.predict([3, 4, 3], [21, 22, 23], later)
     assert (named.predict(["a03", "a04", "a03"], ["b21", "b22", "b23"], when[-1] + np.arange(3)) == p).all()
-    with pytest.raises(tgnn.DataError, match="there is no node 'zz'"):
+    with pytest.raises(tgnn.DataError, match="node zz does not fit"):
         named.predict(["zz"], ["b21"], when[-1])
 
 
