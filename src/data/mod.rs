@@ -88,6 +88,9 @@ pub fn load(path_or_name: &str, options: &ReadOptions) -> Result<Events> {
         Err(e) if e.kind() == io::ErrorKind::NotFound && BUNDLED.contains(&path_or_name) => {
             wikipedia(options)
         }
+        Err(e) if e.kind() == io::ErrorKind::NotFound && format::tgb::is_name(path_or_name) => {
+            format::tgb::remedy(Error::io(path, "cannot open", e), path_or_name)
+        }
         Err(e) => {
             let error = Error::io(path, "cannot open", e);
             let similar = BUNDLED.iter().find(|name| text::distance(name, &path_or_name.to_lowercase()) <= 3);
@@ -151,6 +154,9 @@ mod tests {
             text.starts_with("Wikipdia: cannot open")
                 && text.ends_with("did you mean the bundled `wikipedia`?")
         );
+        let text = load("tgbl-wiki", &ReadOptions::default()).unwrap_err().to_string();
+        assert!(text.starts_with("tgbl-wiki: cannot open") && text.contains("LinkPropPredDataset"), "{text}");
+        assert!(text.ends_with("and give the folder that it prints"), "{text}");
         let text = load("/no/such/events.csv", &ReadOptions::default()).unwrap_err().to_string();
         assert!(text.contains("/no/such/events.csv") && !text.contains("did you mean"), "{text}");
     }

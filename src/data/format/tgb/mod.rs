@@ -70,6 +70,26 @@ fn named(file: &Path) -> Option<(&str, &str)> {
     (is_version && prefixes.iter().any(|p| set.starts_with(p))).then_some((set, version))
 }
 
+/// Whether `name` is that of a data set of TGB, such as `tgbl-wiki`.
+pub(in crate::data) fn is_name(name: &str) -> bool {
+    let kinds = ["tgbl-", "tgbn-", "tkgl-", "thgl-"];
+    kinds.iter().any(|kind| name.strip_prefix(kind).is_some_and(|set| !set.is_empty() && !set.contains('/')))
+}
+
+/// Returns `error` about the missing data set `name` with the way to get it, by the package `py-tgb`.
+pub(in crate::data) fn remedy<T>(error: Error, name: &str) -> Result<T> {
+    let (module, class) = match name.starts_with("tgbn-") {
+        true => ("nodeproppred", "NodePropPredDataset"),
+        false => ("linkproppred", "LinkPropPredDataset"),
+    };
+    // The package puts its data into its own folder.
+    let print =
+        format!("from tgb.{module}.dataset import {class} as D; print(D('{name}', root='datasets').root)");
+    Err(error.remedy(format!(
+        "fetch it with `pip install py-tgb` and `python -c \"{print}\"`, and give the folder that it prints"
+    )))
+}
+
 /// Returns `path` if it is an edge list, or the newest edge list in the folder `path`.
 pub(in crate::data) fn edge_list(path: &Path) -> Option<PathBuf> {
     if path.is_file() {
