@@ -10,7 +10,7 @@ use crate::{
 const LARGE: usize = 20_000;
 /// Steps that an epoch has at least, if the batch is fitted.
 const STEPS: usize = 100;
-/// Steps of a run: about as many as ten epochs of Wikipedia have, at which published runs stop.
+/// Steps of a run: about as many as ten epochs of Wikipedia have.
 const ENOUGH: usize = 5_000;
 /// Largest number of epochs.
 const MOST_EPOCHS: usize = 50;
