@@ -67,6 +67,13 @@ fn files(dir: &Path) -> Vec<(String, Vec<&'static str>)> {
         fs::write(dir.join(name), text).unwrap();
     }
     fs::write(dir.join("days.tar.zst"), days()).unwrap();
+    fs::create_dir(dir.join("days")).unwrap();
+    for day in 0..10 {
+        let rows =
+            |e: usize| format!("u{},p{},2023-11-{:02}T0{e}:00\n", (day + e) % 5, (day * e) % 3, day + 1);
+        let text = "user,item,created_at\n".to_owned() + &(0..6).map(rows).collect::<String>();
+        fs::write(dir.join(format!("days/{day}.csv")), text).unwrap();
+    }
     let flags = |name: &str| match name {
         "flights.csv" => vec!["--columns", "one-hot=carrier"],
         "german.csv" => {
@@ -74,14 +81,14 @@ fn files(dir: &Path) -> Vec<(String, Vec<&'static str>)> {
         }
         _ => vec![],
     };
-    let own = texts.iter().map(|(name, _)| *name).chain(["days.tar.zst"]);
+    let own = texts.iter().map(|(name, _)| *name).chain(["days.tar.zst", "days"]);
     let own = own.map(|name| (dir.join(name).to_str().unwrap().to_owned(), flags(name)));
     let tables = ["pandas.parquet", "pandas.feather", "polars.parquet", "polars.arrows"];
     own.chain(tables.map(|name| (format!("{TABLES}/{name}"), vec![]))).collect()
 }
 
 #[test]
-fn eleven_kinds_of_files_train_with_one_command_each() {
+fn twelve_kinds_of_files_train_with_one_command_each() {
     let dir = tempfile::tempdir().unwrap();
     for (file, flags) in files(dir.path()) {
         let train = ["train", "--data", &file, "--epochs", "1", "--batch", "10"];

@@ -111,6 +111,9 @@ fn with_frozen_weights_the_memory_after_an_epoch_has_the_same_bits_for_any_numbe
         };
         let one = left(1, "sequential");
         assert_eq!(one.is_empty(), matches!(model, ModelName::Tgat | ModelName::GraphMixer));
+        if one.is_empty() {
+            continue;
+        }
         for plan in ["auto", "depcache", "depcomm", "sven", "sven-cached", &all, &all_replicated, &parts] {
             for ranks in [1, 2, 3, 8] {
                 for (a, b) in one.iter().zip(left(ranks, plan)) {

@@ -55,8 +55,7 @@ impl ReadArgs {
 
     /// Whether no flag is given that only events have.
     pub fn tells_nothing(&self) -> bool {
-        let files = self.edge_features.is_none() && self.node_features.is_none();
-        self.format.is_none() && self.columns.is_none() && self.bipartite.is_none() && files
+        !self.options().says_events() && self.bipartite.is_none()
     }
     /// Returns the flags as the library's options.
     pub fn options(&self) -> ReadOptions {

@@ -58,86 +58,117 @@ struct Running {
     error: Option<String>,
 }
 
+/// The trials of a sweep in progress, by their numbers.
+struct Progressing {
+    folders: Vec<PathBuf>,
+    waiting: VecDeque<(usize, Progress)>,
+    running: BTreeMap<usize, Running>,
+    finished: BTreeMap<usize, FinishedRun>,
+    failed: BTreeMap<usize, Error>,
+}
+
+impl Progressing {
+    /// Finds out which trials have finished already.
+    fn of(runner: &Runner<'_>) -> Result<Self> {
+        let folders: Vec<PathBuf> = runner.trials.iter().map(|trial| runner.out.join(&trial.name)).collect();
+        let (mut waiting, mut finished) = (VecDeque::new(), BTreeMap::new());
+        for (at, (trial, dir)) in runner.trials.iter().zip(&folders).enumerate() {
+            match trial.progress(dir)? {
+                Progress::Finished => drop(finished.insert(at, FinishedRun::read(dir)?)),
+                progress => waiting.push_back((at, progress)),
+            }
+        }
+        Ok(Progressing { folders, waiting, running: BTreeMap::new(), finished, failed: BTreeMap::new() })
+    }
+
+    /// Records the end of a trial. Returns what came of it; `None` if it was not running.
+    fn end(&mut self, at: usize) -> Result<Option<String>> {
+        let Some(Running { mut child, started, error }) = self.running.remove(&at) else { return Ok(None) };
+        let status = child.wait().map_err(|e| Error::io(&self.folders[at], "lost its process", e))?;
+        let result = match status.success() {
+            true => FinishedRun::read(&self.folders[at]),
+            false => Err(child::reason(status, error)),
+        };
+        Ok(Some(match result {
+            Ok(run) => {
+                let said = described(&run, started.elapsed());
+                self.finished.insert(at, run);
+                said
+            }
+            Err(why) => {
+                // Data that cannot be read fail every trial.
+                if why.kind() == ErrorKind::Data && self.finished.is_empty() {
+                    self.waiting.clear();
+                }
+                let said = format!("failed: {why}");
+                self.failed.insert(at, why);
+                said
+            }
+        }))
+    }
+}
+
 impl Runner<'_> {
     /// Runs the trials that have not finished yet.
     ///
     /// # Errors
     /// `Usage` if a folder holds something else; `Io`; the first failure if no trial finished.
     pub fn run(&self, notes: &[String], quiet: bool) -> Result<Outcome> {
-        let folders: Vec<PathBuf> = self.trials.iter().map(|trial| self.out.join(&trial.name)).collect();
-        let mut waiting = VecDeque::new();
-        let mut finished: BTreeMap<usize, FinishedRun> = BTreeMap::new();
-        for (at, (trial, dir)) in self.trials.iter().zip(&folders).enumerate() {
-            match trial.progress(dir)? {
-                Progress::Finished => drop(finished.insert(at, FinishedRun::read(dir)?)),
-                progress => waiting.push_back((at, progress)),
-            }
-        }
-        let mut board = Board::new(quiet, self.trials.len(), finished.len());
+        let mut trials = Progressing::of(self)?;
+        let mut board = Board::new(quiet, self.trials.len(), trials.finished.len());
         notes.iter().for_each(|note| board.line(format_args!("note      {note}")));
-        self.describe(&board, finished.len());
+        self.describe(&board, trials.finished.len());
         let interrupted = on_interrupt();
         let free = available_memory_bytes();
         let (events, incoming) = mpsc::channel();
-        let mut running: BTreeMap<usize, Running> = BTreeMap::new();
-        let mut failed: BTreeMap<usize, Error> = BTreeMap::new();
-        while !waiting.is_empty() || !running.is_empty() {
-            while running.len() < self.most(free, &finished) {
-                let Some((at, progress)) = waiting.pop_front() else { break };
-                let words = self.words(at, &folders[at], progress)?;
+        while !trials.waiting.is_empty() || !trials.running.is_empty() {
+            while trials.running.len() < self.most(free, &trials.finished) {
+                let Some((at, progress)) = trials.waiting.pop_front() else { break };
+                let words = self.words(at, &trials.folders[at], progress)?;
                 let child = child::start(&words, at, events.clone())?;
-                running.insert(at, Running { child, started: Instant::now(), error: None });
+                trials.running.insert(at, Running { child, started: Instant::now(), error: None });
                 board.start(at, &self.trials[at].name, self.configs[at].epochs);
             }
             match incoming.recv_timeout(TICK) {
                 Ok(Event::Line(at, line)) => {
                     board.epoch(at, &line);
-                    if let (Some(trial), Some(error)) = (running.get_mut(&at), line.strip_prefix("error: ")) {
+                    if let (Some(trial), Some(error)) =
+                        (trials.running.get_mut(&at), line.strip_prefix("error: "))
+                    {
                         trial.error = Some(error.to_owned());
                     }
                 }
                 Ok(Event::Ended(at)) => {
-                    let Some(Running { mut child, started, error }) = running.remove(&at) else { continue };
-                    let status = child.wait().map_err(|e| Error::io(&folders[at], "lost its process", e))?;
-                    let result = match status.success() {
-                        true => FinishedRun::read(&folders[at]),
-                        false => Err(child::reason(status, error)),
-                    };
-                    let said = match &result {
-                        Ok(run) => described(run, started.elapsed()),
-                        Err(why) => format!("failed: {why}"),
-                    };
-                    match result {
-                        Ok(run) => drop(finished.insert(at, run)),
-                        // Data that cannot be read fail every trial.
-                        Err(why) if why.kind() == ErrorKind::Data && finished.is_empty() => {
-                            waiting.clear();
-                            failed.insert(at, why);
-                        }
-                        Err(why) => drop(failed.insert(at, why)),
-                    }
+                    let Some(said) = trials.end(at)? else { continue };
                     // What Ctrl-C has ended did not fail.
                     if !interrupted.load(Ordering::Relaxed) {
-                        let (done, all) = (finished.len() + failed.len(), self.trials.len());
+                        let (done, all) = (trials.finished.len() + trials.failed.len(), self.trials.len());
                         board.line(format_args!("{done:>5} of {all}  {}  {said}", self.trials[at].name));
                     }
-                    board.end(at, self.best(&finished));
+                    board.end(at, self.best(&trials.finished));
                 }
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
             }
             if interrupted.load(Ordering::Relaxed) {
                 board.clear();
-                stop(running, finished.len(), self.trials.len());
+                stop(trials.running, trials.finished.len(), self.trials.len());
             }
         }
         board.clear();
-        if let (true, Some((&at, why))) = (finished.is_empty(), failed.first_key_value()) {
-            let what = format!("no trial finished; the first, {}, failed: {why}", self.trials[at].name);
+        self.outcome(trials)
+    }
+    /// Returns what became of the trials.
+    ///
+    /// # Errors
+    /// That of the first trial, if none finished.
+    fn outcome(&self, trials: Progressing) -> Result<Outcome> {
+        let name = |at: usize| self.trials[at].name.clone();
+        if let (true, Some((&at, why))) = (trials.finished.is_empty(), trials.failed.first_key_value()) {
+            let what = format!("no trial finished; the first, {}, failed: {why}", name(at));
             return Err(Error::new(why.kind(), what));
         }
-        let failed =
-            failed.into_iter().map(|(at, why)| (self.trials[at].name.clone(), why.to_string())).collect();
-        Ok(Outcome { finished: finished.into_values().collect(), failed })
+        let failed = trials.failed.into_iter().map(|(at, why)| (name(at), why.to_string())).collect();
+        Ok(Outcome { finished: trials.finished.into_values().collect(), failed })
     }
     /// Prints what is about to be done.
     fn describe(&self, board: &Board, finished: usize) {

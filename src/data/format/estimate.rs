@@ -25,18 +25,27 @@ pub struct Estimate {
 }
 
 impl Estimate {
-    /// Estimates a file; `None` if it is small, a folder, or no table.
+    /// Estimates a file or a folder of files; `None` if it is small, or no table.
     ///
     /// # Errors
     /// Those of reading its first rows.
     pub(in crate::data) fn of(path: &Path, options: &ReadOptions) -> Result<Option<Self>> {
-        let Some(size) = path.metadata().ok().filter(|meta| meta.is_file() && meta.len() >= SMALL) else {
+        let is_small = |size: u64| size < SMALL;
+        let file = path.metadata().ok().filter(std::fs::Metadata::is_file).map(|meta| meta.len());
+        if file.is_some_and(is_small) {
             return Ok(None);
-        };
+        }
         let source = Source::open(path)?;
+        let size = match &source {
+            Source::Set(files) => files.bytes(),
+            _ => file.unwrap_or(0),
+        };
+        if is_small(size) {
+            return Ok(None);
+        }
         let sample = source.sample()?;
         let layout = super::layout::recognise(path, &sample, options)?;
-        Ok(source.events(&sample, size.len()).map(|events| Self::for_events(events, &sample, &layout)))
+        Ok(source.events(&sample, size).map(|events| Self::for_events(events, &sample, &layout)))
     }
 
     fn for_events(events: u64, sample: &Sample, layout: &Layout) -> Self {

@@ -14,13 +14,12 @@
 //!
 //! A table may be text, JSON lines, Parquet, or Arrow (a Feather file or a stream). Text may be delimited by
 //! commas, semicolons, tabs or blanks, contain comments that start with `#` or `%`, and be compressed by gzip
-//! or zstd. Files of one layout may be packed into a tar archive; if they have no times, the dates in their
+//! or zstd. Files of one layout may lie in a folder or a tar archive; if they have no times, the dates in their
 //! names are the times.
 //!
 //! Ids are any text ([`NodeId`](super::NodeId)), times are numbers or dates
 //! ([`TimeFormat`](super::TimeFormat)), and [`Missing`] is the rule for missing values. A label is a number;
 //! [`Events::class_labels`] returns the numbers that are classes.
-mod archive;
 mod cell;
 #[cfg(feature = "formats")]
 pub(crate) mod columnar;
@@ -31,6 +30,7 @@ mod estimate;
 mod event_line;
 pub(super) mod feature_files;
 mod feature_values;
+mod file_set;
 pub(super) mod graph;
 mod header;
 mod input;
@@ -58,7 +58,7 @@ pub use columns::{ColumnName, Columns, FeatureColumns};
 pub use estimate::Estimate;
 #[cfg(feature = "cli")]
 pub(crate) use event_line::{EventFormat, EventLine, EventLines};
-pub(super) use names::{folder_name, stem};
+pub(super) use names::{files_by_name, folder_name, stem};
 pub use options::{Format, Missing, ReadOptions};
 
 use super::{Events, native};
@@ -69,7 +69,7 @@ use source::Source;
 use std::path::{Path, PathBuf};
 use table::Table;
 
-/// Reads one event file.
+/// Reads one event file, or a folder of files of one layout.
 pub(super) fn read_file(path: &Path, options: &ReadOptions) -> Result<Events> {
     let tgb = tgb::edge_list(path).is_some() && options.format.is_none() && options.columns.is_none();
     if tgb || options.format == Some(Format::Tgb) {
@@ -93,7 +93,7 @@ pub(super) fn read_bytes(name: &str, bytes: &'static [u8], options: &ReadOptions
 }
 
 /// Reads a folder in the native, TGB, temporal knowledge graph, TGL (`edges.csv`) or DyGLib (`ml_NAME.csv`)
-/// layout.
+/// layout, or with a file of events per day.
 pub(super) fn read_folder(path: &Path, options: &ReadOptions) -> Result<Events> {
     let name = folder_name(path);
     if options.format.is_none_or(|format| format == Format::Native) && native::is_native(path) {
@@ -105,11 +105,7 @@ pub(super) fn read_folder(path: &Path, options: &ReadOptions) -> Result<Events> 
     if options.format.is_none_or(|format| format == Format::Tkg) && tkg::is_here(path) {
         return tkg::read(path, name, options);
     }
-    match table_inside(path, &name) {
-        Some(file) => read_file(&file, options),
-        None => Err(Error::data(path, "the folder has no src.npy, dst.npy and time.npy")
-            .remedy("give an event file, or a folder that `tgnn-bench data import` wrote")),
-    }
+    read_file(&table_inside(path, &name).unwrap_or_else(|| path.to_owned()), options)
 }
 
 /// Whether [`read_folder`] recognises events in the folder.
@@ -118,6 +114,7 @@ pub(super) fn is_folder_of_events(path: &Path) -> bool {
         || tgb::edge_list(path).is_some()
         || tkg::is_here(path)
         || table_inside(path, &folder_name(path)).is_some()
+        || file_set::has_events(path)
 }
 
 /// Returns the path of TGL's or DyGLib's table in the folder `path` called `name`.

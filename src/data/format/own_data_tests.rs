@@ -1,7 +1,7 @@
 //! Tests of tables as people have them: names, dates, odd headers, missing cells, archives.
 use super::tests::{columns, fault, gzip, read, read_with, write};
 use crate::{
-    data::{Events, Missing, NodeId, ReadOptions, TimeFormat, load},
+    data::{Events, Format, Missing, NodeId, ReadOptions, TimeFormat, load},
     error::Result,
 };
 use std::fs;
@@ -172,6 +172,38 @@ fn an_archive_of_days_is_one_stream_and_its_names_are_times() {
     let e = load_file("x.tar", bad).unwrap_err().to_string();
     assert!(e.contains("x.tar/2.csv:2:5: `soon` is not a time; "), "{e}");
     assert!(load_file("x.tar", tar(&[])).is_err());
+}
+
+#[test]
+fn a_folder_of_days_is_one_stream_if_its_files_name_a_time_or_options_say_that_they_are_events() {
+    let folder = |files: &[(&str, &str)]| {
+        let dir = tempfile::tempdir().unwrap();
+        files.iter().for_each(|(name, text)| fs::write(dir.path().join(name), text).unwrap());
+        dir
+    };
+    let read = |dir: &tempfile::TempDir, options: &ReadOptions| load(dir.path().to_str().unwrap(), options);
+    let any = ReadOptions::default();
+    let timed =
+        folder(&[("10.csv", "src,dst,time\nb,c,20\n"), ("9.csv", "src,dst,time\na,b,10\n"), ("11.csv", "")]);
+    assert!(super::is_folder_of_events(timed.path()));
+    assert_eq!(names(&read(&timed, &any).unwrap()), "a b c");
+    fs::write(timed.path().join("12.csv"), "src,time\na,30\n").unwrap();
+    let e = read(&timed, &any).unwrap_err().to_string();
+    let said =
+        "12.csv: has the columns src,time, but 9.csv has the columns src,dst,time; give files of one layout";
+    assert!(e.contains(said), "{e}");
+    let lines = folder(&[
+        ("1.jsonl", "{\"src\": \"a\", \"dst\": \"b\", \"time\": 1}\n"),
+        ("2.jsonl", "{\"src\": \"b\", \"dst\": \"c\", \"time\": 2}\n"),
+    ]);
+    assert_eq!(names(&read(&lines, &any).unwrap()), "a b c");
+    // Lists of edges are steps, unless an option says that they are events.
+    let lists = folder(&[("2000-01-02.txt", "1 2\n"), ("2000-01-03.txt", "2 3\n"), ("notes.md", "none\n")]);
+    assert!(!super::is_folder_of_events(lists.path()));
+    let e = read(&lists, &ReadOptions { format: Some(Format::Table), ..any.clone() }).unwrap();
+    assert_eq!((e.time, e.origin), (vec![0, 86_400], 10_958 * 86_400));
+    let e = read(&folder(&[("notes.md", "none")]), &any).unwrap_err().to_string();
+    assert!(e.contains("and no file of events; give an event file, or a folder of them"), "{e}");
 }
 
 #[test]

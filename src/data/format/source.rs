@@ -1,11 +1,10 @@
-//! Files with one event, or one row of features, per row: text, JSON lines, Parquet, Arrow, and archives of
-//! text.
+//! Files with one event, or one row of features, per row: text, JSON lines, Parquet, Arrow, and sets of them.
 #[cfg(feature = "formats")]
 use super::columnar::{self, Columnar};
 use super::{
-    archive::{self, Archive},
     cell::Row,
     estimate::rows_of_text,
+    file_set::{self, FileSet},
     input::Input,
     json_lines,
     records::records,
@@ -23,16 +22,19 @@ pub(super) enum Source {
     /// Parquet or Arrow.
     #[cfg(feature = "formats")]
     Columnar(Columnar),
-    /// Archive of files with lines of fields.
-    Archive(Archive),
+    /// Several files of one layout.
+    Set(FileSet),
 }
 
 impl Source {
-    /// Opens a file; its content decides how it is read.
+    /// Opens a file, whose content decides how it is read, or a folder of files of one layout.
     ///
     /// # Errors
     /// Io if it cannot be read; data if it is damaged.
     pub(super) fn open(path: &Path) -> Result<Self> {
+        if path.is_dir() {
+            return FileSet::of_folder(path).map(Source::Set);
+        }
         #[cfg(feature = "formats")]
         if columnar::recognises(path) {
             return Columnar::open(path).map(Source::Columnar);
@@ -43,7 +45,7 @@ impl Source {
     /// Recognises the content of an input.
     pub(super) fn of(input: Input) -> Result<Self> {
         match () {
-            _ if archive::recognises(&input) => Archive::open(input).map(Source::Archive),
+            _ if file_set::is_archive(&input) => FileSet::of_archive(input).map(Source::Set),
             _ if json_lines::recognises(&input) => Ok(Source::JsonLines(input)),
             _ => Ok(Source::Text(input)),
         }
@@ -59,7 +61,7 @@ impl Source {
             Source::JsonLines(input) => json_lines::sample(input),
             #[cfg(feature = "formats")]
             Source::Columnar(table) => table.sample(),
-            Source::Archive(archive) => archive.sample(),
+            Source::Set(files) => files.sample(),
         }
     }
 
@@ -71,7 +73,7 @@ impl Source {
             Source::JsonLines(input) => rows_of_text(size / 2, input.is_compressed(), sample),
             #[cfg(feature = "formats")]
             Source::Columnar(table) => table.rows,
-            Source::Archive(_) => None,
+            Source::Set(files) => files.events(),
         }
     }
 
@@ -98,7 +100,7 @@ impl Source {
             Source::JsonLines(input) => json_lines::for_each(input, sample, take),
             #[cfg(feature = "formats")]
             Source::Columnar(table) => table.for_each(take),
-            Source::Archive(archive) => archive.for_each(sample, take),
+            Source::Set(files) => files.for_each(take),
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::{
     data::{
         Features, Ids,
         format::{
-            folder_name,
+            files_by_name, folder_name,
             graph::{EdgeList, edge_list},
             stem,
         },
@@ -20,12 +20,9 @@ use crate::{
     error::{Error, Result},
 };
 use rayon::prelude::*;
-use std::{
-    fs, io,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
-/// Name endings of edge lists; an additional `.gz` is allowed.
+/// Name endings of edge lists; an additional `.gz` or `.zst` is allowed.
 const ENDS: [&str; 6] = [".txt", ".csv", ".tsv", ".edges", ".edgelist", ".el"];
 /// File of vertex features.
 pub(super) const FEATURES: &str = "features.npy";
@@ -36,7 +33,7 @@ pub(super) const FEATURES: &str = "features.npy";
 /// Data if there is no edge list or no edge, if a file is faulty (the first in order is reported), if only
 /// some files have weights, or if the rows of features fit neither the vertices nor the steps and vertices.
 pub(super) fn read(dir: &Path, options: &SnapshotOptions) -> Result<Snapshots> {
-    let files = lists(dir)?;
+    let files = files_by_name(dir, &ENDS)?;
     if files.is_empty() {
         return Err(Error::data(dir, "the folder has neither events nor edge lists").remedy(
             "give a folder with one edge list (.txt or .csv) per step, or one that `tgnn-bench data import` wrote",
@@ -89,39 +86,7 @@ pub(super) fn read(dir: &Path, options: &SnapshotOptions) -> Result<Snapshots> {
 
 /// Whether a folder has edge lists.
 pub(super) fn has_lists(dir: &Path) -> bool {
-    lists(dir).is_ok_and(|files| !files.is_empty())
-}
-
-/// Returns the edge lists of a folder, in natural order of their names.
-fn lists(dir: &Path) -> Result<Vec<PathBuf>> {
-    let entries = fs::read_dir(dir).and_then(Iterator::collect::<io::Result<Vec<_>>>);
-    let entries = entries.map_err(|e| Error::io(dir, "cannot read the folder", e))?;
-    let name = |p: &PathBuf| p.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let is_list = |p: &PathBuf| {
-        let name = name(p).to_lowercase();
-        let plain = name.strip_suffix(".gz").unwrap_or(&name);
-        p.is_file() && !plain.starts_with('.') && ENDS.iter().any(|end| plain.ends_with(end))
-    };
-    let mut files: Vec<PathBuf> = entries.into_iter().map(|e| e.path()).filter(is_list).collect();
-    files.sort_by_cached_key(|p| natural(&name(p)));
-    Ok(files)
-}
-
-/// Returns the sort key of natural order: the name split into pairs of text and number, then the name itself.
-/// A number sorts by its count of digits, then by the digits, so that it may be arbitrarily long.
-fn natural(name: &str) -> (Vec<(String, usize, String)>, String) {
-    let mut parts = Vec::new();
-    let mut rest = name;
-    while !rest.is_empty() {
-        let word = rest.find(|c: char| c.is_ascii_digit()).unwrap_or(rest.len());
-        let (word, after) = rest.split_at(word);
-        let digits = after.find(|c: char| !c.is_ascii_digit()).unwrap_or(after.len());
-        let (digits, after) = after.split_at(digits);
-        let digits = digits.trim_start_matches('0');
-        parts.push((word.to_owned(), digits.len(), digits.to_owned()));
-        rest = after;
-    }
-    (parts, name.to_owned())
+    files_by_name(dir, &ENDS).is_ok_and(|files| !files.is_empty())
 }
 
 /// Whether the files have weights; files without edges do not count.
@@ -159,6 +124,7 @@ fn ids(lists: &[EdgeList]) -> Vec<u64> {
 mod tests {
     use super::*;
     use crate::data::{EdgeWeights, npy};
+    use std::fs;
 
     fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
         let dir = tempfile::tempdir().unwrap();

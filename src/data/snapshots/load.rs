@@ -30,11 +30,8 @@ impl Snapshots {
     ) -> Result<Self> {
         options.validate()?;
         let path = Path::new(path_or_name);
-        let feature_files = read.edge_features.is_some() || read.node_features.is_some();
-        // These options apply to events only, so the path must hold events if one of them is given.
-        let events = read.format.is_some() || read.columns.is_some() || feature_files;
         let folder = || path.is_dir() && !format::is_folder_of_events(path);
-        let mut s = if !events && (Self::are_at(path) || folder()) {
+        let mut s = if !read.says_events() && (Self::are_at(path) || folder()) {
             read_files(path, options)?
         } else {
             let s = Self::of_events(&data::load(path_or_name, read)?, options, seed)?;

@@ -296,9 +296,13 @@ impl Config {
     /// # Errors
     /// As [`DataConfig::load`] and [`Events::keep_features_as`]; `Usage` if the data are snapshots.
     pub fn load(&self) -> Result<Events> {
-        if Snapshots::are_at(&self.data.path) {
+        if !self.data.read_options().says_events() && Snapshots::are_at(&self.data.path) {
             let what = format!("{} has snapshots, and {} reads events", self.data.path, self.model_name());
-            return Err(Error::usage(what).remedy(format!("give --model {}", ModelName::names(true))));
+            let lists = match std::path::Path::new(&self.data.path).is_dir() {
+                true => ", or --format table if its files are events, such as a file per day",
+                false => "",
+            };
+            return Err(Error::usage(what).remedy(format!("give --model {}{lists}", ModelName::names(true))));
         }
         let mut events = self.data.load(self.seed)?;
         events.keep_features_as(self.features_as)?;

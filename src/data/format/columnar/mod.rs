@@ -254,6 +254,10 @@ impl Columns {
 
 impl Values {
     fn of(array: &ArrayRef) -> Self {
+        Self::of_numbers(array).or_else(|| Self::of_times(array)).unwrap_or_else(|| Self::of_others(array))
+    }
+
+    fn of_numbers(array: &ArrayRef) -> Option<Self> {
         macro_rules! numbers {
             ($kind:ident, $wide:ty, $type:ty) => {
                 Values::$kind(
@@ -261,16 +265,7 @@ impl Values {
                 )
             };
         }
-        macro_rules! times {
-            ($type:ty, $digits:expr, $factor:expr) => {
-                Values::Time(
-                    array.as_primitive::<$type>().values().iter().map(|&v| i64::from(v)).collect(),
-                    $digits,
-                    $factor,
-                )
-            };
-        }
-        match array.data_type() {
+        Some(match array.data_type() {
             DataType::Int8 => numbers!(Int, i64, Int8Type),
             DataType::Int16 => numbers!(Int, i64, Int16Type),
             DataType::Int32 => numbers!(Int, i64, Int32Type),
@@ -291,12 +286,34 @@ impl Values {
                 let values = array.as_primitive::<Decimal128Type>().values().iter();
                 Values::Float(values.map(|&v| v as f64 / scale).collect())
             }
+            _ => return None,
+        })
+    }
+
+    fn of_times(array: &ArrayRef) -> Option<Self> {
+        macro_rules! times {
+            ($type:ty, $digits:expr, $factor:expr) => {
+                Values::Time(
+                    array.as_primitive::<$type>().values().iter().map(|&v| i64::from(v)).collect(),
+                    $digits,
+                    $factor,
+                )
+            };
+        }
+        Some(match array.data_type() {
             DataType::Timestamp(TimeUnit::Second, _) => times!(TimestampSecondType, 0, 1),
             DataType::Timestamp(TimeUnit::Millisecond, _) => times!(TimestampMillisecondType, 3, 1),
             DataType::Timestamp(TimeUnit::Microsecond, _) => times!(TimestampMicrosecondType, 6, 1),
             DataType::Timestamp(TimeUnit::Nanosecond, _) => times!(TimestampNanosecondType, 9, 1),
             DataType::Date32 => times!(Date32Type, 0, 86_400),
             DataType::Date64 => times!(Date64Type, 3, 1),
+            _ => return None,
+        })
+    }
+
+    /// Collects text, lists and dictionaries.
+    fn of_others(array: &ArrayRef) -> Self {
+        match array.data_type() {
             DataType::Utf8 => text(array.as_string::<i32>().iter()),
             DataType::LargeUtf8 => text(array.as_string::<i64>().iter()),
             DataType::Utf8View => text(array.as_string_view().iter()),
