@@ -75,20 +75,19 @@ def is_below(row):
 
 
 def table(record):
-    """Returns the lines of the table: each stream with its sizes, the scores of its default runs, and EdgeBank's."""
-    lines = ["| stream | events | batch | epochs | default run: AP | EdgeBank: AP | longer run: AP |",
-             "| --- | --- | --- | --- | --- | --- | --- |"]
+    """Returns head and rows: each stream with its sizes, the mean scores of its default runs, EdgeBank's better one, and
+    longer runs of the seeds whose default run is below it."""
+    rows = []
     for name in dict.fromkeys(row["name"] for row in record["rows"]):
-        rows = [row for row in record["rows"] if row["name"] == name]
-        by_default, longer = ([row for row in rows if bool(row["flags"]) == is_longer] for is_longer in (False, True))
+        runs = [row for row in record["rows"] if row["name"] == name]
+        by_default, longer = ([row for row in runs if bool(row["flags"]) == is_longer] for is_longer in (False, True))
         mean = lambda values: f"{statistics.mean(values):.3f}"
         epochs = sorted(row["epochs"] for row in by_default)
-        cells = [name, f"{by_default[0]['events']:,}", str(by_default[0]["batch"]),
-                 "–".join(map(str, dict.fromkeys((epochs[0], epochs[-1])))),
-                 mean([row["ap"] for row in by_default]), mean([max(row["edgebank"].values()) for row in by_default]),
-                 mean([row["ap"] for row in longer]) if longer else ""]
-        lines.append("| " + " | ".join(cells) + " |")
-    return lines
+        rows.append([name, f"{by_default[0]['events']:,}", by_default[0]["batch"],
+                     " to ".join(dict.fromkeys((str(epochs[0]), str(epochs[-1])))),
+                     mean([row["ap"] for row in by_default]), mean([max(row["edgebank"].values()) for row in by_default]),
+                     f"{mean([row['ap'] for row in longer])} ({len(longer)})" if longer else ""])
+    return ["stream", "events", "batch", "epochs", "default: AP", "EdgeBank: AP", "longer: AP (seeds)"], rows
 
 
 def main():
@@ -113,7 +112,8 @@ def main():
                 rows.append(train(args.tgnn, path, seed, "--epochs", longer, "--set", "patience=0"))
             record["rows"] += [{"name": name} | row for row in rows]
             args.out.write_text(json.dumps(record, indent=1) + "\n")
-    print("\n".join(table(record)))
+    head_of_table, rows = table(record)
+    print("\n".join("| " + " | ".join(map(str, cells)) + " |" for cells in (head_of_table, ["---"] * len(head_of_table), *rows)))
 
 
 if __name__ == "__main__":

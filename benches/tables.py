@@ -19,6 +19,7 @@ import breakdown
 import cluster
 import comm_volume
 import convergence
+import defaults
 import micro_batches
 import partition_balance
 import scaling
@@ -27,7 +28,7 @@ import staleness
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benches/results"
 PAGES = ("README.md", "docs/results.md", "docs/evaluation.md", "docs/ranks.md", "docs/partition.md",
-         "docs/staleness.md")
+         "docs/staleness.md", "docs/config.md")
 MACHINES = {"xeon-2-cores": "Xeon", "epyc-2-cores": "EPYC"}
 LEARNED = "tgnn, learned time encoding"
 # Names of the models of events in records and tables, in the order of `tgnn-bench models`.
@@ -343,6 +344,7 @@ TABLES |= {name: of_benchmark(record, draw) for name, record, draw in (
     ("scaling-disttgl", "scaling-disttgl", scaling.table), ("scaling-pipetgl", "scaling-pipetgl", scaling.table),
     ("staleness", "staleness", staleness.table), ("staleness-times", "staleness-times", staleness.table_of_times),
     ("staleness-predicted", "staleness-predicted", staleness.table_of_predictions), ("convergence", "convergence", convergence.table),
+    ("defaults", "defaults", defaults.table),
     ("partition-balance", "partition-balance", partition_balance.figure),
     ("partition-balance-all", "partition-balance", partition_balance.greatest))}
 PICTURES = {

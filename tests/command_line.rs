@@ -314,7 +314,19 @@ fn a_wrong_event_file_is_refused_with_the_position_of_the_error() {
         refused(dir, &["data", "import", file, "--out", "kept"], 3, texts);
         refused(dir, &["data", "info", file], 3, texts);
     }
-    refused(dir, &["train", "--data", "none.csv", "--out", "run"], 10, &["none.csv: cannot open"]);
+    refused(
+        dir,
+        &["train", "--data", "none.csv", "--out", "run"],
+        10,
+        &["none.csv: cannot open", "give an event file"],
+    );
+    refused(
+        dir,
+        &["train", "--data", "tgbl-wiki", "--out", "run"],
+        10,
+        &["tgbl-wiki: cannot open", "pip install py-tgb"],
+    );
+    refused(dir, &["sweep"], 2, &["arguments were not provided: --out <DIR>; see --help"]);
     refused(dir, &["data", "info", "wikipedai"], 10, &["did you mean", "wikipedia"]);
     fs::write(dir.join("cut.csv.gz"), b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\x03\x4b").unwrap();
     refused(dir, &["train", "--data", "cut.csv.gz"], 3, &["cut.csv.gz", "damaged or cut short"]);
@@ -384,6 +396,11 @@ fn a_wrong_flag_or_key_is_refused_with_its_valid_values() {
         ("--set", "tgn.combiner=sum", "give last or mean"),
         ("--set", "tgn.updater=lstm", "tgn.updater is `lstm`; give gru or rnn"),
         ("--set", "tgn.depth=2", "--set tgn.depth=2: unknown field `depth`"),
+        (
+            "--set",
+            "learning-rate=1",
+            "--set learning-rate=1: unknown field `learning-rate`; did you mean `learning_rate`?",
+        ),
         ("--set", "seed=-1", "--set seed=-1: "),
         ("--seed", "-1", "invalid value '-1' for '--seed <N>': give a whole number, 0 or more"),
         ("--set", "tgn", "KEY=VALUE"),

@@ -166,10 +166,13 @@ fn usage(e: clap::Error) -> ExitCode {
     let what = lines.next().unwrap_or_default().trim_start_matches("error: ");
     // The words of Rust's parser of whole numbers.
     let what = what.replace("invalid digit found in string", "give a whole number, 0 or more");
-    let rest: Vec<&str> = lines.filter(|l| !l.starts_with("For more")).collect();
-    let remedy =
-        if rest.is_empty() { "see --help".to_owned() } else { format!("{}; see --help", rest.join(" ")) };
-    fail(&Error::usage(what).remedy(remedy))
+    let rest = lines.filter(|l| !l.starts_with("For more")).collect::<Vec<&str>>().join(" ");
+    fail(&match what.strip_suffix(':') {
+        // Of missing arguments, clap writes one a line.
+        Some(what) => Error::usage(format!("{what}: {rest}")).remedy("see --help"),
+        None if rest.is_empty() => Error::usage(what).remedy("see --help"),
+        None => Error::usage(what).remedy(format!("{rest}; see --help")),
+    })
 }
 
 /// Writes a line to standard output. A closed pipe is not an error.

@@ -93,8 +93,7 @@ pub fn load(path_or_name: &str, options: &ReadOptions) -> Result<Events> {
         }
         Err(e) => {
             let error = Error::io(path, "cannot open", e);
-            let similar = BUNDLED.iter().find(|name| text::distance(name, &path_or_name.to_lowercase()) <= 3);
-            Err(match similar {
+            Err(match text::similar(BUNDLED, path_or_name) {
                 Some(name) => error.remedy(format!("did you mean the bundled `{name}`?")),
                 None => error.remedy("give an event file, a folder of .npy, or the bundled `wikipedia`"),
             })
@@ -102,8 +101,8 @@ pub fn load(path_or_name: &str, options: &ReadOptions) -> Result<Events> {
     }
 }
 
-/// Estimates how many events a file has and how much memory reading it takes; `None` if the file is small, a
-/// folder or no table.
+/// Estimates how many events a file has and how much memory reading it takes; `None` if the file is small,
+/// missing, a folder of arrays or no table.
 ///
 /// # Errors
 /// Those of [`load`], as far as the first rows of the file show them.

@@ -43,8 +43,18 @@ pub(crate) fn shown(field: &[u8]) -> String {
     format!("`{out}`")
 }
 
+/// Returns the name that is most like `wanted`, in any case of letters, if a few edits make it the same.
+pub(crate) fn similar<'a>(names: impl IntoIterator<Item = &'a str>, wanted: &str) -> Option<&'a str> {
+    let wanted = wanted.to_lowercase();
+    let edits = |name: &str| distance(&name.to_lowercase(), &wanted);
+    names
+        .into_iter()
+        .min_by_key(|name| edits(name))
+        .filter(|name| edits(name) <= 1 + wanted.chars().count() / 4)
+}
+
 /// Returns the number of single-character edits between two words, to suggest a name for a mistyped one.
-pub(crate) fn distance(a: &str, b: &str) -> usize {
+fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, x) in a.chars().enumerate() {
@@ -65,7 +75,20 @@ pub(crate) fn toml_error(e: &toml::de::Error, text: &str) -> Error {
     let before = &text[..e.span().map_or(0, |s| s.start)];
     let line = before.matches('\n').count() as u64 + 1;
     let column = before.rsplit('\n').next().map_or(0, |line| line.chars().count()) as u64 + 1;
-    Error::usage(e.message().trim().replace('\n', " ")).at(line, column)
+    toml_message(e).at(line, column)
+}
+
+/// Returns the error for values that do not fit, without their place. If a key is unknown, the error names the
+/// known key that is most similar, or else all known keys.
+pub(crate) fn toml_message(e: &toml::de::Error) -> Error {
+    let message = e.message().trim().replace('\n', " ");
+    let Some((what, known)) = message.split_once(", expected one of ") else { return Error::usage(message) };
+    let wanted = what.split('`').nth(1).unwrap_or_default();
+    let known: Vec<&str> = known.split('`').skip(1).step_by(2).collect();
+    Error::usage(what).remedy(match similar(known.iter().copied(), wanted) {
+        Some(name) => format!("did you mean `{name}`?"),
+        None => format!("give one of {}", known.join(", ")),
+    })
 }
 
 /// Returns the error for an input that this build cannot read, because it lacks the cargo feature `formats`.

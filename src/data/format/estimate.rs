@@ -31,7 +31,9 @@ impl Estimate {
     /// Those of reading its first rows.
     pub(in crate::data) fn of(path: &Path, options: &ReadOptions) -> Result<Option<Self>> {
         let is_small = |size: u64| size < SMALL;
-        let file = path.metadata().ok().filter(std::fs::Metadata::is_file).map(|meta| meta.len());
+        // A path that leads nowhere is reported by the reader, which knows what to give instead.
+        let Ok(meta) = path.metadata() else { return Ok(None) };
+        let file = meta.is_file().then_some(meta.len());
         if file.is_some_and(is_small) {
             return Ok(None);
         }

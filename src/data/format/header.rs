@@ -1,6 +1,6 @@
 //! Roles of columns, as their names suggest them.
 use super::{cell::Cell, sample::Sample};
-use crate::data::{text::distance, time_format::TimeFormat};
+use crate::data::{text::similar, time_format::TimeFormat};
 
 /// Role of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -233,9 +233,7 @@ pub(super) fn position(names: &[String], wanted: &str) -> Option<usize> {
 
 /// Returns the end of an error about a column that is not there: a similar name, or all names.
 pub(super) fn suggestion(names: &[String], wanted: &str) -> String {
-    let lower = wanted.to_ascii_lowercase();
-    let edits = |name: &&String| distance(&name.to_ascii_lowercase(), &lower);
-    match names.iter().min_by_key(edits).filter(|name| edits(name) <= 1 + lower.len() / 4) {
+    match similar(names.iter().map(String::as_str), wanted) {
         Some(name) => format!("did you mean `{name}`?"),
         None => format!("the columns are {}", listed(names)),
     }

@@ -15,7 +15,10 @@ pub use optimizer::{OptimizerConfig, OptimizerName};
 pub use sections::{ClassifyConfig, DataConfig, GroupConfig, KeptOn};
 
 use crate::{
-    data::{Events, SnapshotOptions, Snapshots, Split, text::toml_error},
+    data::{
+        Events, SnapshotOptions, Snapshots, Split,
+        text::{toml_error, toml_message},
+    },
     error::{Error, Result},
     model::{self, ModelConfig, ModelName, SnapshotModelConfig, StaticMode, for_each_model},
     plan::{MemoryStaleness, Parallel, Plan, StalenessRule},
@@ -381,7 +384,7 @@ impl Config {
     /// # Errors
     /// `Usage` for an unknown key or a value of the wrong type.
     pub fn of_table(table: &toml::Table) -> Result<Self> {
-        table.clone().try_into().map_err(|e: toml::de::Error| Error::usage(e.message().replace('\n', " ")))
+        table.clone().try_into().map_err(|e| toml_message(&e))
     }
     /// Returns a table with every key.
     ///
