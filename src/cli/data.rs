@@ -141,7 +141,7 @@ impl Synth {
 pub fn run(command: &DataCommand) -> Result<()> {
     match command {
         DataCommand::Import(args) => {
-            announce(&args.file, &args.read.options())?;
+            announce(&args.file, &args.read.options());
             let mut events = data::load(&args.file, &args.read.options())?;
             if let Some(name) = &args.name {
                 events.name.clone_from(name);
@@ -163,7 +163,7 @@ pub fn run(command: &DataCommand) -> Result<()> {
             print(&Describe::of(&args.path, args.json).report()?)
         }
         DataCommand::Info(args) => {
-            announce(&args.path, &args.read.options())?;
+            announce(&args.path, &args.read.options());
             let stats = Stats::of(&data::load(&args.path, &args.read.options())?);
             if args.json {
                 let text = serde_json::to_string_pretty(&stats);

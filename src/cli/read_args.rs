@@ -73,11 +73,8 @@ impl ReadArgs {
 }
 
 /// Tells on standard error how much memory a large file will take, before it is read.
-///
-/// # Errors
-/// Those of [`data::estimate`].
-pub fn announce(path: &str, options: &ReadOptions) -> Result<()> {
-    if let Some(Estimate { events, bytes, most_name_bytes }) = data::estimate(path, options)? {
+pub fn announce(path: &str, options: &ReadOptions) {
+    if let Some(Estimate { events, bytes, most_name_bytes }) = data::estimate(path, options) {
         let gib = |bytes: u64| bytes as f64 / f64::from(1u32 << 30);
         let names = match most_name_bytes {
             0 => String::new(),
@@ -86,5 +83,4 @@ pub fn announce(path: &str, options: &ReadOptions) -> Result<()> {
         let events = counted(events, "event");
         eprintln!("reading   about {events}: {:.1} GiB of memory{names}", gib(bytes));
     }
-    Ok(())
 }

@@ -19,7 +19,7 @@ impl Data {
         match c.model.reads_snapshots() {
             true => c.load_snapshots().map(Data::Snapshots),
             false => {
-                announce(&c.data.path, &c.data.read_options())?;
+                announce(&c.data.path, &c.data.read_options());
                 c.load().map(Data::Events)
             }
         }

@@ -101,12 +101,9 @@ pub fn load(path_or_name: &str, options: &ReadOptions) -> Result<Events> {
     }
 }
 
-/// Estimates how many events a file has and how much memory reading it takes; `None` if the file is small,
-/// missing, a folder of arrays or no table.
-///
-/// # Errors
-/// Those of [`load`], as far as the first rows of the file show them.
-pub fn estimate(path: impl AsRef<Path>, options: &ReadOptions) -> Result<Option<Estimate>> {
+/// Estimates how many events a file has and how much memory reading it takes; `None` if the file is small, no
+/// table of events, or cannot be read.
+pub fn estimate(path: impl AsRef<Path>, options: &ReadOptions) -> Option<Estimate> {
     Estimate::of(path.as_ref(), options)
 }
 

@@ -78,8 +78,8 @@ pub(crate) fn toml_error(e: &toml::de::Error, text: &str) -> Error {
     toml_message(e).at(line, column)
 }
 
-/// Returns the error for values that do not fit, without their place. If a key is unknown, the error names the
-/// known key that is most similar, or else all known keys.
+/// Returns the error for values that do not fit, without their place. If a key is unknown, the error names
+/// the known key that is most similar, or else all known keys.
 pub(crate) fn toml_message(e: &toml::de::Error) -> Error {
     let message = e.message().trim().replace('\n', " ");
     let Some((what, known)) = message.split_once(", expected one of ") else { return Error::usage(message) };

@@ -304,7 +304,10 @@ impl Tape {
     /// # Ok::<(), tgnn::error::Error>(())
     /// ```
     pub fn push(&mut self, op: impl Op, ins: &[Var]) -> Result<Vec<Var>> {
-        let op: Arc<dyn DynOp> = Arc::new(op);
+        self.append(Arc::new(op), ins)
+    }
+    /// [`push`](Self::push), which is compiled for every op, does nothing but call this.
+    fn append(&mut self, op: Arc<dyn DynOp>, ins: &[Var]) -> Result<Vec<Var>> {
         ensure!(op.name(), ins.len() <= Io::MOST_INPUTS, "{} inputs, at most {}", ins.len(), Io::MOST_INPUTS);
         ins.iter().try_for_each(|&v| self.check(op.name(), v))?;
         let specs = self.specs(ins);

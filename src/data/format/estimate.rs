@@ -25,29 +25,25 @@ pub struct Estimate {
 }
 
 impl Estimate {
-    /// Estimates a file or a folder of files; `None` if it is small, or no table.
-    ///
-    /// # Errors
-    /// Those of reading its first rows.
-    pub(in crate::data) fn of(path: &Path, options: &ReadOptions) -> Result<Option<Self>> {
+    /// Estimates a file or a folder of files; `None` if it is small, or cannot be read: the reader knows
+    /// better what to say, as the path may be the name of a data set, or lead to snapshots.
+    pub(in crate::data) fn of(path: &Path, options: &ReadOptions) -> Option<Self> {
         let is_small = |size: u64| size < SMALL;
-        // A path that leads nowhere is reported by the reader, which knows what to give instead.
-        let Ok(meta) = path.metadata() else { return Ok(None) };
-        let file = meta.is_file().then_some(meta.len());
-        if file.is_some_and(is_small) {
-            return Ok(None);
+        let file = path.metadata().ok()?;
+        if file.is_file() && is_small(file.len()) {
+            return None;
         }
-        let source = Source::open(path)?;
+        let source = Source::open(path).ok()?;
         let size = match &source {
             Source::Set(files) => files.bytes(),
-            _ => file.unwrap_or(0),
+            _ => file.len(),
         };
         if is_small(size) {
-            return Ok(None);
+            return None;
         }
-        let sample = source.sample()?;
-        let layout = super::layout::recognise(path, &sample, options)?;
-        Ok(source.events(&sample, size).map(|events| Self::for_events(events, &sample, &layout)))
+        let sample = source.sample().ok()?;
+        let layout = super::layout::recognise(path, &sample, options).ok()?;
+        source.events(&sample, size).map(|events| Self::for_events(events, &sample, &layout))
     }
 
     fn for_events(events: u64, sample: &Sample, layout: &Layout) -> Self {
@@ -96,11 +92,11 @@ mod tests {
         let row = "user-1234567,page-123,1700000000,0.5\n";
         let rows = SMALL as usize / row.len() + 1;
         fs::write(&path, "src,dst,time,f0\n".to_owned() + &row.repeat(rows)).unwrap();
-        let estimate = Estimate::of(&path, &ReadOptions::default()).unwrap().unwrap();
+        let estimate = Estimate::of(&path, &ReadOptions::default()).unwrap();
         assert!(estimate.events.abs_diff(rows as u64) < rows as u64 / 100, "{estimate:?}, {rows} rows");
         assert_eq!(estimate.bytes, estimate.events * (EVENT + 8));
         assert_eq!(estimate.most_name_bytes, 2 * estimate.events * (NAME + 10));
         fs::write(&path, row).unwrap();
-        assert_eq!(Estimate::of(&path, &ReadOptions::default()).unwrap(), None);
+        assert_eq!(Estimate::of(&path, &ReadOptions::default()), None);
     }
 }

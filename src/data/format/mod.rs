@@ -14,8 +14,8 @@
 //!
 //! A table may be text, JSON lines, Parquet, or Arrow (a Feather file or a stream). Text may be delimited by
 //! commas, semicolons, tabs or blanks, contain comments that start with `#` or `%`, and be compressed by gzip
-//! or zstd. Files of one layout may lie in a folder or a tar archive; if they have no times, the dates in their
-//! names are the times.
+//! or zstd. Files of one layout may lie in a folder or a tar archive; if they have no times, the dates in
+//! their names are the times.
 //!
 //! Ids are any text ([`NodeId`](super::NodeId)), times are numbers or dates
 //! ([`TimeFormat`](super::TimeFormat)), and [`Missing`] is the rule for missing values. A label is a number;
@@ -80,7 +80,7 @@ pub(super) fn read_file(path: &Path, options: &ReadOptions) -> Result<Events> {
         attach(&mut raw, options, (None, None))?;
         return raw.build(options.bipartite);
     }
-    if let Some(estimate) = Estimate::of(path, options)? {
+    if let Some(estimate) = Estimate::of(path, options) {
         estimate.check()?;
     }
     read(path, Source::open(path)?, stem(path), options)

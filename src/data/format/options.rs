@@ -132,8 +132,8 @@ pub struct ReadOptions {
 }
 
 impl ReadOptions {
-    /// Whether there is an option that applies to events only, so that a path that may also be snapshots, such
-    /// as a folder of lists of edges, holds events.
+    /// Whether there is an option that applies to events only, so that a path that may also be snapshots,
+    /// such as a folder of lists of edges, holds events.
     pub fn says_events(&self) -> bool {
         let features = self.edge_features.is_some() || self.node_features.is_some();
         self.format.is_some() || self.columns.is_some() || features

@@ -14,8 +14,8 @@ const STEPS: usize = 100;
 const ENOUGH: usize = 5_000;
 /// Largest number of epochs.
 const MOST_EPOCHS: usize = 100;
-/// Steps without a better validation score after which a fitted run stops: epochs of few steps improve slowly,
-/// and the scores of few events vary.
+/// Steps without a better validation score after which a fitted run stops: epochs of few steps improve
+/// slowly, and the scores of few events vary.
 const PATIENT: usize = 2_000;
 /// Bounds of the same in epochs.
 const PATIENCE: [usize; 2] = [10, 30];
