@@ -5,8 +5,8 @@ use super::{
     snapshots::{Describe, MakeUp},
 };
 use crate::{
-    data::{self, Format, GivenNegatives, Snapshots, Stats, SynthOptions},
-    error::{Error, Result},
+    data::{self, Events, Format, GivenNegatives, Snapshots, Stats, SynthOptions},
+    error::{Error, ErrorKind, Result},
     runtime::StoredAs,
 };
 use clap::{Args, Subcommand, builder::PossibleValuesParser};
@@ -151,10 +151,9 @@ pub fn run(command: &DataCommand) -> Result<()> {
             }
             // Given negatives refer to the node numbers of the data set's own format.
             let own_format = matches!(args.read.format, None | Some(Format::Tgb | Format::Native));
-            let negatives = if own_format && args.read.columns.is_none() {
-                GivenNegatives::all_beside(&args.file, &events)?
-            } else {
-                [None, None]
+            let negatives = match own_format && args.read.columns.is_none() {
+                true => negatives_beside(&args.file, &events)?,
+                false => [None, None],
             };
             data::save_with_negatives(&events, &negatives, &args.out, args.force)?;
             print(&report::imported(&events, &args.out))
@@ -183,6 +182,17 @@ pub fn run(command: &DataCommand) -> Result<()> {
             data::synth_to(&options, &args.out, args.force)?;
             print(&report::made(&options, &args.out, start.elapsed().as_secs_f64()))
         }
+    }
+}
+
+/// Reads the negatives beside `file`; without them, and with a note, if they do not fit into memory.
+fn negatives_beside(file: &str, events: &Events) -> Result<[Option<GivenNegatives>; 2]> {
+    match GivenNegatives::all_beside(file, events) {
+        Err(e) if e.kind() == ErrorKind::OutOfMemory => {
+            eprintln!("note: imported without the negatives: {e}");
+            Ok([None, None])
+        }
+        other => other,
     }
 }
 

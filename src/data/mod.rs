@@ -41,6 +41,7 @@ mod synth;
 mod synth_options;
 mod tcsr;
 pub(crate) mod text;
+mod tgb_negatives;
 mod time_format;
 mod torch;
 
@@ -88,11 +89,12 @@ pub fn load(path_or_name: &str, options: &ReadOptions) -> Result<Events> {
         Err(e) if e.kind() == io::ErrorKind::NotFound && BUNDLED.contains(&path_or_name) => {
             wikipedia(options)
         }
-        Err(e) if e.kind() == io::ErrorKind::NotFound && format::tgb::is_name(path_or_name) => {
-            format::tgb::remedy(Error::io(path, "cannot open", e), path_or_name)
-        }
         Err(e) => {
+            let not_there = e.kind() == io::ErrorKind::NotFound;
             let error = Error::io(path, "cannot open", e);
+            if let Some(name) = format::tgb::name_of(path).filter(|_| not_there) {
+                return format::tgb::remedy(error, &name);
+            }
             Err(match text::similar(BUNDLED, path_or_name) {
                 Some(name) => error.remedy(format!("did you mean the bundled `{name}`?")),
                 None => error.remedy("give an event file, a folder of .npy, or the bundled `wikipedia`"),

@@ -12,6 +12,8 @@ pub(super) enum NodeRows {
     Matrix(Features),
     /// Row of each id that the file names.
     ById(HashMap<NodeId, usize>, Features),
+    /// One row per original id from 0, which are numbers.
+    Numbered(Features),
 }
 
 impl NodeRows {
@@ -29,6 +31,10 @@ impl NodeRows {
         notes: &mut Vec<String>,
     ) -> Result<Features> {
         match self {
+            NodeRows::Numbered(features) => Ok(match ids.and_then(Ids::numbers) {
+                Some(numbers) => features.gather(numbers.iter().map(|&id| id as usize)),
+                None => features,
+            }),
             NodeRows::Matrix(features) => matrix(features, ids, nodes, split, file),
             NodeRows::ById(row_of, features) => {
                 let id = |node: usize| match ids {

@@ -122,7 +122,7 @@ impl Raw {
     }
 
     /// Sorts by time. The sort is stable: events with equal times keep the order of the file.
-    fn sort(&mut self) {
+    pub(super) fn sort(&mut self) {
         let mut latest = i64::MIN;
         let is_late = |t: &&i64| {
             latest = latest.max(**t);

@@ -5,25 +5,18 @@
 //! time order, padded with -1 if an event has fewer than `m`. The nodes have the same ids as in `src.npy` and
 //! `dst.npy`.
 use super::{
-    Events, GivenNegatives, Part, Split,
-    format::tgb,
-    native,
-    npy::Array,
-    pickle::{Pickle, Value},
-    scalar::Scalar,
-    text::grouped,
+    Events, GivenNegatives, Part, Split, format::tgb, native, npy::Array, scalar::Scalar, text::grouped,
+    tgb_negatives,
 };
 use crate::error::{Error, Result};
-use memmap2::Mmap;
 use std::{
     collections::HashMap,
-    fs::File,
     ops::Range,
     path::{Path, PathBuf},
 };
 
 /// The remedy for negatives that do not fit the events.
-const REMEDY: &str = "fetch or write the negatives that belong to these events";
+pub(super) const REMEDY: &str = "fetch or write the negatives that belong to these events";
 
 impl GivenNegatives {
     /// Reads the negatives of `part`, the events `range` of the `events` that [`load`](super::load) read from
@@ -35,7 +28,7 @@ impl GivenNegatives {
     pub fn beside(data: &str, part: Part, events: &Events, range: Range<usize>) -> Result<Option<Self>> {
         let data = Path::new(data);
         if let Some(file) = tgb::negatives(data, part) {
-            return from_tgb(&file, events, range).map(Some);
+            return tgb_negatives::read(&file, events, range).map(Some);
         }
         match array_file(data, part) {
             Some(file) => from_array(&file, &names(data, events), range).map(Some),
@@ -52,7 +45,8 @@ impl GivenNegatives {
         let (val, test) = match [Part::Val, Part::Test].map(|part| array_file(Path::new(data), part)) {
             [None, None] if tgb::edge_list(Path::new(data)).is_none() => return Ok([None, None]),
             [None, None] => {
-                let split = Split::by_time(events, 0.70, 0.15)?;
+                let [train, val] = Split::fractions(&events.name);
+                let split = Split::by_time(events, train, val)?;
                 (split.val, split.test)
             }
             files => {
@@ -74,16 +68,15 @@ impl GivenNegatives {
         Ok([Self::beside(data, Part::Val, events, val)?, Self::beside(data, Part::Test, events, test)?])
     }
 
-    /// Appends a negative to the event that is being read.
-    fn push(&mut self, file: &Path, names: &Names, node: Scalar) -> Result<()> {
+    /// Returns the number of a node that belongs to the event being read.
+    pub(super) fn node(&self, file: &Path, names: &Names, node: Scalar) -> Result<u32> {
         let known = node.whole().and_then(|n| names.node(u64::try_from(n).ok()?));
-        self.nodes.push(known.ok_or_else(|| {
+        known.ok_or_else(|| {
             let event = grouped((self.first + self.events()) as u64);
             let what =
                 format!("event {event} has the negative {}, which is not a node of the events", node.text());
             Error::data(file, what).remedy(REMEDY)
-        })?);
-        Ok(())
+        })
     }
 }
 
@@ -94,7 +87,7 @@ fn array_file(data: &Path, part: Part) -> Option<PathBuf> {
 }
 
 /// A map from the node ids of a file to node numbers.
-enum Names {
+pub(super) enum Names {
     /// The ids are the node numbers, below this bound.
     Same(usize),
     /// The node numbers by id.
@@ -103,7 +96,7 @@ enum Names {
 
 impl Names {
     /// Maps the original ids. If a source and a destination share an id, the id means the destination.
-    fn of(events: &Events) -> Self {
+    pub(super) fn of(events: &Events) -> Self {
         match &events.ids {
             None => Names::Same(events.nodes),
             Some(ids) => Names::Known(ids.numbers().unwrap_or_default().iter().copied().zip(0..).collect()),
@@ -138,58 +131,13 @@ fn from_array(file: &Path, names: &Names, range: Range<usize>) -> Result<GivenNe
     let mut given = GivenNegatives::new(&range);
     for (i, node) in array.scalars().enumerate() {
         if node != Scalar::Int(-1) {
-            given.push(file, names, node)?;
+            let node = given.node(file, names, node)?;
+            given.nodes.push(node);
         }
         if (i + 1) % cols == 0 {
             given.offsets.push(given.nodes.len());
         }
     }
     given.offsets.resize(rows + 1, given.nodes.len());
-    Ok(given)
-}
-
-/// Reads the negatives of the events `range` from TGB's pickle, a dictionary
-/// `{(source, destination, time): array of destinations}`.
-fn from_tgb(file: &Path, events: &Events, range: Range<usize>) -> Result<GivenNegatives> {
-    let handle = File::open(file).map_err(|e| Error::io(file, "cannot open", e))?;
-    // SAFETY: the map is read-only and is dropped before this function returns. The contract of reading a
-    // file forbids that any process shortens or rewrites it meanwhile.
-    let map = unsafe { Mmap::map(&handle) }.map_err(|e| Error::io(file, "cannot map", e))?;
-    let pickle = Pickle::read(file, &map, 0)?;
-    let bad = |what: String| Error::data(file, what).remedy(REMEDY);
-    let entries = pickle
-        .entries(pickle.root)
-        .ok_or_else(|| bad("the pickle is not a dictionary of negatives".into()))?;
-    let mut lists: HashMap<(i64, i64, i64), Value<'_>> = HashMap::with_capacity(entries.len());
-    for &(key, list) in entries {
-        let numbers = match pickle.members(key) {
-            Some(&[a, b, c]) => pickle.whole(a).zip(pickle.whole(b)).zip(pickle.whole(c)),
-            _ => None,
-        };
-        let ((source, destination), time) =
-            numbers.ok_or_else(|| bad("a key is not (source, destination, time)".into()))?;
-        lists.insert((source, destination, time), list);
-    }
-    let original_id = |node: u32| {
-        events.ids.as_ref().map_or(node.into(), |ids| ids.numbers().unwrap()[node as usize]) as i64
-    };
-    let names = Names::of(events);
-    let mut given = GivenNegatives::new(&range);
-    for i in range {
-        let key = (
-            original_id(events.src[i]),
-            original_id(events.dst[i]),
-            events.origin.wrapping_add(events.time[i]),
-        );
-        let list = lists.get(&key).ok_or_else(|| {
-            let (source, destination, time) = key;
-            let event = grouped(i as u64);
-            bad(format!("no negatives for event {event}, from {source} to {destination} at time {time}"))
-        })?;
-        for node in pickle.numbers(*list)?.iter() {
-            given.push(file, &names, node)?;
-        }
-        given.offsets.push(given.nodes.len());
-    }
     Ok(given)
 }

@@ -1,6 +1,6 @@
 """Writes `foreign/`, small files as other programs write them, which the tests of `src/data/` read.
 
-    python tests/golden/foreign.py tests/golden/foreign
+    python -P tests/golden/foreign.py tests/golden/foreign    # without -P, tgb.py would be imported as the package
 
 | file | made by | contents |
 | --- | --- | --- |

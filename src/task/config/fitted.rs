@@ -32,8 +32,13 @@ impl Config {
     /// # Errors
     /// Those of [`Split::by_time`].
     pub fn fit_to(&mut self, events: &Events, is_given: impl Fn(&str) -> bool) -> Result<Option<String>> {
-        let training = Split::by_time(events, self.data.train, self.data.val)?.train.len();
+        let published = Split::fractions(&events.name);
         let mut changes = Vec::new();
+        if published != [self.data.train, self.data.val] && !is_given("data.train") && !is_given("data.val") {
+            [self.data.train, self.data.val] = published;
+            changes.push(format!("data.train {} and data.val {}, as published", published[0], published[1]));
+        }
+        let training = self.split(events)?.train.len();
         if training < LARGE && !is_given("batch") {
             self.batch = (training / STEPS / 10 * 10).clamp(10, 200);
             changes.push(format!("batch {}", self.batch));

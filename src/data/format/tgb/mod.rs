@@ -1,8 +1,8 @@
-//! Link prediction data sets of the Temporal Graph Benchmark (TGB), in the folders that its package `py-tgb`
+//! Data sets of the Temporal Graph Benchmark (TGB), in the folders that its package `py-tgb`
 //! creates.
 //!
 //! A folder `tgbl_wiki` contains `tgbl-wiki_edgelist_v2.csv` (without `_v…` in version 1), and the negatives
-//! of the validation and test parts in `tgbl-wiki_val_ns_v2.pkl` and `tgbl-wiki_test_ns_v2.pkl`. There are
+//! of the validation and test parts in `tgbl-wiki_val_ns_v2.pkl` and `tgbl-wiki_test_ns_v2.pkl`. `tgbl-*` has
 //! four layouts, chosen by the name of the set:
 //!
 //! | sets | columns | node numbering | edge features |
@@ -12,10 +12,20 @@
 //! | comment | `ts,src,dst,num_words,score` | by first appearance | words / 5000 (twice), score |
 //! | flight | `ts,src,dst,callsign,typecode` | by first appearance | one number for each of 16 characters |
 //!
+//! The airports of flight have node features, in `airport_node_feat_v2.csv`. Sets with types of edges and nodes
+//! (`tkgl-*`, `thgl-*`) are in [`types`].
+//!
 //! Node numbers, features and times equal those of `py-tgb` 2.3: [`Ids`](crate::data::Ids) hold TGB's number
 //! of every node, and times are whole seconds. The only difference is the event number in the last column of
 //! uci and enron: the package reads it as a feature, this reader ignores it. Source: Huang et al., NeurIPS
 //! 2023.
+mod appearance;
+mod fetch;
+mod node_files;
+mod types;
+
+pub(in crate::data) use fetch::{name_of, remedy};
+
 use super::{
     input::Input,
     number::{Clock, Decimal, Fault, parse_decimal, parse_f32, parse_id},
@@ -27,10 +37,9 @@ use crate::{
     data::{Features, negatives::Part, raw::Raw},
     error::{Error, Result},
 };
-use std::{
-    collections::HashMap,
-    path::{Path, PathBuf},
-};
+use appearance::Appearance;
+use fetch::KINDS;
+use std::path::{Path, PathBuf};
 
 /// Layout of a set's edge list.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -66,28 +75,7 @@ fn named(file: &Path) -> Option<(&str, &str)> {
     let (set, version) = name.split_once("_edgelist")?;
     let is_version =
         version.is_empty() || version.strip_prefix("_v").is_some_and(|v| v.parse::<u32>().is_ok());
-    let prefixes = ["tgbl-", "tgbn-", "tkgl-", "thgl-"];
-    (is_version && prefixes.iter().any(|p| set.starts_with(p))).then_some((set, version))
-}
-
-/// Whether `name` is that of a data set of TGB, such as `tgbl-wiki`.
-pub(in crate::data) fn is_name(name: &str) -> bool {
-    let kinds = ["tgbl-", "tgbn-", "tkgl-", "thgl-"];
-    kinds.iter().any(|kind| name.strip_prefix(kind).is_some_and(|set| !set.is_empty() && !set.contains('/')))
-}
-
-/// Returns `error` about the missing data set `name` with the way to get it, by the package `py-tgb`.
-pub(in crate::data) fn remedy<T>(error: Error, name: &str) -> Result<T> {
-    let (module, class) = match name.starts_with("tgbn-") {
-        true => ("nodeproppred", "NodePropPredDataset"),
-        false => ("linkproppred", "LinkPropPredDataset"),
-    };
-    // The package puts its data into its own folder.
-    let print =
-        format!("from tgb.{module}.dataset import {class} as D; print(D('{name}', root='datasets').root)");
-    Err(error.remedy(format!(
-        "fetch it with `pip install py-tgb` and `python -c \"{print}\"`, and give the folder that it prints"
-    )))
+    (is_version && KINDS.iter().any(|kind| set.starts_with(kind))).then_some((set, version))
 }
 
 /// Returns `path` if it is an edge list, or the newest edge list in the folder `path`.
@@ -115,21 +103,24 @@ pub(in crate::data) fn negatives(data: &Path, part: Part) -> Option<PathBuf> {
 /// # Errors
 /// Data if the set is not supported, or at the first fault of the file, with line and column.
 pub(super) fn read(file: &Path, options: &ReadOptions) -> Result<Raw> {
-    let Some((set, _)) = named(file) else {
+    let Some((set, version)) = named(file) else {
         return Err(Error::data(file, "the file name is not that of a TGB edge list")
             .remedy("name it like tgbl-wiki_edgelist_v2.csv"));
     };
+    if let Some(layout) = types::layout_of(set) {
+        return types::read(file, set, layout, options);
+    }
     let kind = set.strip_prefix("tgbl-").and_then(|name| SETS.iter().find(|(known, _)| *known == name));
     let Some(&(_, kind)) = kind else {
-        return Err(Error::data(file, format!("{set} is not a supported TGB data set")).remedy(format!(
-            "supported are tgbl- followed by one of {}",
-            SETS.map(|(name, _)| name).join(", ")
-        )));
+        let links = SETS.iter().map(|(name, _)| format!("tgbl-{name}"));
+        let supported: Vec<String> = links.chain(types::SETS.iter().map(|(set, _)| (*set).into())).collect();
+        return Err(Error::data(file, format!("{set} is not a supported TGB data set"))
+            .remedy(format!("supported are {}", supported.join(", "))));
     };
     let mut raw = Raw::new(file);
     raw.name = set.to_owned();
     let mut reader =
-        Reader { kind, cut: false, names: HashMap::new(), values: Vec::new(), labels: Vec::new() };
+        Reader { kind, cut: false, names: Appearance::default(), values: Vec::new(), labels: Vec::new() };
     let mut clock = Clock::default();
     let mut records = records(Input::open(file)?, Delimiter::Byte(b','));
     let (width, features) = match records.next()? {
@@ -163,6 +154,13 @@ pub(super) fn read(file: &Path, options: &ReadOptions) -> Result<Raw> {
     } else {
         raw.notes.push("nodes numbered in the order they appear, as TGB does".into());
     }
+    if kind == SetKind::Flight {
+        let airports = file.with_file_name(format!("airport_node_feat{version}.csv"));
+        match airports.is_file() {
+            true => raw.node_features = Some((node_files::airports(&airports, &reader.names)?, airports)),
+            false => raw.notes.push(format!("there is no {}, so no node features", airports.display())),
+        }
+    }
     let events = raw.ids.src.len();
     if events > 0 && !reader.values.is_empty() {
         raw.edge_features = Some(Features::from_vec(events, reader.values.len() / events, reader.values)?);
@@ -176,7 +174,7 @@ struct Reader {
     /// Whether a time was truncated to whole seconds.
     cut: bool,
     /// Nodes by name, if they are numbered by first appearance.
-    names: HashMap<Box<[u8]>, u64>,
+    names: Appearance,
     /// Edge features, row after row.
     values: Vec<f32>,
     labels: Vec<f32>,
@@ -220,8 +218,8 @@ impl Reader {
                 .remedy("sort the file by time, or leave out --strict"));
         }
         if self.kind != SetKind::Jodie {
-            raw.ids.src.push(self.node(row, src)?);
-            raw.ids.dst.push(self.node(row, dst)?);
+            raw.ids.src.push(self.names.number_in(row, src, "a node's name")?);
+            raw.ids.dst.push(self.names.number_in(row, dst, "a node's name")?);
         }
         match self.kind {
             SetKind::Jodie => {
@@ -256,19 +254,6 @@ impl Reader {
         }
         Ok(())
     }
-
-    /// Returns the number of the node named by field `i`; a new name gets the next number.
-    fn node(&mut self, row: &Record<'_>, i: usize) -> Result<u64> {
-        let name = row.field(i);
-        if name.is_empty() {
-            return Err(fault(row, i, Fault::Empty, "a node's name", "name the node"));
-        }
-        let next = self.names.len() as u64;
-        Ok(match self.names.get(name) {
-            Some(&node) => node,
-            None => *self.names.entry(name.into()).or_insert(next),
-        })
-    }
 }
 
 /// Truncates a time to whole seconds, towards zero as NumPy does. Also returns whether digits were cut off.
@@ -289,9 +274,9 @@ fn parse_weight(field: &[u8]) -> Result<f32, Fault> {
 }
 
 /// Returns a number for each character of a flight's code, padded with -1; `None` if the code is too long.
-fn parse_code(field: &[u8]) -> Option<[f32; CODE]> {
+fn parse_code<const LENGTH: usize>(field: &[u8]) -> Option<[f32; LENGTH]> {
     let text = String::from_utf8_lossy(field);
-    let mut codes = [-1.0; CODE];
+    let mut codes = [-1.0; LENGTH];
     for (i, c) in text.chars().enumerate() {
         let upper = c.to_uppercase().next().unwrap_or(c);
         *codes.get_mut(i)? = match c.to_digit(10) {
@@ -305,3 +290,5 @@ fn parse_code(field: &[u8]) -> Option<[f32; CODE]> {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod types_tests;

@@ -7,28 +7,28 @@ use serde_json::Value;
 use std::{fs, path::Path};
 use tempfile::{TempDir, tempdir};
 
-const GOLDEN: &str = "tests/golden/foreign";
+pub(super) const GOLDEN: &str = "tests/golden/foreign";
 
 fn golden(set: &str) -> Value {
     let text = fs::read_to_string(Path::new(GOLDEN).join("tgb.json")).unwrap();
     serde_json::from_str::<Value>(&text).unwrap()[set].clone()
 }
 
-fn read(path: &str) -> Result<Events> {
+pub(super) fn read(path: &str) -> Result<Events> {
     load(path, &ReadOptions::default())
 }
 
 /// Returns TGB's number of a node.
-fn number(events: &Events, node: u32) -> u64 {
+pub(super) fn number(events: &Events, node: u32) -> u64 {
     events.ids.as_ref().map_or(node.into(), |ids| ids.numbers().unwrap()[node as usize])
 }
 
-fn numbers<T: serde::de::DeserializeOwned>(value: &Value) -> T {
+pub(super) fn numbers<T: serde::de::DeserializeOwned>(value: &Value) -> T {
     serde_json::from_value(value.clone()).unwrap()
 }
 
 /// Copies a golden folder, so that a test may modify it.
-fn copy(set: &str) -> (TempDir, String) {
+pub(super) fn copy(set: &str) -> (TempDir, String) {
     let dir = tempdir().unwrap();
     let to = dir.path().join(set);
     fs::create_dir(&to).unwrap();
@@ -168,7 +168,8 @@ fn errors_in_an_edge_list_name_line_and_column_in_one_line_of_text() {
     fs::rename(&list, format!("{path}/tgbn-trade_edgelist.csv")).unwrap();
     let line = read(&path).unwrap_err().to_string();
     assert!(
-        line.contains("tgbn-trade is not a supported TGB data set") && line.contains("wiki, subreddit"),
+        line.contains("tgbn-trade is not a supported TGB data set")
+            && line.contains("tgbl-wiki, tgbl-subreddit"),
         "{line}"
     );
 }
