@@ -69,6 +69,7 @@ impl Golden {
             time: self.ints("time"),
             label: None,
             classes: None,
+            node_labels: None,
             nodes,
             first_destination: None,
             ticks_per_second: 1.0,

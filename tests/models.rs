@@ -2,11 +2,11 @@
 use crate::properties::{config, found, listing, run, small, stream};
 use std::collections::BTreeSet;
 use tgnn::{
-    data::{Events, Features, SynthOptions, synth},
+    data::{Events, Features, NodeLabel, NodeLabels, SynthOptions, synth},
     error::ErrorKind,
     model::{ModelName, StaticMode},
     runtime::*,
-    task::{self, Checkpoint, Config, EventTask, Protocol, Scores, Task, TaskName},
+    task::{self, Checkpoint, Config, EventTask, PropertyTask, Protocol, Scores, Task, TaskName},
 };
 
 /// Returns a narrow configuration of a model.
@@ -312,22 +312,29 @@ fn the_documented_weights_are_those_of_the_models() {
     let rows: Vec<&str> = text.lines().filter(|l| l.starts_with("| `") && !of_snapshots(l)).collect();
     let mut events = small(300);
     events.node_features = Some(Features::random(events.nodes, 5, 1));
+    let label = NodeLabel { time: 1, node: 0, class: 0, weight: 1.0 };
+    events.node_labels = Some(NodeLabels::new(1, vec![label]).unwrap());
     let mut named = BTreeSet::new();
     for (name, config) in every_model(8) {
-        for task in [TaskName::Link, TaskName::Node, TaskName::Edge] {
+        for task in [TaskName::Link, TaskName::Node, TaskName::Edge, TaskName::Property] {
             let mut config = Config { task, ..config.clone() };
             (config.tgn.embedding, config.tgat.embedding, config.graph_mixer.embedding) = (12, 12, 12);
             (config.tgn.time_encoding, config.jodie.time_encoding) = ("learned".into(), "learned".into());
             config.dyrep.time_encoding = "learned".into();
             (config.apan.time_encoding, config.tgat.time_encoding) = ("learned".into(), "learned".into());
-            let task = task_of(&config, &events, 1);
-            for (weight, id) in task.core.parameters.iter() {
+            let task: Box<dyn Task> = match task {
+                TaskName::Property => {
+                    Box::new(PropertyTask::new(&config, &events, Device::cpu(1).unwrap()).unwrap())
+                }
+                _ => Box::new(task_of(&config, &events, 1)),
+            };
+            for (weight, id) in task.parameters().iter() {
                 let layer = weight.strip_prefix("embed.").and_then(|w| w[..1].parse::<usize>().ok());
                 let letter = |l: &str| documented_size(l, layer, name, &config, &events);
                 let general = layer.map_or(weight.to_owned(), |l| weight.replacen(&l.to_string(), "L", 1));
                 let mut weights = rows.iter().flat_map(|row| documented(row, letter));
                 let size = weights.find(|(n, _)| *n == general).map(|(_, size)| size);
-                let spec = task.core.store.spec(id);
+                let spec = task.store().spec(id);
                 assert_eq!(size, Some([spec.rows.capacity, spec.cols]), "{name}: {weight}");
                 named.insert(general);
             }

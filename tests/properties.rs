@@ -23,6 +23,7 @@ pub fn stream(nodes: usize, ends: &[(usize, usize)], time: Vec<i64>) -> Events {
         time,
         label: None,
         classes: None,
+        node_labels: None,
         nodes,
         first_destination: None,
         ticks_per_second: 2.0,

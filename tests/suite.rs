@@ -17,6 +17,7 @@ mod models;
 mod mpi;
 mod mpi_training;
 mod nccl;
+mod node_labels;
 mod operands;
 mod ops;
 mod optimizers;

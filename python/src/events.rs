@@ -152,7 +152,7 @@ pub fn of_columns(
 
 /// Reads events, as the program does.
 #[pyfunction]
-#[pyo3(signature = (path, format, columns, time_format, missing, bipartite, strict, edge_features, node_features))]
+#[pyo3(signature = (path, format, columns, time_format, missing, bipartite, strict, edge_features, node_features, labels=None))]
 #[allow(clippy::too_many_arguments)] // one for each option
 pub fn load(
     py: Python<'_>,
@@ -165,6 +165,7 @@ pub fn load(
     strict: bool,
     edge_features: Option<PathBuf>,
     node_features: Option<PathBuf>,
+    labels: Option<PathBuf>,
 ) -> Result<Stream> {
     py.detach(|| {
         let format = format.map(|name| name.parse::<Format>()).transpose()?;
@@ -178,7 +179,8 @@ pub fn load(
             && missing.is_none()
             && bipartite.is_none()
             && edge_features.is_none()
-            && node_features.is_none();
+            && node_features.is_none()
+            && labels.is_none();
         let missing = missing.unwrap_or_default();
         let options = ReadOptions {
             format,
@@ -189,6 +191,7 @@ pub fn load(
             strict,
             edge_features,
             node_features,
+            labels,
         };
         let events = data::load(&path, &options)?;
         // A path that is relative now may be read from another folder later.

@@ -162,3 +162,16 @@ def test_an_exception_in_the_display_ends_the_run(events, monkeypatch):
     monkeypatch.setattr(tgnn._train, "Progress", Broken)
     with pytest.raises(RuntimeError, match="the display broke"):
         tgnn.train(events, **(SMALL | {"epochs": 100_000}))
+
+
+def test_labels_of_nodes_are_the_task_of_events_that_have_them(tmp_path):
+    times = range(0, 3000, 10)
+    events = [f"u{t // 10 % 4},i{t // 30 % 3},{t}" for t in times]
+    labels = [f"{t + 5},u{t // 10 % 4},c{t // 30 % 3},0.5" for t in times]
+    (tmp_path / "events.csv").write_text("\n".join(["src,dst,time", *events]))
+    (tmp_path / "labels.csv").write_text("\n".join(["time,node,label,weight", *labels]))
+    loaded = tgnn.load(tmp_path / "events.csv", labels=tmp_path / "labels.csv", time_format="s")
+    run = tgnn.train(loaded, progress=False, epochs=1, max_batches=5, **{"tgn.memory": 8, "tgn.embedding": 8})
+    assert run.config["task"] == "property" and 0 <= run.records[0]["val_ndcg"] <= 1
+    assert [b["name"] for b in run.summary["baselines"]] == ["persistent forecast", "moving average"]
+    assert tgnn.train(loaded, progress=False, epochs=1, max_batches=5, task="link").config["task"] == "link"

@@ -8,7 +8,7 @@ from time import monotonic
 from typing import Any
 
 METRICS = {"ap": "AP", "auc": "AUC", "mrr": "MRR", "hits_at_10": "hits@10", "f1": "F1", "accuracy": "accuracy",
-            "mae": "MAE", "rmse": "RMSE"}  # fmt: skip
+            "ndcg": "NDCG@10", "mae": "MAE", "rmse": "RMSE"}  # fmt: skip
 _WIDTH = 32
 
 

@@ -62,10 +62,13 @@ def load(
     path: str,
     format: Optional[str],
     columns: Optional[str],
+    time_format: Optional[str],
+    missing: Optional[str],
     bipartite: Optional[bool],
     strict: bool,
     edge_features: Any,
     node_features: Any,
+    labels: Any = None,
 ) -> Stream: ...
 def of_run(folder: Any) -> Stream: ...
 def train(

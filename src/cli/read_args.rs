@@ -37,6 +37,9 @@ pub struct ReadArgs {
     /// Node features: .npy or .pt with one row per node id, or a table of ids and features
     #[arg(long, value_name = "FILE")]
     pub node_features: Option<PathBuf>,
+    /// Labels of nodes at times, to be predicted: a table of time, node, label and weight
+    #[arg(long, value_name = "FILE")]
+    pub labels: Option<PathBuf>,
 }
 
 impl ReadArgs {
@@ -49,7 +52,7 @@ impl ReadArgs {
         }
         take!(format => "data.format", columns => "data.columns", time_format => "data.time_format",
               missing => "data.missing", bipartite => "data.bipartite", edge_features => "data.edge_features",
-              node_features => "data.node_features");
+              node_features => "data.node_features", labels => "data.labels");
         if self.strict { set_flag(table, "data.strict", &true) } else { Ok(()) }
     }
 
@@ -68,6 +71,7 @@ impl ReadArgs {
             bipartite: self.bipartite,
             edge_features: self.edge_features.clone(),
             node_features: self.node_features.clone(),
+            labels: self.labels.clone(),
         }
     }
 }

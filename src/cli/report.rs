@@ -56,6 +56,21 @@ pub(super) fn stats(s: &Stats) -> String {
             ),
         );
     }
+    if let Some(l) = &s.node_labels {
+        line(
+            "node labels",
+            format!(
+                "{} of {} at {}, {} to {}  ({}, {:.1} a row)",
+                counted(l.rows, "row"),
+                counted(l.nodes, "node"),
+                counted(l.times, "time"),
+                l.first_time,
+                l.last_time,
+                classes(l.classes),
+                l.classes_per_row
+            ),
+        );
+    }
     line("edge features", width(s.edge_feature_width));
     line("node features", width(s.node_feature_width));
     line("degree", format!("mean {:.1}, largest {}", s.mean_degree, grouped(s.max_degree)));
@@ -150,6 +165,11 @@ pub(super) fn percentage(part: u64, whole: u64) -> String {
 /// Describes the width of a table of features.
 pub(super) fn width(columns: usize) -> String {
     if columns == 0 { "none".into() } else { counted(columns as u64, "column") }
+}
+
+/// Counts classes.
+fn classes(n: u64) -> String {
+    if n == 1 { "1 class".into() } else { format!("{} classes", grouped(n)) }
 }
 
 /// Describes the length of a tick.

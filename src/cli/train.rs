@@ -74,7 +74,8 @@ pub(super) struct Settings {
     /// Number of snapshots that a model reads before the one it predicts [default: 8]
     #[arg(long, value_name = "N")]
     group: Option<usize>,
-    /// Task, what is predicted: link, node or edge; for snapshots link, node or regression [default: link]
+    /// Task, what is predicted: link, node, edge or property; for snapshots link, node or regression
+    /// [default: link; property if nodes have labels]
     #[arg(long)]
     task: Option<TaskName>,
     /// dyglib, tgl, disttgl or tgb: how negatives are drawn and which metrics are computed [default: dyglib]

@@ -1,5 +1,5 @@
 //! A stream of events in time order, with its features, labels and metadata.
-use super::{Classes, FeatureEncoding, Features, Ids, NodeId, NodeNames, TimeFormat, TimeScale};
+use super::{Classes, FeatureEncoding, Features, Ids, NodeId, NodeLabels, NodeNames, TimeFormat, TimeScale};
 use crate::{
     error::{Error, ErrorKind, Result},
     runtime::StoredAs,
@@ -31,6 +31,8 @@ pub struct Events {
     pub label: Option<Vec<f32>>,
     /// A set of classes per event, if the data has classes.
     pub classes: Option<Classes>,
+    /// Labels of nodes at times, if the data has them.
+    pub node_labels: Option<NodeLabels>,
     /// The number of nodes.
     pub nodes: usize,
     /// The first destination `f` of a bipartite stream, whose sources are `0..f` and destinations `f..nodes`;
@@ -83,6 +85,7 @@ impl Events {
             time_format: TimeFormat::Seconds,
             label: None,
             classes: None,
+            node_labels: None,
             first_destination: None,
             ticks_per_second: 1.0,
             ids: None,
@@ -225,6 +228,9 @@ impl Events {
                 return bad(format!("{actual} rows of {what} for {wanted} {owners}"));
             }
         }
+        if let Some(labels) = &self.node_labels {
+            labels.validate(self.nodes, name.as_ref())?;
+        }
         match self.encoding.as_ref().map(FeatureEncoding::width) {
             Some(width) if width != self.edge_width() => {
                 bad(format!("columns of {width} features, and {} edge features", self.edge_width()))
@@ -246,6 +252,7 @@ mod tests {
             time: vec![0, 2500],
             label: None,
             classes: None,
+            node_labels: None,
             nodes: 4,
             first_destination: Some(2),
             ticks_per_second: 1000.0,

@@ -26,6 +26,7 @@ mod ids;
 mod matrix;
 mod native;
 mod negatives;
+mod node_labels;
 mod node_names;
 mod node_rows;
 pub(crate) mod npy;
@@ -55,13 +56,14 @@ pub use format::{ColumnName, Columns, Estimate, FeatureColumns, Format, Missing,
 pub use ids::{Ids, NodeId};
 pub use native::{save, save_with_negatives};
 pub use negatives::{GivenNegatives, Part};
+pub use node_labels::{NodeLabel, NodeLabels};
 pub use node_names::NodeNames;
 pub use snapshots::{
     EdgeWeights, Every, Normalise, Presence, SnapshotOptions, SnapshotStats, Snapshots, StepStats,
     SynthSnapshots, Trend, VertexFeatures,
 };
 pub use split::Split;
-pub use stats::{Bucket, ClassStats, Stats};
+pub use stats::{Bucket, ClassStats, NodeLabelStats, Stats};
 pub use synth::{synth, synth_to};
 pub use synth_options::SynthOptions;
 pub use tcsr::Tcsr;
@@ -82,6 +84,14 @@ pub const BUNDLED: [&str; 1] = ["wikipedia"];
 /// Io if the file does not exist or cannot be read; data, with line and column, if its content is not
 /// understood; usage if the options contradict the input.
 pub fn load(path_or_name: &str, options: &ReadOptions) -> Result<Events> {
+    let mut events = load_events(path_or_name, options)?;
+    if let Some(file) = &options.labels {
+        format::node_labels::attach(file, &mut events)?;
+    }
+    Ok(events)
+}
+
+fn load_events(path_or_name: &str, options: &ReadOptions) -> Result<Events> {
     let path = Path::new(path_or_name);
     match path.metadata() {
         Ok(meta) if meta.is_dir() => format::read_folder(path, options),

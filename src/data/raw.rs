@@ -2,6 +2,7 @@
 use super::{
     Classes, Events, FeatureEncoding, Features, Ids,
     ids::IdColumns,
+    node_labels::RawLabels,
     node_rows::NodeRows,
     text::{counted, grouped},
     time_format::TimeFormat,
@@ -23,6 +24,7 @@ pub(super) struct Raw {
     pub time_format: TimeFormat,
     pub label: Option<Vec<f32>>,
     pub classes: Option<Classes>,
+    pub node_labels: Option<RawLabels>,
     /// One row per event, in the order of the file.
     pub edge_features: Option<Features>,
     /// How columns of the file became the edge features, if they did.
@@ -51,6 +53,7 @@ impl Raw {
             time_format: TimeFormat::Seconds,
             label: None,
             classes: None,
+            node_labels: None,
             edge_features: None,
             encoding: None,
             node_features: None,
@@ -82,6 +85,13 @@ impl Raw {
         let (src, dst) = numbering.apply(&self.ids.src, &self.ids.dst);
         let moved = numbering.moved();
         let split = numbering.split;
+        let origin = self.time[0];
+        let node_labels = match self.node_labels.take() {
+            Some(labels) => {
+                Some(labels.build(origin, |id| numbering.node(id), &self.file, &mut self.notes)?)
+            }
+            None => None,
+        };
         let (nodes, numbers) = (numbering.ids.len(), numbering.ids);
         let ids = match self.ids.names.take() {
             Some(names) => Some(Ids::named(in_order(names, &numbers))),
@@ -91,7 +101,6 @@ impl Raw {
             Some((rows, file)) => Some(rows.by_node(ids.as_ref(), nodes, split, &file, &mut self.notes)?),
             None => None,
         };
-        let origin = self.time[0];
         // The times are sorted, so the last difference is the largest.
         if self.time.last().is_none_or(|last| last.checked_sub(origin).is_none()) {
             return Err(
@@ -106,6 +115,7 @@ impl Raw {
             time: self.time,
             label: self.label,
             classes: self.classes,
+            node_labels,
             nodes,
             first_destination: split.map(|f| f as u32),
             ticks_per_second: self.ticks_per_second,
@@ -208,6 +218,13 @@ impl Numbering {
             sources.dedup();
         }
         Numbering { ids: sources, split }
+    }
+
+    /// Returns the node with the original id `id`: of a source and a destination, the source.
+    fn node(&self, id: u64) -> Option<u32> {
+        let (sources, rest) = self.ids.split_at(self.split.unwrap_or(0));
+        let destination = || Some(rest.binary_search(&id).ok()? + sources.len());
+        sources.binary_search(&id).ok().or_else(destination).map(|node| node as u32)
     }
 
     /// Whether a node's number is not its original id.

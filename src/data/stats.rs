@@ -1,5 +1,5 @@
 //! Statistics of a stream.
-use super::{Classes, Events};
+use super::{Classes, Events, NodeLabels};
 use rayon::prelude::*;
 use serde::Serialize;
 
@@ -42,6 +42,8 @@ pub struct Stats {
     pub positive_labels: Option<u64>,
     /// Statistics of the sets of classes; `None` if events have none.
     pub classes: Option<ClassStats>,
+    /// Statistics of the labels of nodes; `None` if there are none.
+    pub node_labels: Option<NodeLabelStats>,
     /// Width of the edge features; 0 if there are none.
     pub edge_feature_width: usize,
     /// Width of the node features; 0 if there are none.
@@ -93,6 +95,44 @@ impl ClassStats {
             most_labels,
             most_frequent: class as u32,
             most_frequent_share: *most as f64 / n,
+        }
+    }
+}
+
+/// Statistics of labels of nodes.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct NodeLabelStats {
+    /// Number of label rows: of nodes at times.
+    pub rows: u64,
+    /// Number of unique times.
+    pub times: u64,
+    /// Number of nodes that have a label.
+    pub nodes: u64,
+    /// Number of classes, with or without labels.
+    pub classes: u64,
+    /// Mean number of classes of a row.
+    pub classes_per_row: f64,
+    /// The first time, as the file of the events writes it.
+    pub first_time: String,
+    /// The last time, likewise.
+    pub last_time: String,
+}
+
+impl NodeLabelStats {
+    /// Computes the statistics of the labels of `events`.
+    fn of(labels: &NodeLabels, events: &Events) -> Self {
+        let mut nodes = labels.nodes().to_vec();
+        nodes.sort_unstable();
+        let (times, scale) = (labels.times(), events.time_scale());
+        let text = |time: Option<&i64>| scale.text(time.copied().unwrap_or(0));
+        NodeLabelStats {
+            rows: labels.len() as u64,
+            times: unique(times),
+            nodes: unique(&nodes),
+            classes: labels.classes() as u64,
+            classes_per_row: labels.entries().1.len() as f64 / labels.len().max(1) as f64,
+            first_time: text(times.first()),
+            last_time: text(times.last()),
         }
     }
 }
@@ -173,6 +213,7 @@ impl Stats {
             label_values: labels.map(|l| l.0),
             positive_labels: labels.map(|l| l.1),
             classes: events.classes.as_ref().map(ClassStats::of),
+            node_labels: events.node_labels.as_ref().map(|labels| NodeLabelStats::of(labels, events)),
             edge_feature_width: events.edge_width(),
             node_feature_width: events.node_width(),
             mean_degree: 2.0 * n as f64 / events.nodes.max(1) as f64,
@@ -222,6 +263,7 @@ mod tests {
             dst: vec![1, 1, 1, 2, 0],
             time: vec![0, 5, 5, 65, 100_000],
             label: Some(vec![0., 1., -0., 2., 0.]),
+            node_labels: None,
             classes: Classes::new(4, 2, vec![1, 2, 2, NONE, NONE, NONE, 1, NONE, 2, NONE]).ok(),
             nodes: 3,
             first_destination: None,

@@ -105,6 +105,7 @@ pub fn synth(options: &SynthOptions) -> Result<Events> {
         time,
         label,
         classes,
+        node_labels: None,
         nodes,
         first_destination,
         ticks_per_second,

@@ -342,7 +342,9 @@ impl TimeScale {
         }
     }
 
-    fn of(&self, time: Decimal) -> Option<i64> {
+    /// Converts a time in seconds to ticks since the first event; `None` if it is not a whole number of ticks
+    /// or too far from the first event.
+    pub(crate) fn of(&self, time: Decimal) -> Option<i64> {
         // Half the range of i64, so that a difference of two times never overflows.
         let in_range = |t: &i64| t.unsigned_abs() < 1 << 62;
         let digits = (0..=9u32).find(|&d| 10f64.powi(d as i32) == self.ticks_per_second);

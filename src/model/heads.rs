@@ -106,6 +106,34 @@ impl NodeHead {
     }
 }
 
+/// Weighs classes by the embedding of a node at a time: `W_2 relu(W_1 z + b_1) + b_2`, with hidden layers as
+/// wide as the embedding, as TGB's node predictor. Parameters `property_head.*`.
+#[derive(Debug)]
+pub struct PropertyHead([BufferId; 4]);
+
+impl PropertyHead {
+    /// Adds the parameters: embeddings of width `d`.
+    pub fn new(p: &mut Parameters, store: &mut Store, d: usize, classes: usize) -> Result<Self> {
+        let mut add =
+            |name: &str, rows, cols| p.add(store, &format!("property_head.{name}"), rows, cols, FanIn(d));
+        Ok(PropertyHead([
+            add("w_1", d, d)?,
+            add("b_1", 1, d)?,
+            add("w_out", classes, d)?,
+            add("b_out", 1, classes)?,
+        ]))
+    }
+    /// Appends the logits, `[n, classes]`, of the embeddings `z`, `[n, d]`.
+    ///
+    /// # Errors
+    /// `Shape` if an op refuses its inputs.
+    pub fn record(&self, t: &mut Tape, store: &Store, z: Var) -> Result<Var> {
+        let [w_1, b_1, w_out, b_out] = t.stored_all(store, self.0)?;
+        let hidden = t.linear(z, w_1, Some(b_1), None, Relu)?;
+        t.linear(hidden, w_out, Some(b_out), None, Identity)
+    }
+}
+
 /// Classifies an event by both ends, such as the relation between them:
 /// `W_out relu(W_src z_u + W_dst z_v + b) + b_out`. Parameters `edge_head.*`.
 #[derive(Debug)]

@@ -27,7 +27,7 @@ mod turns;
 
 pub use config::{ModelConfig, RowsAround};
 pub use gcn::{Exchanged, Gcn, GcnConfig, GraphTables, LayerInput, Order, Orders, convolve};
-pub use heads::{EdgeHead, LinkHead, NodeHead};
+pub use heads::{EdgeHead, LinkHead, NodeHead, PropertyHead};
 pub use inputs::NodeInputs;
 pub use layers::{Attention, Looked, TimeEncoding, TimeStart};
 pub use list::ModelName;

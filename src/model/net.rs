@@ -1,8 +1,10 @@
 //! A model with the head that predicts from its embeddings, recorded for the batches of a stream.
-use super::{EdgeHead, Embedded, EventModel, EventTables, LinkHead, ModelConfig, NodeHead, Queries};
+use super::{
+    EdgeHead, Embedded, EventModel, EventTables, LinkHead, ModelConfig, NodeHead, PropertyHead, Queries,
+};
 use crate::{
     autograd::Parameters,
-    error::Result,
+    error::{Error, Result},
     ops::{Tape, next_batch::Batch},
     runtime::*,
 };
@@ -47,12 +49,18 @@ pub enum HeadKind {
         /// Number of classes.
         classes: usize,
     },
+    /// Weights of the classes of a node at a time.
+    Properties {
+        /// Number of classes.
+        classes: usize,
+    },
 }
 
 enum Head {
     Links(LinkHead),
     Nodes(NodeHead),
     Edges(EdgeHead),
+    Properties(PropertyHead),
 }
 
 /// A recorded forward pass: the values that the loss and the writes need.
@@ -80,7 +88,7 @@ brief_debug!(Net, n => { seed: n.seed });
 
 impl Net {
     /// Prefixes of the names of the heads' parameters.
-    pub(crate) const HEADS: &[&str] = &["decoder.", "node_head.", "edge_head."];
+    pub(crate) const HEADS: &[&str] = &["decoder.", "node_head.", "edge_head.", "property_head."];
 
     /// Adds the parameters and state of a model, and the parameters of a head, for a stream's nodes.
     ///
@@ -100,6 +108,7 @@ impl Net {
             HeadKind::Links => Head::Links(LinkHead::new(p, store, d, d, None)?),
             HeadKind::Nodes { width, classes } => Head::Nodes(NodeHead::new(p, store, d, width, classes)?),
             HeadKind::Edges { width, classes } => Head::Edges(EdgeHead::new(p, store, d, width, classes)?),
+            HeadKind::Properties { classes } => Head::Properties(PropertyHead::new(p, store, d, classes)?),
         };
         Ok(Net { model, head, seed })
     }
@@ -144,8 +153,22 @@ impl Net {
             (Head::Links(decoder), _) => decoder.record(t, store, z, batch.rows)?,
             (Head::Nodes(head), _) => head.record(t, store, z, &batch, stride)?,
             (Head::Edges(head), _) => head.record(t, store, z, &batch, stride)?,
+            (Head::Properties(_), _) => {
+                return Err(Error::shape("net", "the head predicts labels of nodes, not events"));
+            }
         };
         Ok(Forward { batch, logits, embedded, stride })
+    }
+    /// Appends the logits of the classes of nodes at times, `[n, classes]`; see [`HeadKind::Properties`].
+    ///
+    /// # Errors
+    /// `Shape` if an op refuses its inputs, or the head predicts something else.
+    pub fn properties(&self, t: &mut Tape, store: &Store, data: &EventTables, q: &Queries) -> Result<Var> {
+        let Head::Properties(head) = &self.head else {
+            return Err(Error::shape("net", "the head predicts events, not labels of nodes"));
+        };
+        let z = self.model.embed(t, store, data, q)?.z;
+        head.record(t, store, z)
     }
     /// Appends a batch of at most `capacity` events that only updates the state: the embeddings of the
     /// positive roots, and the writes.

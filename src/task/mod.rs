@@ -21,12 +21,15 @@ pub mod training;
 pub use config::tgl;
 pub use config::{
     ClassifyConfig, Config, CustomModel, DataConfig, GroupConfig, KeptOn, NegativeKind, OptimizerConfig,
-    OptimizerName, Protocol, TaskName,
+    OptimizerName, PropertyConfig, Protocol, TaskName,
 };
-pub use evaluation::{EdgeBank, Pair, Scores, ScoresByMemory, TestScores, edgebank, metrics, negatives};
+pub use evaluation::{
+    EdgeBank, Forecast, Pair, Scores, ScoresByMemory, TestScores, edgebank, mean_over_times, metrics, ndcg,
+    negatives,
+};
 pub use events::{
-    EventTask, NewEvent, Predictor, PredictorOptions, RankPass, RecordedPasses, RecordedRun, batches, embed,
-    evaluate, first_batch, predictor, pretrain, record_passes, train,
+    EventTask, NewEvent, Predictor, PredictorOptions, PropertyTask, RankPass, RecordedPasses, RecordedRun,
+    batches, embed, evaluate, first_batch, predictor, pretrain, record_passes, train,
 };
 pub use over_ranks::on_local_ranks;
 pub use snapshots::{SnapshotSplit, SnapshotTask, embed_snapshots, evaluate_snapshots, train_snapshots};

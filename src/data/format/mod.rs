@@ -8,7 +8,7 @@
 //! | `snap` | `src dst time`, no header | SNAP, SocioPatterns |
 //! | `signed` | `source,target,rating,time` | SNAP signed, KONECT |
 //! | `table` | any header that names source, destination and time | everywhere |
-//! | `tgb` | a folder with `tgbl-NAME_edgelist.csv` | `py-tgb` |
+//! | `tgb` | a folder with `tgbl-NAME_edgelist.csv` or `tgbn-NAME_edgelist.csv` | `py-tgb` |
 //! | `tkg` | a folder of `train.txt`, `valid.txt`, `test.txt`: `subject relation object time` | temporal knowledge graphs: ICEWS, GDELT |
 //! | `native` | a folder with `src.npy`, `dst.npy`, `time.npy` | `tgnn-bench data import`, `numpy.save` |
 //!
@@ -38,6 +38,7 @@ mod jodie;
 mod json_lines;
 mod layout;
 mod names;
+pub(super) mod node_labels;
 pub(super) mod number;
 pub(super) mod options;
 #[cfg(all(test, feature = "formats"))]

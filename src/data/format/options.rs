@@ -129,13 +129,15 @@ pub struct ReadOptions {
     /// File of node features: `.npy` or `.pt` with one row per original id, or one row per node; or a table
     /// with an id and features per row.
     pub node_features: Option<PathBuf>,
+    /// Table of node labels: a time, a node, a label and optionally its weight per row.
+    pub labels: Option<PathBuf>,
 }
 
 impl ReadOptions {
     /// Whether there is an option that applies to events only, so that a path that may also be snapshots,
     /// such as a folder of lists of edges, holds events.
     pub fn says_events(&self) -> bool {
-        let features = self.edge_features.is_some() || self.node_features.is_some();
+        let features = self.edge_features.is_some() || self.node_features.is_some() || self.labels.is_some();
         self.format.is_some() || self.columns.is_some() || features
     }
 }

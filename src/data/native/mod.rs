@@ -10,6 +10,10 @@
 //! | `node_features.npy` | `[nodes, width]` f32, f16 or bfloat16, optional | any numbers; the types as written are mapped |
 //! | `ids.npy` | `[nodes]` u64, the original ids, if they are numbers other than the node numbers | as written |
 //! | `ids.json` | a list of the original ids, if they are text | as written |
+//! | `node_label_time.npy`, `node_label_node.npy` | `[rows]` i64 ticks since the first event, u32: label rows, optional | as written |
+//! | `node_label_offsets.npy` | `[rows + 1]` u32: where the entries of each row begin | as written |
+//! | `node_label_class.npy`, `node_label_weight.npy` | `[entries]` u32, f32 | as written |
+//! | `node_label_ids.json` | a list of the original ids of the classes, if they are not their numbers | as written |
 //! | `val_negatives.npy`, `test_negatives.npy` | `[events of the part, m]` i32, padded with -1, optional | any integers |
 //! | `info.json` | the [`Info`] | absent in hand-made folders |
 //!
@@ -17,6 +21,7 @@
 //! `numpy.load(file).view(ml_dtypes.bfloat16)` reads it.
 //!
 //! A folder without `info.json` is treated like any other input: sorted, renumbered, with times in seconds.
+mod node_labels;
 mod read;
 mod write;
 
@@ -46,6 +51,9 @@ pub(super) struct Info {
     /// Number of classes, if events have sets of classes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub classes: Option<usize>,
+    /// Number of classes of node labels, if there are any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_classes: Option<usize>,
     pub ticks_per_second: f64,
     /// Original time of the first event, in ticks.
     pub origin: i64,

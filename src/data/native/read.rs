@@ -1,5 +1,5 @@
 //! Reader of a folder of `.npy` files.
-use super::{Info, SCHEMA};
+use super::{Info, SCHEMA, node_labels};
 use crate::{
     data::{
         Classes, Events, Features, Ids,
@@ -87,6 +87,7 @@ fn read_imported(dir: &Path, path: &Path, options: &ReadOptions) -> Result<Event
         time: ticks(&dir.join("time.npy"))?,
         label: labels(dir)?,
         classes: classes(dir, info.classes)?,
+        node_labels: info.node_classes.map(|classes| node_labels::read(dir, classes)).transpose()?,
         nodes: info.nodes,
         first_destination: info.first_destination,
         ticks_per_second: info.ticks_per_second,
@@ -146,7 +147,7 @@ fn read_plain(dir: &Path, name: String, options: &ReadOptions) -> Result<Events>
 }
 
 /// Returns the path of `file` in `dir`, if it exists.
-fn optional(dir: &Path, file: &str) -> Option<PathBuf> {
+pub(super) fn optional(dir: &Path, file: &str) -> Option<PathBuf> {
     Some(dir.join(file)).filter(|p| p.is_file())
 }
 
@@ -221,7 +222,7 @@ fn ids(file: &Path) -> Result<Vec<u64>> {
 ///
 /// # Errors
 /// Data if a value is not a signed integer.
-fn ticks(file: &Path) -> Result<Vec<i64>> {
+pub(super) fn ticks(file: &Path) -> Result<Vec<i64>> {
     let whole = |(i, value)| match value {
         Scalar::Int(v) => Ok(v),
         other => Err(Error::data(file, format!("value {i} is {}, not a signed integer", other.text()))

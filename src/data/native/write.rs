@@ -1,7 +1,7 @@
 //! Atomic writer of a folder of `.npy` files: it writes the whole folder or nothing.
-use super::{Info, SCHEMA, is_native};
+use super::{Info, SCHEMA, is_native, node_labels};
 use crate::{
-    data::{Classes, Events, Features, GivenNegatives, Ids, Part, npy},
+    data::{Classes, Events, Features, GivenNegatives, Ids, NodeLabels, Part, npy},
     error::{Error, Result},
     runtime::StoredAs,
 };
@@ -59,6 +59,9 @@ pub fn save_with_negatives(
     if let Some(features) = &events.node_features {
         folder.features("node_features.npy", features)?;
     }
+    if let Some(labels) = &events.node_labels {
+        node_labels::write(&folder.staging.temporary, labels)?;
+    }
     if let Some(ids) = &events.ids {
         folder.ids(ids)?;
     }
@@ -73,6 +76,7 @@ pub fn save_with_negatives(
         nodes: events.nodes,
         first_destination: events.first_destination,
         classes: events.classes.as_ref().map(Classes::count),
+        node_classes: events.node_labels.as_ref().map(NodeLabels::classes),
         ticks_per_second: events.ticks_per_second,
         origin: events.origin,
         time_format: events.time_format.clone(),

@@ -131,6 +131,7 @@ mod tests {
             time: vec![0, 1, 2, 3, 20],
             label: Some(vec![0., 3., 2., 1., 5.]),
             classes: None,
+            node_labels: None,
             nodes: 4,
             first_destination: None,
             ticks_per_second: 1.0,

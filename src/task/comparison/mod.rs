@@ -129,6 +129,7 @@ fn metric(task: TaskName, runs: &[FinishedRun]) -> &'static str {
         TaskName::Link if validated().any(|val| val.mrr.is_some()) => "MRR",
         TaskName::Link | TaskName::Edge => "AP",
         TaskName::Node => "AUC",
+        TaskName::Property => "NDCG@10",
         TaskName::Regression => "RMSE",
     }
 }

@@ -126,6 +126,8 @@ pub enum TaskName {
     Edge,
     /// Values of vertices.
     Regression,
+    /// Labels of nodes at times: weights of classes.
+    Property,
 }
 
 impl TaskName {
@@ -136,6 +138,7 @@ impl TaskName {
             TaskName::Node => "node",
             TaskName::Edge => "edge",
             TaskName::Regression => "regression",
+            TaskName::Property => "property",
         }
     }
     /// Returns the task that snapshots suit: values if they have values to predict, else classes of vertices
@@ -157,10 +160,9 @@ impl FromStr for TaskName {
             "node" => Ok(TaskName::Node),
             "edge" => Ok(TaskName::Edge),
             "regression" => Ok(TaskName::Regression),
-            _ => {
-                Err(Error::usage(format!("there is no task `{s}`"))
-                    .remedy("give link, node, edge or regression"))
-            }
+            "property" => Ok(TaskName::Property),
+            _ => Err(Error::usage(format!("there is no task `{s}`"))
+                .remedy("give link, node, edge, property or regression")),
         }
     }
 }

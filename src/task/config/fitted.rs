@@ -4,6 +4,7 @@ use crate::{
     data::{Events, Split, text::counted},
     error::Result,
     model::StaticMode,
+    task::events::label_steps,
 };
 
 /// Training events from which on the defaults are those of published runs: batches of 200 events.
@@ -21,9 +22,9 @@ const PATIENT: usize = 2_000;
 const PATIENCE: [usize; 2] = [10, 30];
 
 impl Config {
-    /// Sets the keys `batch`, `epochs`, `patience` and `static.mode` by the number of training events, as far
-    /// as `is_given` says that the user has set none of them. Returns what it has set and why, for the user;
-    /// `None` if nothing changed.
+    /// Sets the key `task` to `property` if nodes have labels, and `batch`, `epochs`, `patience` and
+    /// `static.mode` by the number of training events, as far as `is_given` says that the user has set none
+    /// of them. Returns what it has set and why, for the user; `None` if nothing changed.
     ///
     /// Few events get small batches and many epochs, which end early if validation does not improve, and a
     /// link predictor of few events gets pre-trained rows of its nodes. From 100,000 training events on,
@@ -38,12 +39,21 @@ impl Config {
             [self.data.train, self.data.val] = published;
             changes.push(format!("data.train {} and data.val {}, as published", published[0], published[1]));
         }
-        let training = self.split(events)?.train.len();
+        if events.node_labels.is_some() && self.task == TaskName::Link && !is_given("task") {
+            self.task = TaskName::Property;
+            changes.push("task property, because nodes have labels (--task link predicts events)".to_owned());
+        }
+        let split = self.split(events)?;
+        let training = split.train.len();
         if training < LARGE && !is_given("batch") {
             self.batch = (training / STEPS / 10 * 10).clamp(10, 200);
             changes.push(format!("batch {}", self.batch));
         }
-        let steps = training.div_ceil(self.batch.max(1)).max(1);
+        let steps = match self.task {
+            TaskName::Property => label_steps(self, events, &split),
+            _ => training.div_ceil(self.batch.max(1)),
+        }
+        .max(1);
         let epochs = ENOUGH.div_ceil(steps).clamp(10, MOST_EPOCHS);
         if epochs > self.epochs && !is_given("epochs") {
             self.epochs = epochs;

@@ -12,7 +12,7 @@ mod validate;
 pub use choices::{NegativeKind, Protocol, TaskName};
 pub use custom::CustomModel;
 pub use optimizer::{OptimizerConfig, OptimizerName};
-pub use sections::{ClassifyConfig, DataConfig, GroupConfig, KeptOn};
+pub use sections::{ClassifyConfig, DataConfig, GroupConfig, KeptOn, PropertyConfig};
 
 use crate::{
     data::{
@@ -105,6 +105,8 @@ macro_rules! config {
             pub group: GroupConfig,
             /// Classification.
             pub classify: ClassifyConfig,
+            /// Prediction of labels of nodes.
+            pub property: PropertyConfig,
             $(
                 #[doc = concat!("Sizes and choices of the models of the section `", $section, "`.")]
                 #[serde(rename = $section)]
@@ -145,6 +147,7 @@ macro_rules! config {
                     snapshots: SnapshotOptions::default(),
                     group: GroupConfig::default(),
                     classify: ClassifyConfig::default(),
+                    property: PropertyConfig::default(),
                     $($module: model::$config::default(),)*
                 }
             }

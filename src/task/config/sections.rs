@@ -25,6 +25,20 @@ impl Default for ClassifyConfig {
     }
 }
 
+/// Prediction of labels of nodes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct PropertyConfig {
+    /// Maximum number of label rows of a step. More rows of the same time are divided among several steps.
+    pub rows: usize,
+}
+
+impl Default for PropertyConfig {
+    fn default() -> Self {
+        PropertyConfig { rows: 2000 }
+    }
+}
+
 /// Snapshot groups and their targets.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -83,6 +97,9 @@ pub struct DataConfig {
     /// File of node features.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node_features: Option<PathBuf>,
+    /// Table of node labels.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub labels: Option<PathBuf>,
     /// Refuse events out of order.
     pub strict: bool,
     /// Width of seeded random edge features, for data without features; 0: none.
@@ -104,6 +121,7 @@ impl Default for DataConfig {
             bipartite: None,
             edge_features: None,
             node_features: None,
+            labels: None,
             strict: false,
             random_edge_features: 0,
             train: 0.70,
@@ -124,6 +142,7 @@ impl DataConfig {
             bipartite: self.bipartite,
             edge_features: self.edge_features.clone(),
             node_features: self.node_features.clone(),
+            labels: self.labels.clone(),
         }
     }
 

@@ -64,6 +64,9 @@ impl Config {
             let what = format!("classify.positive_weight is {}", classify.positive_weight);
             return bad(what, "give a positive number");
         }
+        if !(1..=1 << 20).contains(&self.property.rows) {
+            return bad(format!("property.rows is {}", self.property.rows), "give 1 to 1048576");
+        }
         if classify.frozen && self.task == TaskName::Link {
             return bad("classify.frozen, and the task is link".into(), "give task=node or task=edge");
         }

@@ -26,6 +26,9 @@ pub struct Scores {
     /// For classes, if every event has exactly one class and there are several: fraction of the events whose
     /// class has the highest logit. If `k` classes tie for the highest logit, the event counts `1 / k`.
     pub accuracy: Option<f64>,
+    /// For labels of nodes: NDCG@10, mean over times of the means over nodes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ndcg: Option<f64>,
     /// For values: mean absolute error, in the units of the data.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mae: Option<f64>,
@@ -36,20 +39,22 @@ pub struct Scores {
 
 impl Scores {
     /// Returns the metric by which epochs are compared; higher is better. For links it is MRR if defined,
-    /// else AP; for classes of nodes AUC; for classes of events AP; for values the negated RMSE.
+    /// else AP; for classes of nodes AUC; for classes of events AP; for labels of nodes
+    /// NDCG; for values the negated RMSE.
     pub fn figure(&self, task: TaskName) -> Option<f64> {
         match task {
             TaskName::Link => self.mrr.or(self.ap),
             TaskName::Node => self.auc,
             TaskName::Edge => self.ap,
             TaskName::Regression => self.rmse.map(|e| -e),
+            TaskName::Property => self.ndcg,
         }
     }
 }
 
 impl Scores {
     /// Returns every metric with its name.
-    pub fn named(&self) -> [(&'static str, Option<f64>); 8] {
+    pub fn named(&self) -> [(&'static str, Option<f64>); 9] {
         [
             ("AP", self.ap),
             ("AUC", self.auc),
@@ -57,6 +62,7 @@ impl Scores {
             ("hits@10", self.hits_at_10),
             ("F1", self.f1),
             ("accuracy", self.accuracy),
+            ("NDCG@10", self.ndcg),
             ("MAE", self.mae),
             ("RMSE", self.rmse),
         ]

@@ -2,11 +2,13 @@
 mod classes;
 pub mod edgebank;
 pub mod metrics;
+mod ndcg;
 pub mod negatives;
 mod pairs;
 mod scores;
 
 pub use edgebank::EdgeBank;
 pub use metrics::Scores;
+pub use ndcg::{Forecast, mean_over_times, ndcg};
 pub use pairs::Pair;
 pub use scores::{ScoresByMemory, TestScores};

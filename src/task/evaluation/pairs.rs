@@ -73,6 +73,7 @@ pub(super) mod tests {
             time,
             label: None,
             classes: None,
+            node_labels: None,
             nodes,
             first_destination: None,
             ticks_per_second: 1.0,

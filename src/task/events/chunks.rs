@@ -44,6 +44,19 @@ pub(super) fn training_steps(config: &Config, events: usize, batch: usize, turns
     Ok((0..config.epochs).step_by(turns.batches()).map(of_epoch).sum())
 }
 
+/// Steps of all epochs of `steps` steps each; 0 if no learning rate depends on them.
+///
+/// # Errors
+/// As [`LearningRates::check_steps`].
+pub(super) fn equal_epochs(config: &Config, steps: usize) -> Result<usize> {
+    if !config.optimizer.depends_on_steps() {
+        return Ok(0);
+    }
+    let all = config.epochs.saturating_mul(steps.min(config.most_batches()));
+    LearningRates::check_steps(all)?;
+    Ok(all)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -7,8 +7,10 @@ mod model;
 mod objective;
 mod owners;
 mod pipeline;
+mod places;
 pub mod predictor;
 mod pretrain;
+mod property;
 mod recorded;
 mod recorder;
 mod setup;
@@ -18,12 +20,14 @@ mod task;
 pub use chunks::{batches, first_batch};
 pub use predictor::{NewEvent, Predictor, PredictorOptions};
 pub use pretrain::pretrain;
+pub use property::PropertyTask;
+pub(super) use property::label_steps;
 pub use recorded::{RankPass, RecordedPasses, RecordedRun, record_passes};
 pub use task::EventTask;
 
 use self::setup::Setup;
 use super::{
-    Config, EdgeBank, RunOptions, ScoresByMemory, Summary, Task, Watch,
+    Config, EdgeBank, RunOptions, ScoresByMemory, Summary, Task, TaskCore, TaskName, Watch,
     training::{
         Checkpoint, DataRecord, EdgeBankScores, Extractor, Run, load, restored, same_test, test_replayed,
     },
@@ -32,7 +36,7 @@ use crate::{
     autograd::Program,
     data::Events,
     error::{Error, Result},
-    model::{Queries, StaticMode},
+    model::{EventTables, Net, Queries},
     ops::{Backend, Tape},
     runtime::*,
 };
@@ -50,6 +54,9 @@ pub fn train(
     options: &RunOptions,
     watch: &mut dyn Watch,
 ) -> Result<Summary> {
+    if config.task == TaskName::Property {
+        return property::train(config, events, device, options, watch);
+    }
     let mut setup = Setup::new(config, events, device.clone())?;
     let micro_batches = micro_batches::chosen(config, events, &setup, options)?;
     if let Some(choice) = &micro_batches {
@@ -58,14 +65,7 @@ pub fn train(
     let mut task = EventTask::with(config, events, setup)?;
     task.micro_batches = micro_batches;
     let mut prepare = |task: &mut EventTask, watch: &mut dyn Watch| {
-        if let (StaticMode::Pretrained, Some(id)) = (config.static_mode(), task.tables.static_memory) {
-            // A checkpoint may have filled the rows already.
-            if task.core.store.read::<f32>(id)?.iter().all(|&x| x == 0.0) {
-                let rows = pretrain(config, events, device, watch)?;
-                task.core.store.write(id, &rows)?;
-            }
-        }
-        Ok(())
+        pretrain::fill(config, events, &mut task.core, task.tables.static_memory, watch)
     };
     let compare = |task: &EventTask, summary: &mut Summary| {
         summary.edgebank = edgebank_scores(task, events);
@@ -99,7 +99,25 @@ pub fn evaluate(
     replay: bool,
     watch: &mut dyn Watch,
 ) -> Result<Summary> {
-    let mut task = restored_task(checkpoint, config, events, device)?;
+    if config.task == TaskName::Property {
+        return property::evaluate(checkpoint, config, events, device, command, replay, watch);
+    }
+    let task = restored_task(checkpoint, config, events, device)?;
+    let compare = |task: &EventTask, summary: &mut Summary| summary.edgebank = edgebank_scores(task, events);
+    evaluate_task(task, (checkpoint, config), events, command, replay, watch, &compare)
+}
+
+/// Tests a restored task; `compare` adds the scores of baselines.
+#[allow(clippy::too_many_arguments)]
+fn evaluate_task<T: Task>(
+    mut task: T,
+    (checkpoint, config): (&Checkpoint, &Config),
+    events: &Events,
+    command: &str,
+    replay: bool,
+    watch: &mut dyn Watch,
+    compare: &dyn Fn(&T, &mut Summary),
+) -> Result<Summary> {
     let (manifest, mut scores) = (checkpoint.manifest()?, ScoresByMemory::default());
     let (best, replays) = (manifest.best_epoch, replay || config.protocol.replays());
     if !replays {
@@ -114,11 +132,12 @@ pub fn evaluate(
     }
     let options = RunOptions { command: command.into(), ..RunOptions::default() };
     let data = DataRecord::of_events(events);
-    let run = Run { config, data, device, options: &options, extractor: None };
+    let device = task.device().clone();
+    let run = Run { config, data, device: &device, options: &options, extractor: None };
     let mut summary = run.summary(&task)?;
     summary.test = scores.asked(config.protocol);
     summary.test_by_memory = task.has_memory().then_some(scores);
-    summary.edgebank = edgebank_scores(&task, events);
+    compare(&task, &mut summary);
     summary.best_epoch = Some(best);
     Ok(summary)
 }
@@ -147,24 +166,47 @@ pub fn embed(
             .remedy(format!("{} has nodes 0 to {last}", events.name)));
     }
     same_test(&checkpoint.manifest()?, config, events)?;
-    let mut task = restored_task(checkpoint, config, events, device)?;
-    let test_start = task.split.test.start as u32;
-    let store = &mut task.core.store;
+    let width = config.event_model()?.width();
+    let rows = match config.task {
+        TaskName::Property => {
+            let mut task = property::restored_task(checkpoint, config, events, device)?;
+            let start = task.test_start();
+            embedded(&mut task.core, &task.net, &task.tables, start, nodes, times)?
+        }
+        _ => {
+            let mut task = restored_task(checkpoint, config, events, device)?;
+            let start = task.split.test.start;
+            embedded(&mut task.core, &task.net, &task.tables, start, nodes, times)?
+        }
+    };
+    Ok((width, rows))
+}
+
+/// Computes the embeddings of nodes at times from the events before event `start` and the state of a task.
+fn embedded(
+    core: &mut TaskCore,
+    net: &Net,
+    tables: &EventTables,
+    start: usize,
+    nodes: &[u32],
+    times: &[i64],
+) -> Result<Vec<f32>> {
+    let store = &mut core.store;
     let (mut t, n) = (Tape::new(), Rows::fixed(nodes.len()));
     let mut ids = |name: &str, spec, values: &[u32]| {
         let id = store.values(name, spec, values)?;
         t.stored(store, id)
     };
     let node = ids("queries", Spec::ids(n, 1), nodes)?;
-    let event = ids("history", Spec::ids(Rows::fixed(1), 1), &[test_start])?;
+    let event = ids("history", Spec::ids(Rows::fixed(1), 1), &[start as u32])?;
     let now = ids("now", Spec::ids(Rows::fixed(1), 2), &[0, 0])?;
     let time = store.values("query times", Spec::times(n), times)?;
     let time = t.stored(store, time)?;
     let queries = Queries { node, time, event, now, stride: 0, batch: None, train: false };
-    let z = task.net.model.embed(&mut t, store, &task.tables, &queries)?.z;
-    let mut program = Program::new(&t, &[z], Precision::F32, Backend::of(&task.core.device))?;
-    device.install(|| program.run(store))?;
-    Ok((config.event_model()?.width(), program.read::<f32>(z, store)?.to_vec()))
+    let z = net.model.embed(&mut t, store, tables, &queries)?.z;
+    let mut program = Program::new(&t, &[z], Precision::F32, Backend::of(&core.device))?;
+    core.device.install(|| program.run(store))?;
+    Ok(program.read::<f32>(z, store)?.to_vec())
 }
 
 /// Builds a task with the state of a checkpoint's best epoch.

@@ -1,13 +1,10 @@
 //! A model of an event stream with its tables, before its programs are recorded.
-use super::{
-    chunks::training_steps, objective::Target, owners::travel, recorder::Settling, setup::Setup,
-    staleness::mixed_after,
-};
+use super::{objective::Target, owners::travel, recorder::Settling, setup::Setup, staleness::mixed_after};
 use crate::{
     autograd::Parameters,
     data::{Events, Split},
     error::Result,
-    model::{EventTables, Net, RankTables, StaticMode},
+    model::{EventTables, HeadKind, Net, RankTables, StaticMode},
     ops::next_batch::Turns,
     plan::FeaturesOver,
     runtime::*,
@@ -18,25 +15,33 @@ use crate::{
 /// (docs/evaluation.md).
 const AVERAGED_EPOCHS: usize = 2;
 
-/// A model with its tables, before its programs are recorded.
-pub(super) struct Model {
+/// A model with its tables and what it predicts, before its programs are recorded.
+pub(super) struct Model<T> {
     pub store: Store,
     pub tables: EventTables,
     pub parameters: Parameters,
     pub net: Net,
-    pub target: Target,
+    pub target: T,
     /// Maximum number of events of a batch.
     pub batch: usize,
     pub turns: Turns,
 }
 
-impl Model {
-    /// Builds the tables and the model.
+impl<T> Model<T> {
+    /// Builds the tables and the model. `target` creates what is predicted, and the head that does, for
+    /// batches of so many events; `steps` returns the training steps of the run, for such batches and these
+    /// turns.
     ///
     /// # Errors
     /// `Usage` if the task does not fit the model; `Data` if the data lack what the task learns from;
     /// `OutOfMemory`.
-    pub fn new(config: &Config, events: &Events, setup: &Setup) -> Result<Self> {
+    pub fn new(
+        config: &Config,
+        events: &Events,
+        setup: &Setup,
+        steps: impl FnOnce(usize, Turns) -> Result<usize>,
+        target: impl FnOnce(&mut Store, usize) -> Result<(T, HeadKind)>,
+    ) -> Result<Self> {
         let Setup { device, split, plan, owners, .. } = setup;
         let mut store = Store::new(Precision::F32);
         let mut tables = tables(config, events, split, setup.copies_here()?, &mut store)?;
@@ -66,7 +71,7 @@ impl Model {
         }
         let events_of_step = batch.saturating_mul(turns.batches());
         let learning_rate = config.optimizer.rate_of_step(config.learning_rate, events_of_step);
-        let optimizer = config.optimizer.optimizer(training_steps(config, split.train.len(), batch, turns)?);
+        let optimizer = config.optimizer.optimizer(steps(batch, turns)?);
         let mut parameters = Parameters::with_optimizer(&mut store, config.seed, learning_rate, optimizer)?;
         if let Some(ranks) = device.ranks() {
             parameters.over(&mut store, ranks)?;
@@ -74,17 +79,20 @@ impl Model {
         if config.static_mode() != StaticMode::Off {
             tables.static_memory = config.static_memory.add(&mut parameters, &mut store, events.nodes)?;
         }
-        let target = Target::new(config, events, split, batch, &mut store)?;
+        let (target, head) = target(&mut store, batch)?;
         tables.older_memory = plan.staleness().memory > 0;
         tables.mixed_after = mixed_after(plan, events, split);
         tables.roots_first = plan.in_turn();
         let model = config.event_model()?;
-        let net = Net::new(&mut parameters, &mut store, &tables, model, target.head, config.seed)?;
+        let net = Net::new(&mut parameters, &mut store, &tables, model, head, config.seed)?;
         if config.classify.frozen {
             parameters.learn_only(Net::HEADS);
         }
         Ok(Model { store, tables, parameters, net, target, batch, turns })
     }
+}
+
+impl Model<Target> {
     /// Adds the buffers of what passes compute.
     ///
     /// # Errors

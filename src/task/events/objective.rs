@@ -51,6 +51,10 @@ impl Target {
                 Err(Error::usage(format!("{} predicts no values of nodes", config.model_name()))
                     .remedy("give task=link, node or edge, or a model of snapshots"))
             }
+            TaskName::Property => {
+                Err(Error::usage("labels of nodes are predicted at their times, not by event")
+                    .remedy("use task=link, node or edge here"))
+            }
         }
     }
     fn links(

@@ -3,13 +3,30 @@ use super::EventTask;
 use crate::{
     data::Events,
     error::Result,
-    model::{ModelName, StaticConfig},
-    runtime::Device,
+    model::{ModelName, StaticConfig, StaticMode},
+    runtime::{BufferId, Device},
     task::{
         config::{ClassifyConfig, Config, NegativeKind, OptimizerConfig, TaskName},
-        training::{Task, Watch},
+        training::{Task, TaskCore, Watch},
     },
 };
+
+/// Fills the static memory `rows` of a task by [`pretrain`], if the configuration asks for it and no
+/// checkpoint has filled it.
+pub(super) fn fill(
+    config: &Config,
+    events: &Events,
+    core: &mut TaskCore,
+    rows: Option<BufferId>,
+    watch: &mut dyn Watch,
+) -> Result<()> {
+    let Some(id) = rows.filter(|_| config.static_mode() == StaticMode::Pretrained) else { return Ok(()) };
+    if core.store.read::<f32>(id)?.iter().all(|&x| x == 0.0) {
+        let rows = pretrain(config, events, &core.device.clone(), watch)?;
+        core.store.write(id, &rows)?;
+    }
+    Ok(())
+}
 
 /// Pretrains the static memory by link prediction on the training events: trains the model `static` for
 /// `static.epochs` epochs. Returns the rows, `[nodes, static.width]`; nodes without a training event get

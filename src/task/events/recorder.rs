@@ -1,5 +1,6 @@
 //! Records the programs of an event task: the training step, a scored batch, and a batch that only updates
 //! memory.
+use super::places::Places;
 use crate::{
     autograd::{Average, Lanes, Parameters, Program},
     error::Result,
@@ -8,11 +9,8 @@ use crate::{
         Tape,
         next_batch::{Batch, Slice},
     },
-    runtime::{comm::Ranks, *},
-    task::{
-        config::KeptOn,
-        training::{KeptTables, MemoryPlan, Runs},
-    },
+    runtime::*,
+    task::training::{MemoryPlan, Runs},
 };
 
 /// The buffers of the settling epoch: averages of the weights, and decreasing step sizes.
@@ -94,15 +92,10 @@ pub(super) struct Recorder<'a> {
     pub varies: bool,
     /// Whether training steps mix the memory of some nodes with that of others.
     pub mixes: bool,
-    /// Whether ranks may keep a share of the features each, because the plan leaves it open.
-    pub may_partition: bool,
 }
 
 impl Recorder<'_> {
-    /// Records and plans the programs. `features_on` decides where the features are kept, `memory_on` where
-    /// node memory is; `Auto` keeps them on the device if they fit there. If not both fit, the features go to
-    /// the host first. If the features of one rank do not fit, ranks keep a share of them each, provided that
-    /// the plan leaves it open and shares fit. Collective.
+    /// Records and plans the programs, and decides where tables are: see [`Places::record`]. Collective.
     ///
     /// # Errors
     /// `OutOfMemory` if the device has too little memory; the errors of recording.
@@ -110,51 +103,9 @@ impl Recorder<'_> {
         &self,
         store: &mut Store,
         tables: &mut EventTables,
-        features_on: KeptOn,
-        memory_on: KeptOn,
+        places: &Places<'_>,
     ) -> Result<(Programs, MemoryPlan)> {
-        let free = self.device.gpu().map(|gpu| gpu.memory().map(|(free, _)| free)).transpose()?;
-        if features_on == KeptOn::Host && free.is_some() {
-            tables.keep_features_on_host(store)?;
-        }
-        let state = self.net.model.state();
-        if memory_on == KeptOn::Host && free.is_some() {
-            tables.keep_memory_on_host(store, &state)?;
-        }
-        let ranks = self.device.ranks().map_or(1, Ranks::size);
-        loop {
-            let programs = self.record(store, tables)?;
-            let memory = programs.memory(store, tables, &state, free);
-            let fit = self.all_fit(memory.fits())?;
-            // All ranks decide alike; a table that is empty on one is empty on all.
-            let features_help = !tables.features_on_host() && memory.features > 0;
-            let memory_helps = memory_on == KeptOn::Auto && !tables.memory_on_host() && memory.memory > 0;
-            if !fit
-                && features_help
-                && self.may_partition
-                && !tables.features_partitioned()
-                && self.all_fit(memory.partitioned(ranks).fits())?
-            {
-                tables.partition_features(store)?;
-            } else if !fit && features_help && features_on == KeptOn::Auto {
-                tables.keep_features_on_host(store)?;
-            } else if !fit && memory_helps {
-                tables.keep_memory_on_host(store, &state)?;
-            } else {
-                memory.check()?;
-                return Ok((programs, memory));
-            }
-        }
-    }
-    /// Whether the programs of all ranks fit: where features are is the same on all of them. Collective.
-    ///
-    /// # Errors
-    /// `Comm`.
-    fn all_fit(&self, fits: bool) -> Result<bool> {
-        let Some(ranks) = self.device.ranks() else { return Ok(fits) };
-        let mut too_large = [f32::from(u8::from(!fits))];
-        ranks.sum(&mut too_large)?;
-        Ok(too_large[0] == 0.0)
+        places.record(store, tables, &mut |store, tables| self.record(store, tables), Programs::all)
     }
     /// Records and plans all programs.
     fn record(&self, store: &Store, tables: &mut EventTables) -> Result<Programs> {
@@ -272,22 +223,7 @@ impl Recorder<'_> {
 }
 
 impl Programs {
-    /// Returns the memory that the programs need; `free` bytes are free on the device.
-    fn memory(
-        &self,
-        store: &Store,
-        tables: &EventTables,
-        state: &[BufferId],
-        free: Option<usize>,
-    ) -> MemoryPlan {
-        let features: Vec<BufferId> = tables.features().collect();
-        let programs: Vec<&Program> = [&self.step, &self.score].into_iter().chain(&self.remember).collect();
-        let features = KeptTables {
-            buffers: &features,
-            on_host: tables.features_on_host(),
-            partitioned: tables.features_partitioned(),
-        };
-        let memory = KeptTables { buffers: state, on_host: tables.memory_on_host(), partitioned: false };
-        MemoryPlan::of(store, features, memory, &programs, free)
+    fn all(&self) -> Vec<&Program> {
+        [&self.step, &self.score].into_iter().chain(&self.remember).collect()
     }
 }

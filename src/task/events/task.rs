@@ -1,9 +1,12 @@
 //! A model on an event stream: the passes that train and evaluate it.
 use super::{
-    batches, first_batch,
+    batches,
+    chunks::training_steps,
+    first_batch,
     model::{Model, Results},
-    objective::Objective,
+    objective::{Objective, Target},
     pipeline::{TIMED_ROUNDS, measured},
+    places::Places,
     recorder::{Programs, Recorder, Settling, TrainingVariants},
     setup::Setup,
     staleness::{Online, add_missed},
@@ -100,7 +103,13 @@ impl EventTask {
     /// # Errors
     /// Those of [`new`](Self::new).
     pub(super) fn with(config: &Config, events: &Events, setup: Setup) -> Result<Self> {
-        let mut model = Model::new(config, events, &setup)?;
+        let steps = |batch, turns| training_steps(config, setup.split.train.len(), batch, turns);
+        let target = |store: &mut Store, batch| {
+            let target = Target::new(config, events, &setup.split, batch, store)?;
+            let head = target.head;
+            Ok((target, head))
+        };
+        let mut model = Model::new(config, events, &setup, steps, target)?;
         let online = Online::new(config, events, &setup)?;
         let Setup { device, split, plan, may_partition, .. } = setup;
         let Results { losses, scores, columns, settling } = model.results(config, &split)?;
@@ -121,10 +130,9 @@ impl EventTask {
             lanes: online.as_ref().map_or(lanes, |online| lanes.with_memory_of(online.choice.most)),
             varies: online.is_some(),
             mixes: plan.staleness.mitigation == Mitigation::Similar,
-            may_partition,
         };
-        let (programs, memory) =
-            recorder.programs(&mut store, &mut tables, config.features_on, config.memory_on)?;
+        let places = Places::new(config, &device, may_partition, net.model.state());
+        let (programs, memory) = recorder.programs(&mut store, &mut tables, &places)?;
         let Programs { step, training, score, remember } = programs;
         let core = TaskCore {
             store,

@@ -184,8 +184,8 @@ impl Objective {
             TaskName::Link => builder.links()?,
             TaskName::Node => builder.classes()?,
             TaskName::Regression => builder.values()?,
-            TaskName::Edge => {
-                let e = Error::usage("snapshots have no task `edge`");
+            TaskName::Edge | TaskName::Property => {
+                let e = Error::usage(format!("snapshots have no task `{}`", config.task.name()));
                 return Err(e.remedy("give link, node or regression"));
             }
         };

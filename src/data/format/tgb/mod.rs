@@ -1,5 +1,5 @@
 //! Data sets of the Temporal Graph Benchmark (TGB), in the folders that its package `py-tgb`
-//! creates.
+//! creates; those of node property prediction are in `nodes.rs`.
 //!
 //! A folder `tgbl_wiki` contains `tgbl-wiki_edgelist_v2.csv` (without `_v…` in version 1), and the negatives
 //! of the validation and test parts in `tgbl-wiki_val_ns_v2.pkl` and `tgbl-wiki_test_ns_v2.pkl`. `tgbl-*` has
@@ -22,6 +22,7 @@
 mod appearance;
 mod fetch;
 mod node_files;
+mod nodes;
 mod types;
 
 pub(in crate::data) use fetch::{name_of, remedy};
@@ -110,10 +111,15 @@ pub(super) fn read(file: &Path, options: &ReadOptions) -> Result<Raw> {
     if let Some(layout) = types::layout_of(set) {
         return types::read(file, set, layout, options);
     }
+    if let Some(known) = nodes::set_called(set) {
+        return nodes::read(file, known, version, options);
+    }
     let kind = set.strip_prefix("tgbl-").and_then(|name| SETS.iter().find(|(known, _)| *known == name));
     let Some(&(_, kind)) = kind else {
         let links = SETS.iter().map(|(name, _)| format!("tgbl-{name}"));
-        let supported: Vec<String> = links.chain(types::SETS.iter().map(|(set, _)| (*set).into())).collect();
+        let nodes = nodes::SETS.iter().map(|set| set.name.to_owned());
+        let typed = types::SETS.iter().map(|(set, _)| (*set).into());
+        let supported: Vec<String> = links.chain(nodes).chain(typed).collect();
         return Err(Error::data(file, format!("{set} is not a supported TGB data set"))
             .remedy(format!("supported are {}", supported.join(", "))));
     };

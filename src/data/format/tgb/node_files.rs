@@ -23,7 +23,11 @@ use std::{collections::BTreeMap, path::Path};
 const REGION: usize = 7;
 
 /// Calls `each` with every row of `file` but the first.
-fn for_each_row(file: &Path, columns: usize, mut each: impl FnMut(&Record<'_>) -> Result<()>) -> Result<()> {
+pub(super) fn for_each_row(
+    file: &Path,
+    columns: usize,
+    mut each: impl FnMut(&Record<'_>) -> Result<()>,
+) -> Result<()> {
     let input =
         Input::open(file).map_err(|e| e.remedy("fetch the data set again: the file belongs to it"))?;
     let mut records = records(input, Delimiter::Byte(b','));

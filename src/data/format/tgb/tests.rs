@@ -165,10 +165,10 @@ fn errors_in_an_edge_list_name_line_and_column_in_one_line_of_text() {
     let strict = ReadOptions { strict: true, ..ReadOptions::default() };
     let line = error_of("day,src,dst,weight\n5,a,b,1\n4,a,b,1\n", &strict);
     assert!(line.starts_with("tgbl-coin_edgelist_v2.csv:3:1: this event is earlier"), "{line}");
-    fs::rename(&list, format!("{path}/tgbn-trade_edgelist.csv")).unwrap();
+    fs::rename(&list, format!("{path}/tgbl-trade_edgelist.csv")).unwrap();
     let line = read(&path).unwrap_err().to_string();
     assert!(
-        line.contains("tgbn-trade is not a supported TGB data set")
+        line.contains("tgbl-trade is not a supported TGB data set")
             && line.contains("tgbl-wiki, tgbl-subreddit"),
         "{line}"
     );

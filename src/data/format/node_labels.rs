@@ -1,0 +1,257 @@
+//! Tables of node labels: a time, a node, a label and its weight per row.
+use super::{
+    cell::Row,
+    header::{Role, listed, role},
+    number::Fault,
+    sample::Sample,
+    source::Source,
+    table::value,
+};
+use crate::{
+    data::{
+        Events, Ids, NodeId, NodeLabel, NodeLabels,
+        ids::IdField,
+        node_labels::note_left_out,
+        text::{counted, shown},
+        time_format::TimeScale,
+    },
+    error::{Error, Result},
+};
+use indexmap::IndexSet;
+use std::path::Path;
+
+const SYNTAX: &str = "name the columns time, node, label and weight; without a weight, every label has 1";
+
+/// Reads the labels of the nodes of `events` from a table into [`Events::node_labels`], which it replaces.
+/// Ids and times are written as in the events. Labels of nodes without an event are left out, with a note.
+///
+/// # Errors
+/// Data, with the place, at the first fault, or if no label is of a node of the events.
+pub(in crate::data) fn attach(file: &Path, events: &mut Events) -> Result<()> {
+    let mut table = LabelTable::read(file, &events.time_scale())?;
+    let names = events.names();
+    let found: Vec<Option<u32>> = table.nodes.iter().map(|id| names.find(id).ok()).collect();
+    if found.iter().all(Option::is_none) {
+        let id = table.nodes.first().map_or("", |id| id);
+        let (what, why) = (
+            format!("none of its nodes has an event, such as {}", shown(id.as_bytes())),
+            names.find(id).err().map_or_else(String::new, |e| e.to_string()),
+        );
+        return Err(Error::data(file, what).remedy(why));
+    }
+    let unknown = found.iter().filter(|node| node.is_none()).count();
+    let (number_of, ids) = numbered(&table.classes);
+    table.labels.retain_mut(|label| match found[label.node as usize] {
+        Some(node) => {
+            (label.node, label.class) = (node, number_of[label.class as usize]);
+            true
+        }
+        None => false,
+    });
+    let labels = NodeLabels::new(table.classes.len(), table.labels).and_then(|labels| labels.with_ids(ids));
+    let labels = labels.map_err(|e| e.in_file(file))?;
+    if unknown > 0 {
+        let nodes = counted(unknown as u64, "labelled node");
+        events.notes.push(format!("left out {nodes} without an event"));
+    }
+    note_left_out(0, labels.repeated(), &mut events.notes);
+    events.node_labels = Some(labels);
+    Ok(())
+}
+
+/// Numbers classes: in ascending order if their ids are all numbers, else as they appear. Returns the number
+/// of each id, and the ids in the order of their numbers unless they are equal.
+fn numbered(ids: &IndexSet<NodeId>) -> (Vec<u32>, Option<Ids>) {
+    let mut order: Vec<usize> = (0..ids.len()).collect();
+    let number = |i: usize| match ids[i] {
+        NodeId::Number(n) => Some(n),
+        NodeId::Text(_) => None,
+    };
+    let are_numbers = order.iter().all(|&i| number(i).is_some());
+    if are_numbers {
+        order.sort_by_key(|&i| number(i));
+    }
+    let mut number_of = vec![0; ids.len()];
+    order.iter().zip(0..).for_each(|(&i, class)| number_of[i] = class);
+    let same = are_numbers && order.iter().zip(0..).all(|(&i, class)| number(i) == Some(class));
+    (number_of, (!same).then(|| order.iter().map(|&i| ids[i].clone()).collect()))
+}
+
+/// The rows of a table: nodes and classes are indices of ids as written.
+#[derive(Default)]
+struct LabelTable {
+    nodes: IndexSet<Box<str>>,
+    classes: IndexSet<NodeId>,
+    labels: Vec<NodeLabel>,
+}
+
+impl LabelTable {
+    fn read(file: &Path, scale: &TimeScale) -> Result<Self> {
+        let source = Source::open(file)?;
+        let sample = source.sample().map_err(|e| e.remedy(SYNTAX))?;
+        let columns = LabelColumns::of(file, &sample)?;
+        let mut table = LabelTable::default();
+        source.for_each(&sample, &mut |row| table.push(row, &columns, scale))?;
+        if table.labels.is_empty() {
+            return Err(Error::data(file, "there are no node labels").remedy("write at least one"));
+        }
+        Ok(table)
+    }
+
+    fn push(&mut self, row: &dyn Row, columns: &LabelColumns, scale: &TimeScale) -> Result<()> {
+        if row.len() != columns.width {
+            let what = format!("this row has {} columns, the first one has {}", row.len(), columns.width);
+            return Err(row.error(Some(row.len().min(columns.width)), what).remedy("fix or remove the row"));
+        }
+        let cell = row.cell(columns.time);
+        let of = |f: Fault| row.error(Some(columns.time), cell.describe(f, "a time")).remedy(scale.remedy());
+        let time = cell.time(&scale.format).map_err(of)?;
+        let time = scale.of(time).ok_or_else(|| {
+            let what = format!(
+                "{} is not a valid time of the events (ticks per second: {})",
+                cell.shown(),
+                scale.ticks_per_second
+            );
+            row.error(Some(columns.time), what).remedy(scale.remedy())
+        })?;
+        let node = id(row, columns.node, "a node id")?.to_string();
+        let weight = columns.weight.map_or(Ok(1.0), |i| value(row, i, "a weight"))?;
+        if weight < 0.0 {
+            let e = row.error(columns.weight, format!("the weight of a label is {weight}"));
+            return Err(e.remedy("weights are 0 or more"));
+        }
+        let class = self.classes.insert_full(id(row, columns.label, "a label")?).0 as u32;
+        let node = match self.nodes.get_index_of(node.as_str()) {
+            Some(known) => known as u32,
+            None => self.nodes.insert_full(node.into()).0 as u32,
+        };
+        self.labels.push(NodeLabel { time, node, class, weight });
+        Ok(())
+    }
+}
+
+/// Returns the id in cell `i`, which should be `what`.
+fn id(row: &dyn Row, i: usize, what: &str) -> Result<NodeId> {
+    let cell = row.cell(i);
+    match cell.id() {
+        Ok(IdField::Number(n)) => Ok(NodeId::Number(n)),
+        Ok(IdField::Text(text)) => Ok(NodeId::Text(text.into())),
+        Err(f) => Err(row.error(Some(i), cell.describe(f, what)).remedy("fill it in, or remove the row")),
+    }
+}
+
+/// The columns of a table of node labels, from 0.
+struct LabelColumns {
+    time: usize,
+    node: usize,
+    label: usize,
+    weight: Option<usize>,
+    width: usize,
+}
+
+/// Names of the columns, where their [`role`] does not tell.
+const NODES: [&str; 6] = ["node", "node_id", "nodeid", "id", "name", "nation"];
+const LABELS: [&str; 6] = ["class", "category", "genre", "subreddit", "property", "trading nation"];
+const WEIGHTS: [&str; 8] = ["weight", "w", "value", "share", "score", "rating", "count", "proportion"];
+
+impl LabelColumns {
+    /// Finds the columns by the header, or without one by their order: time, node, label, weight.
+    fn of(file: &Path, sample: &Sample) -> Result<Self> {
+        let Some(names) = &sample.header else {
+            return match sample.width() {
+                width @ (3 | 4) => {
+                    Ok(LabelColumns { time: 0, node: 1, label: 2, weight: (width == 4).then_some(3), width })
+                }
+                width => {
+                    let what = format!("a row of {width} columns is not a label of a node");
+                    Err(Error::data(file, what).remedy("write time,node,label,weight"))
+                }
+            };
+        };
+        let find = |words: &[&str], roles: &[Role]| {
+            let is_word = |name: &&String| words.iter().any(|word| name.trim().eq_ignore_ascii_case(word));
+            let by_word = names.iter().position(|name| is_word(&name));
+            by_word.or_else(|| roles.iter().find_map(|r| names.iter().position(|name| role(name) == *r)))
+        };
+        let time = find(&[], &[Role::Time, Role::LikelyTime]).or_else(|| find(&["year", "month"], &[]));
+        let (node, label) = (find(&NODES, &[Role::Src]), find(&LABELS, &[Role::Label, Role::Dst]));
+        let missing = |what: &str| {
+            let error = Error::data(file, format!("no column is named like a {what} of node labels"));
+            error.remedy(format!("{SYNTAX}; the columns are {}", listed(names)))
+        };
+        Ok(LabelColumns {
+            time: time.ok_or_else(|| missing("time"))?,
+            node: node.ok_or_else(|| missing("node"))?,
+            label: label.ok_or_else(|| missing("label"))?,
+            weight: find(&WEIGHTS, &[]),
+            width: names.len(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::{ReadOptions, load};
+    use std::fs;
+
+    /// Reads events and labels, each from a file with this content.
+    fn read(events: &str, labels: &str) -> Result<Events> {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, labels_path) = (dir.path().join("events.csv"), dir.path().join("labels.csv"));
+        fs::write(&path, events).unwrap();
+        fs::write(&labels_path, labels).unwrap();
+        load(path.to_str().unwrap(), &ReadOptions { labels: Some(labels_path), ..ReadOptions::default() })
+    }
+
+    const EVENTS: &str = "src,dst,time\na,b,100\nb,c,105.5\na,c,110\n";
+
+    #[test]
+    fn labels_have_the_users_ids_and_times_and_any_order() {
+        let text = "weight,node,label,time\n0.5,b,jazz,110\n1,a,rock,105.5\n0.25,b,rock,110\n3,x,rock,110\n";
+        let e = read(EVENTS, text).unwrap();
+        let labels = e.node_labels.as_ref().unwrap();
+        assert_eq!((labels.times(), labels.nodes(), labels.classes()), (&[55, 100][..], &[0, 1][..], 2));
+        let named: Vec<(String, f32)> = labels.of(1).map(|(c, w)| (labels.id(c).to_string(), w)).collect();
+        assert_eq!(named, [("jazz".to_owned(), 0.5), ("rock".to_owned(), 0.25)]);
+        assert_eq!(e.notes.last().unwrap(), "left out 1 labelled node without an event");
+    }
+
+    #[test]
+    fn without_a_header_the_order_is_time_node_label_weight_and_a_weight_is_1() {
+        for (text, weight) in [("100,a,7\n101,b,3\n", 1.0), ("100 a 7 0.5\n101 b 3 2\n", 0.5)] {
+            let e = read(EVENTS, text).unwrap();
+            let labels = e.node_labels.unwrap();
+            assert_eq!(labels.of(0).collect::<Vec<_>>(), [(1, weight)], "{text}");
+            assert_eq!([labels.id(0), labels.id(1)], [NodeId::Number(3), NodeId::Number(7)]);
+        }
+        let e = read(EVENTS, "ts,user,genre,weight\n100,a,1,1\n100,a,0,2\n100,a,1,3\n").unwrap();
+        let labels = e.node_labels.unwrap();
+        assert_eq!((labels.ids(), labels.of(0).collect::<Vec<_>>()), (None, vec![(0, 2.0), (1, 3.0)]));
+        assert!(e.notes.last().unwrap().contains("1 label that a later one"), "{:?}", e.notes);
+    }
+
+    #[test]
+    fn a_fault_is_named_with_its_place() {
+        let header = "time,node,label,weight\n";
+        for (text, said) in [
+            ("100,a,x,1\nsoon,a,x,1\n", "labels.csv:3:1: `soon` is not a time; "),
+            ("100.25,a,x,1\n", "labels.csv:2:1: `100.25` is not a valid time of the events"),
+            ("100,,x,1\n", "labels.csv:2:5: an empty field is not a node id; "),
+            ("100,a,x,-1\n", "labels.csv:2:9: the weight of a label is -1; "),
+            ("100,a,x,heavy\n", "labels.csv:2:9: `heavy` is not a weight; "),
+            ("100,a,x\n", "labels.csv:2: this row has 3 columns, the first one has 4; "),
+            ("100,z,x,1\n", "labels.csv: none of its nodes has an event, such as `z`; `z` is not a node; "),
+            ("", "labels.csv: there are no node labels; "),
+        ] {
+            let e = read(EVENTS, &format!("{header}{text}")).unwrap_err().to_string();
+            assert!(e[e.find("labels.csv").unwrap()..].starts_with(said), "{e}");
+        }
+        let e = read(EVENTS, "time,who,what\n100,a,x\n").unwrap_err().to_string();
+        assert!(e.contains("no column is named like a node of node labels; name the columns time, "), "{e}");
+        let e = read(EVENTS, "100,a\n").unwrap_err().to_string();
+        assert!(e.contains("a row of 2 columns is not a label of a node; "), "{e}");
+        let e = read(EVENTS, "").unwrap_err().to_string();
+        assert!(e.contains("labels.csv: the file is empty; name the columns time, node, "), "{e}");
+    }
+}
