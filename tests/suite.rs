@@ -41,4 +41,5 @@ mod soundness;
 mod staleness;
 mod step_ops;
 mod tasks;
+mod tgb;
 mod turns;

@@ -113,6 +113,12 @@ fn load_events(path_or_name: &str, options: &ReadOptions) -> Result<Events> {
     }
 }
 
+/// Whether TGB has a data set called `name`.
+#[cfg(feature = "cli")]
+pub(crate) fn is_of_tgb(name: &str) -> bool {
+    format::tgb::SETS_OF_TGB.contains(&name)
+}
+
 /// Estimates how many events a file has and how much memory reading it takes; `None` if the file is small, no
 /// table of events, or cannot be read.
 pub fn estimate(path: impl AsRef<Path>, options: &ReadOptions) -> Option<Estimate> {

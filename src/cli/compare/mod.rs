@@ -1,10 +1,12 @@
 //! `tgnn-bench compare`: runs side by side, as a table, Markdown, JSON, CSV or a page of HTML.
+mod fit;
+mod leaderboard;
 mod page;
 mod table;
 
 use super::{
     say,
-    sweep::{Outcome, TrialArgs, words},
+    sweep::{Outcome, TrialArgs, seeds},
 };
 use crate::{
     error::{Error, Result},
@@ -31,9 +33,15 @@ pub(super) enum Format {
     Csv,
     /// A page with curves, stage times and timelines
     Html,
+    /// The rows of TGB's leaderboards, for a document
+    Tgb,
 }
 
 impl Format {
+    /// Refuses runs that cannot be written so.
+    pub(super) fn check(self, runs: &[FinishedRun]) -> Result<()> {
+        if self == Format::Tgb { leaderboard::check(runs) } else { Ok(()) }
+    }
     /// Returns the format that the ending of a file asks for.
     fn of_file(path: &Path) -> Result<Self> {
         match path.extension().and_then(|e| e.to_str()) {
@@ -56,6 +64,7 @@ Runs that differ in nothing but their seed are one line, with mean and standard 
 Examples:
   tgnn-bench compare runs/*                             a table
   tgnn-bench compare runs/* --out compare.html          a page with curves
+  tgnn-bench compare runs/* --as tgb                    rows for TGB's leaderboards
   tgnn-bench compare --models tgn,jodie --seeds 1,2,3 --data events --out runs/both
                                                         trains what is missing in runs/both, then compares")]
 pub struct Compare {
@@ -70,7 +79,7 @@ pub struct Compare {
     /// The same for devices
     #[arg(long, value_name = "LIST", conflicts_with = "runs")]
     devices: Option<String>,
-    /// Seeds of what is trained [default: --seed]
+    /// Seeds of what is trained: how many from 1 on, as in 5, or which, as in 1,2,3 [default: --seed]
     #[arg(long, value_name = "LIST", conflicts_with = "runs")]
     seeds: Option<String>,
     /// Configuration file of what is trained
@@ -107,6 +116,7 @@ impl Compare {
             (None, None) => Format::Table,
         };
         let (runs, notes) = read(self.runs.iter().flat_map(|path| run_folders(path)))?;
+        format.check(&runs)?;
         let (comparison, timelines) = compared(runs, notes)?;
         write(&comparison, &timelines, format, self.out.as_deref())
     }
@@ -117,10 +127,8 @@ impl Compare {
                 Error::usage("a comparison by name keeps its runs").remedy("give their folder, --out")
             );
         };
-        let mut space = Space {
-            seeds: self.seeds.as_deref().map_or(Ok(Vec::new()), |list| words("--seeds", list))?,
-            ..Space::default()
-        };
+        let mut space =
+            Space { seeds: self.seeds.as_deref().map_or(Ok(Vec::new()), seeds)?, ..Space::default() };
         let axes = [("model", &self.models), ("plan", &self.plans), ("device", &self.devices)];
         for (key, list) in axes.into_iter().filter_map(|(key, list)| Some((key, list.as_ref()?))) {
             let names = list.split(',').map(|name| Value::String(name.trim().to_owned()));
@@ -129,6 +137,7 @@ impl Compare {
         let format = self.written_as.unwrap_or(Format::Table);
         let quiet = format != Format::Table;
         let Outcome { finished, failed } = self.trials.run(self.config.as_ref(), &space, out, quiet)?;
+        format.check(&finished)?;
         let notes = failed.iter().map(|(name, why)| format!("{name} failed: {why}")).collect();
         let (comparison, timelines) = compared(finished, notes)?;
         write(&comparison, &timelines, format, None)
@@ -194,7 +203,11 @@ pub(super) fn write(
     out: Option<&Path>,
 ) -> Result<()> {
     let text = match format {
-        Format::Table => table::plain(comparison),
+        Format::Table => {
+            let width = if out.is_none() { fit::terminal_width() } else { None };
+            table::plain(comparison, width)
+        }
+        Format::Tgb => leaderboard::markdown(comparison),
         Format::Markdown => table::markdown(comparison),
         Format::Csv => table::csv(comparison),
         Format::Json => json(comparison)?,

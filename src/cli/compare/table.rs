@@ -1,4 +1,5 @@
 //! The table of a comparison, as text, Markdown and CSV.
+use super::fit;
 use crate::task::{
     comparison::{Comparison, Line, Statistic},
     config::table::text_of,
@@ -13,6 +14,8 @@ type Of = Box<dyn Fn(&Line) -> Option<Statistic>>;
 pub(super) struct Column {
     pub title: String,
     pub kind: Kind,
+    /// Where there is no room, the columns of the lowest importance go first; those of the highest stay.
+    importance: u8,
     of: Of,
 }
 
@@ -31,7 +34,7 @@ pub(super) enum Kind {
 
 impl Kind {
     /// Formats mean and deviation, with the same number of digits after the point.
-    fn text(self, s: Option<Statistic>) -> String {
+    pub(super) fn text(self, s: Option<Statistic>) -> String {
         let Some(Statistic { mean, deviation, .. }) = s else { return "–".into() };
         let (unit, digits) = match self {
             Kind::Score => (1.0, 4),
@@ -49,24 +52,29 @@ impl Kind {
 
 /// Returns the columns of numbers of a comparison.
 pub(super) fn columns(c: &Comparison) -> Vec<Column> {
-    let column = |title: String, kind, of: Of| Column { title, kind, of };
+    let metric = c.metric;
+    let column = |title: String, kind, importance, of: Of| Column { title, kind, importance, of };
     let test = |name: &String| {
         let key = name.clone();
-        column(name.clone(), Kind::Score, Box::new(move |line| line.test.get(&key).copied()))
+        let importance = match name.as_str() {
+            name if name == metric => u8::MAX,
+            name if name.starts_with("inductive") => 4,
+            _ => 5,
+        };
+        column(name.clone(), Kind::Score, importance, Box::new(move |line| line.test.get(&key).copied()))
     };
     let mut columns: Vec<Column> = c.metrics.iter().map(test).collect();
-    let metric = c.metric;
     let banks = c.lines.iter().filter_map(|line| line.baseline_name.as_ref());
     let by_name =
         if banks.clone().all(|name| name.starts_with("EdgeBank")) { "EdgeBank" } else { "baseline" };
     columns.extend([
-        column(format!("{by_name} {metric}"), Kind::Score, Box::new(|line| line.baseline)),
-        column(format!("val {metric}"), Kind::Score, Box::new(|line| line.val)),
-        column("best epoch".into(), Kind::Epoch, Box::new(|line| line.best_epoch)),
-        column("s/epoch".into(), Kind::Seconds, Box::new(|line| line.seconds_per_epoch)),
-        column("training s".into(), Kind::Seconds, Box::new(|line| line.training_seconds)),
-        column("MiB".into(), Kind::Bytes, Box::new(|line| line.memory_bytes)),
-        column("device MiB".into(), Kind::Bytes, Box::new(|line| line.device_memory_bytes)),
+        column(format!("{by_name} {metric}"), Kind::Score, 7, Box::new(|line| line.baseline)),
+        column(format!("val {metric}"), Kind::Score, u8::MAX, Box::new(|line| line.val)),
+        column("best epoch".into(), Kind::Epoch, 2, Box::new(|line| line.best_epoch)),
+        column("s/epoch".into(), Kind::Seconds, 6, Box::new(|line| line.seconds_per_epoch)),
+        column("training s".into(), Kind::Seconds, 3, Box::new(|line| line.training_seconds)),
+        column("MiB".into(), Kind::Bytes, 0, Box::new(|line| line.memory_bytes)),
+        column("device MiB".into(), Kind::Bytes, 1, Box::new(|line| line.device_memory_bytes)),
     ]);
     columns.retain(|column| c.lines.iter().any(|line| (column.of)(line).is_some()));
     columns
@@ -93,6 +101,20 @@ pub(super) struct Cells {
     pub rows: Vec<Vec<Cell>>,
     /// How many columns, from the first on, are text.
     pub texts: usize,
+    /// Importance of the columns; those of the highest are never left out.
+    #[serde(skip)]
+    pub importance: Vec<u8>,
+}
+
+impl Cells {
+    /// Returns the width of every column in characters.
+    pub(super) fn widths(&self) -> Vec<usize> {
+        let width = |at: usize| {
+            let cells = self.rows.iter().map(|row| &row[at].text).chain([&self.titles[at]]);
+            cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+        };
+        (0..self.titles.len()).map(width).collect()
+    }
 }
 
 /// What a cell shows, and the number by which its column is sorted.
@@ -116,7 +138,9 @@ pub(super) fn cells(c: &Comparison) -> Cells {
         });
         own.chain([Cell { text: seeds.to_string(), value: Some(seeds as f64) }]).chain(numbers).collect()
     };
-    Cells { titles, rows: c.lines.iter().map(row).collect(), texts: heads.len() }
+    let always = heads.iter().map(|_| u8::MAX).chain([u8::MAX]);
+    let importance = always.chain(columns.iter().map(|column| column.importance)).collect();
+    Cells { titles, rows: c.lines.iter().map(row).collect(), texts: heads.len(), importance }
 }
 
 /// Says in a line what all runs have in common.
@@ -126,16 +150,15 @@ pub(super) fn about(c: &Comparison) -> String {
     format!("test, {}{ends}", c.measured)
 }
 
-/// Returns the table for a terminal, with a star at the best validation of each data set.
-pub(super) fn plain(c: &Comparison) -> String {
-    let Cells { titles, rows, texts } = cells(c);
+/// Returns the table for a terminal, with a star at the best validation of each data set. If a `width` is
+/// given, columns that do not fit are left out, which the last line says.
+pub(super) fn plain(c: &Comparison, width: Option<usize>) -> String {
+    let mut all = cells(c);
+    let left_out = width.map_or(Vec::new(), |width| fit::fit(&mut all, width));
+    let widths = all.widths();
+    let Cells { titles, rows, texts, .. } = all;
     let rows: Vec<Vec<String>> =
         rows.into_iter().map(|row| row.into_iter().map(|cell| cell.text).collect()).collect();
-    let width = |at: usize| {
-        let cells = rows.iter().map(|row| &row[at]).chain([&titles[at]]);
-        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
-    };
-    let widths: Vec<usize> = (0..titles.len()).map(width).collect();
     let row = |mark: &str, cells: &[String]| {
         let mut text = format!("{mark} ");
         for (at, (cell, &width)) in cells.iter().zip(&widths).enumerate() {
@@ -155,12 +178,16 @@ pub(super) fn plain(c: &Comparison) -> String {
     if c.lines.len() > 1 && c.lines.iter().any(|line| line.best) {
         out += "* best validation\n";
     }
+    if !left_out.is_empty() {
+        let _ =
+            writeln!(out, "no room for {}: widen the terminal, or give --as markdown", left_out.join(", "));
+    }
     out
 }
 
 /// Returns the table as Markdown; the names of the best validation of each data set are bold.
 pub(super) fn markdown(c: &Comparison) -> String {
-    let Cells { titles, rows, texts } = cells(c);
+    let Cells { titles, rows, texts, .. } = cells(c);
     let rows: Vec<Vec<String>> =
         rows.into_iter().map(|row| row.into_iter().map(|cell| cell.text).collect()).collect();
     let row = |cells: &[String], bold: bool| {
@@ -240,7 +267,23 @@ test, task link, protocol dyglib, random negatives — tgn, cpu (A CPU, 2 thread
   a|b, \"c\"        1           0.5000           0.5000           0.5000           0.6250           0.6000           2         3.00         6.00    3
 * best validation
 ";
-        assert_eq!(plain(&comparison()), want);
+        assert_eq!(plain(&comparison(), None), want);
+        assert_eq!(plain(&comparison(), Some(200)), want);
+    }
+
+    #[test]
+    fn a_narrow_terminal_keeps_what_matters_and_names_the_rest() {
+        let want = "\
+test, task link, protocol dyglib, random negatives — tgn, cpu (A CPU, 2 threads), made
+
+  plan        seeds               AP      EdgeBank AP           val AP
+  ────────────────────────────────────────────────────────────────────
+* sequential      2  0.6250 ± 0.1768  0.6250 ± 0.0000  0.8000 ± 0.1414
+  a|b, \"c\"        1           0.5000           0.6250           0.6000
+* best validation
+no room for AUC, inductive AP, best epoch, s/epoch, training s, MiB: widen the terminal, or give --as markdown
+";
+        assert_eq!(plain(&comparison(), Some(80)), want);
     }
 
     #[test]

@@ -17,7 +17,7 @@ use crate::{
     task::{
         Config,
         comparison::{Comparison, comparable_configs},
-        search::{Draw, Space, values},
+        search::{self, Draw, Space, values},
     },
 };
 use clap::Args;
@@ -59,6 +59,7 @@ The folder --out has a run folder for every trial, and nothing else. The same co
 was interrupted. The best is chosen by validation, over all seeds, never by test.
 
 Examples:
+  tgnn-bench sweep --data tgbl_wiki --protocol tgb --seeds 5 --out s    one setting with five seeds, as TGB asks for
   tgnn-bench sweep --data events --grid learning_rate=0.0001,0.001 --grid tgn.layers=1,2 --seeds 1,2,3 --out s
   tgnn-bench sweep --random learning_rate=log:1e-5..1e-2 --random batch=100..1000 --trials 20 --out s")]
 pub struct Sweep {
@@ -77,7 +78,8 @@ pub struct Sweep {
     /// How many times values are drawn; every draw is combined with the whole grid [default: 10]
     #[arg(long, value_name = "N")]
     trials: Option<usize>,
-    /// Seeds with which every combination is trained [default: --seed]
+    /// Seeds with which every combination is trained: how many from 1 on, as in 5, or which, as in 1,2,3
+    /// [default: --seed]
     #[arg(long, value_name = "LIST")]
     seeds: Option<String>,
     /// Seed of the draws [default: 1]
@@ -112,6 +114,7 @@ impl Sweep {
         let space = self.space()?;
         let Outcome { finished, failed } =
             self.trials_have.run(self.config.as_ref(), &space, &self.out, self.json)?;
+        let for_tgb = Format::Tgb.check(&finished).is_ok();
         let (comparison, _) = compared(finished, Vec::new())?;
         let best = comparison.best();
         let command = best
@@ -129,6 +132,9 @@ impl Sweep {
             say(format_args!("train it again      {command}"));
         }
         say(format_args!("curves and times    tgnn-bench compare {} --out compare.html", quoted(&self.out)));
+        if for_tgb {
+            say(format_args!("rows for TGB        tgnn-bench compare {} --as tgb", quoted(&self.out)));
+        }
         if !failed.is_empty() {
             say(format_args!("{} of the trials failed; the same command tries them again", failed.len()));
         }
@@ -148,7 +154,7 @@ impl Sweep {
             add.map_err(|e| Error::usage(format!("--random {pair}: {e}")))?;
         }
         if let Some(seeds) = &self.seeds {
-            space.seeds = words("--seeds", seeds)?;
+            space.seeds = self::seeds(seeds)?;
         }
         if self.trials.is_some() && space.random.is_empty() {
             return Err(Error::usage("--trials counts draws, and nothing is drawn").remedy("give --random"));
@@ -231,12 +237,23 @@ fn pair_of<'a>(flag: &str, pair: &'a str, want: &str) -> Result<(&'a str, &'a st
 ///
 /// # Errors
 /// `Usage`, with the flag and the word.
-pub(super) fn words<T: FromStr>(flag: &str, list: &str) -> Result<Vec<T>> {
+fn words<T: FromStr>(flag: &str, list: &str) -> Result<Vec<T>> {
     let word = |word: &str| {
         let wrong = || Error::usage(format!("{flag} {list}: `{word}` is not a whole number, 0 or more"));
         word.trim().parse().map_err(|_| wrong().remedy("separate them by commas, as in 1,2,3"))
     };
     list.split(',').map(word).collect()
+}
+
+/// Parses `--seeds`: a list, or the number of seeds from 1 on.
+///
+/// # Errors
+/// `Usage`, with the flag and what is wrong.
+pub(super) fn seeds(list: &str) -> Result<Vec<u64>> {
+    match words("--seeds", list)?[..] {
+        [number] => search::seeds(number).map_err(|e| Error::usage(format!("--seeds {list}: {e}"))),
+        ref list => Ok(list.to_vec()),
+    }
 }
 
 /// Returns a path as a word for a shell.

@@ -80,8 +80,31 @@ struct File {
     grid: Table,
     random: Table,
     trials: Option<usize>,
-    seeds: Option<Vec<u64>>,
+    seeds: Option<Seeds>,
     sweep_seed: Option<u64>,
+}
+
+/// Seeds in the file of a space: how many, or which.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Seeds {
+    Number(u64),
+    List(Vec<u64>),
+}
+
+/// Returns the seeds 1 to `number`.
+///
+/// # Errors
+/// `Usage` if these are none, or too many.
+pub fn seeds(number: u64) -> Result<Vec<u64>> {
+    match number {
+        0 => Err(Error::usage("these are no seeds").remedy("give how many, as in 5, or which, as in 1,2,3")),
+        _ if number > MOST_TRIALS as u64 => {
+            Err(Error::usage(format!("these are {number} seeds, and {MOST_TRIALS} are the most"))
+                .remedy("give how many, as in 5; a single seed is --seed"))
+        }
+        _ => Ok((1..=number).collect()),
+    }
 }
 
 impl Space {
@@ -105,7 +128,11 @@ impl Space {
                 space.add_random(&key, Draw::of_value(&key, &value)?)?;
             }
             space.trials = file.trials.unwrap_or(space.trials);
-            space.seeds = file.seeds.unwrap_or(space.seeds);
+            space.seeds = match file.seeds {
+                Some(Seeds::Number(number)) => seeds(number)?,
+                Some(Seeds::List(list)) => list,
+                None => space.seeds,
+            };
             space.sweep_seed = file.sweep_seed.unwrap_or(space.sweep_seed);
             Ok(space)
         };

@@ -5,12 +5,12 @@ use crate::{
 };
 use std::path::Path;
 
-/// Beginnings of the names of TGB's data sets, by task: links, properties of nodes, links with types of edges,
-/// and links with types of edges and nodes.
+/// Beginnings of the names of TGB's data sets, by task: links, properties of nodes, links with types of
+/// edges, and links with types of edges and nodes.
 pub(super) const KINDS: [&str; 4] = ["tgbl-", "tgbn-", "tkgl-", "thgl-"];
 
 /// The data sets of `py-tgb` 2.3 (`tgb/utils/info.py`).
-const SETS: [&str; 22] = [
+pub(in crate::data) const SETS_OF_TGB: [&str; 22] = [
     "tgbl-enron",
     "tgbl-uci",
     "tgbl-wiki",
@@ -45,10 +45,10 @@ pub(in crate::data) fn name_of(path: &Path) -> Option<String> {
 
 /// Returns `error` about the missing data set `name` with the way to get it, by the package `py-tgb`.
 pub(in crate::data) fn remedy<T>(error: Error, name: &str) -> Result<T> {
-    if !SETS.contains(&name) {
+    if !SETS_OF_TGB.contains(&name) {
         let kind = KINDS.iter().find(|kind| name.starts_with(*kind)).unwrap_or(&KINDS[0]);
-        let all: Vec<&str> = SETS.into_iter().filter(|set| set.starts_with(kind)).collect();
-        return Err(error.remedy(match similar(SETS, name) {
+        let all: Vec<&str> = SETS_OF_TGB.into_iter().filter(|set| set.starts_with(kind)).collect();
+        return Err(error.remedy(match similar(SETS_OF_TGB, name) {
             Some(known) => format!("TGB has no {name}; did you mean {known}?"),
             None => format!("TGB has no {name}, but {}", all.join(", ")),
         }));
@@ -76,7 +76,7 @@ mod tests {
             let name = name_of(Path::new(path))?;
             Some(remedy::<()>(Error::new(ErrorKind::Io, path), &name).unwrap_err().to_string())
         };
-        for set in SETS {
+        for set in SETS_OF_TGB {
             let (folder, class) =
                 (set.replace('-', "_"), if set.starts_with("tgbn") { "NodeProp" } else { "LinkProp" });
             for path in [set, &folder, &format!("datasets/{folder}")] {

@@ -12,8 +12,8 @@
 //! | comment | `ts,src,dst,num_words,score` | by first appearance | words / 5000 (twice), score |
 //! | flight | `ts,src,dst,callsign,typecode` | by first appearance | one number for each of 16 characters |
 //!
-//! The airports of flight have node features, in `airport_node_feat_v2.csv`. Sets with types of edges and nodes
-//! (`tkgl-*`, `thgl-*`) are in [`types`].
+//! The airports of flight have node features, in `airport_node_feat_v2.csv`. Sets with types of edges and
+//! nodes (`tkgl-*`, `thgl-*`) are in [`types`].
 //!
 //! Node numbers, features and times equal those of `py-tgb` 2.3: [`Ids`](crate::data::Ids) hold TGB's number
 //! of every node, and times are whole seconds. The only difference is the event number in the last column of
@@ -25,6 +25,8 @@ mod node_files;
 mod nodes;
 mod types;
 
+#[cfg(feature = "cli")]
+pub(in crate::data) use fetch::SETS_OF_TGB;
 pub(in crate::data) use fetch::{name_of, remedy};
 
 use super::{

@@ -42,8 +42,8 @@ pub(super) fn for_each_row(
     Ok(())
 }
 
-/// Reads the types of nodes, rows `node_id,type`, as one-hot features by TGB's number of the node. A node that
-/// the file lacks has type 0, as in `py-tgb`.
+/// Reads the types of nodes, rows `node_id,type`, as one-hot features by TGB's number of the node. A node
+/// that the file lacks has type 0, as in `py-tgb`.
 ///
 /// # Errors
 /// Io if there is no such file; data if a row is not a node of the edge list and its type.
@@ -71,9 +71,10 @@ pub(super) fn types(file: &Path, nodes: &Appearance, notes: &mut Vec<String>) ->
     Ok(NodeRows::Numbered(Features::from_vec(nodes.len(), width, values)?))
 }
 
-/// Reads what is known of airports, rows `code,type,continent,region,longitude,latitude`, as `py-tgb` does: type
-/// and continent one-hot in the order they appear, a number for each of seven characters of the region, and the
-/// coordinates. An airport that the file lacks has zeros, and one that the edge list lacks is not read.
+/// Reads what is known of airports, rows `code,type,continent,region,longitude,latitude`, as `py-tgb` does:
+/// type and continent one-hot in the order they appear, a number for each of seven characters of the region,
+/// and the coordinates. An airport that the file lacks has zeros, and one that the edge list lacks is not
+/// read.
 ///
 /// # Errors
 /// Data if a row is damaged.

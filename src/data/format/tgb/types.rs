@@ -7,11 +7,11 @@
 //! | tkgl-wikidata, tkgl-smallpedia | `time,head,tail,type` | names |
 //! | thgl-forum | `time,head,tail,type,num_words,score` | numbers |
 //!
-//! Nodes are numbered in the order they appear, names of types, too; numbers of types stay. A temporal knowledge
-//! graph also has the inverse of every edge, whose type is the edge's type plus the number of types; it follows
-//! the edges of its time. All of this is as in `py-tgb` 2.3. The type of an edge is its class, and one-hot edge
-//! features; of more than [`MOST_ONE_HOT`] types it is hashed. A heterogeneous graph has the types of its nodes
-//! as one-hot node features. Source: Gastinger, Huang et al., NeurIPS 2024.
+//! Nodes are numbered in the order they appear, names of types, too; numbers of types stay. A temporal
+//! knowledge graph also has the inverse of every edge, whose type is the edge's type plus the number of
+//! types; it follows the edges of its time. All of this is as in `py-tgb` 2.3. The type of an edge is its
+//! class, and one-hot edge features; of more than [`MOST_ONE_HOT`] types it is hashed. A heterogeneous graph
+//! has the types of its nodes as one-hot node features. Source: Gastinger, Huang et al., NeurIPS 2024.
 use super::{
     super::{
         input::Input,
@@ -196,7 +196,8 @@ fn distinct(numbers: &[u32]) -> Vec<u32> {
     (0..=last as u32).filter(|&n| seen[n as usize]).collect()
 }
 
-/// Puts the inverses of all edges of a time behind them, and returns the types of all. `raw` is sorted by time.
+/// Puts the inverses of all edges of a time behind them, and returns the types of all. `raw` is sorted by
+/// time.
 fn with_inverses(raw: &mut Raw, types: &[u32], types_before: u32) -> Vec<u32> {
     let (src, dst) = (std::mem::take(&mut raw.ids.src), std::mem::take(&mut raw.ids.dst));
     let time = std::mem::take(&mut raw.time);
