@@ -11,7 +11,10 @@ use tgnn::{
     error::{Error, ErrorKind},
     runtime::{
         Bytes, DType, Element,
-        cuda::dlpack::{DLDataType, DLDevice, DLManagedTensor, DLTensor, DLView, OwnedTensor},
+        cuda::{
+            DeviceTensor, Gpu,
+            dlpack::{DLDataType, DLDevice, DLManagedTensor, DLTensor, DLView, OwnedTensor},
+        },
     },
 };
 
@@ -85,7 +88,16 @@ impl Array {
         Ok(Array { owner: Owner::Object(object.clone().unbind(), layout, tensor), writable: !read_only })
     }
     fn of_capsule(object: &Bound<'_, PyAny>) -> Result<Self> {
-        let capsule = object.call_method0("__dlpack__")?;
+        // The kernels of a device run on the stream on which its tensors are computed: -1 is not to wait.
+        let (kind, _): (i32, i32) = object.call_method0("__dlpack_device__")?.extract()?;
+        let capsule = match kind {
+            DLDevice::CUDA => {
+                let stream = PyDict::new(object.py());
+                stream.set_item("stream", -1)?;
+                object.call_method("__dlpack__", (), Some(&stream))?
+            }
+            _ => object.call_method0("__dlpack__")?,
+        };
         let capsule = capsule.cast::<PyCapsule>().map_err(PyErr::from)?;
         let pointer = capsule.pointer_checked(Some(DLTENSOR))?;
         // SAFETY: a capsule of this name holds such a tensor, and renaming it takes it over.
@@ -95,19 +107,32 @@ impl Array {
         };
         Ok(Array { owner: Owner::Tensor(tensor), writable: true })
     }
-    fn view(&self) -> Result<DLView<'_>, Error> {
+    /// Describes the array, wherever it is.
+    fn described(&self) -> Result<DLView<'_>, Error> {
         let tensor = match &self.owner {
             Owner::Object(_, _, tensor) => tensor,
             Owner::Tensor(tensor) => tensor.tensor(),
         };
-        let device = tensor.device;
-        if device.device_type == DLDevice::CUDA {
-            let what = format!("a tensor is on cuda:{}, and this runs on the CPU", device.device_id);
-            return Err(Error::new(ErrorKind::Device, what).remedy("give tensor.cpu()"));
-        }
         // SAFETY: NumPy, or the library that handed the tensor out, describes its memory, which the owner keeps
         // alive. The package's documentation says that no array may be changed during a call.
         unsafe { DLView::of(tensor) }
+    }
+    /// Describes an array in the host's memory.
+    fn view(&self) -> Result<DLView<'_>, Error> {
+        let view = self.described()?;
+        if view.device().device_type == DLDevice::CUDA {
+            let what = format!("a tensor is on cuda:{}, and this runs on the CPU", view.device().device_id);
+            return Err(Error::new(ErrorKind::Device, what).remedy("give tensor.cpu()"));
+        }
+        Ok(view)
+    }
+    /// Returns the array as an operand on `gpu`; the memory of an emulated device is the host's.
+    pub fn on(&self, gpu: &Gpu) -> Result<DeviceTensor, Error> {
+        if !gpu.is_emulated() {
+            return self.described()?.on_cuda(gpu.ordinal());
+        }
+        let view = self.view()?;
+        Ok(DeviceTensor::new(view.address(), view.dtype(), view.shape()))
     }
     /// Returns rows and columns.
     pub fn shape(&self) -> Result<[usize; 2], Error> {

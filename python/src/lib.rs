@@ -1,6 +1,7 @@
 //! The native part of the Python package `tgnn`. It is private: the package in `python/tgnn` turns what users
 //! give into what these functions take, and is documented in docs/python.md.
 mod arrays;
+mod device_ops;
 mod error;
 mod events;
 mod keys;
@@ -14,6 +15,7 @@ mod _tgnn {
     #[pymodule_export]
     use crate::{
         arrays::Buffer,
+        device_ops::{Gpu, Op},
         events::{Stream, load, of_columns, of_run},
         ops::{
             Csr, EventLists, Updated, gru_memory, gru_memory_grad, temporal_attention,

@@ -1,10 +1,14 @@
 //! Kernels on arrays of Python.
-use crate::{arrays::Array, error::Result};
+use crate::{
+    arrays::{Array, Buffer},
+    error::Result,
+};
 use pyo3::prelude::*;
+use std::sync::Arc;
 use tgnn::{
     error::Error,
     ops::functions::{
-        self, AttentionRows, GruWeights, MemoryTables, RecentSlots, UpdatedMemory, on_threads,
+        self, AttentionRows, CsrRows, GruWeights, MemoryTables, RecentSlots, UpdatedMemory, on_threads,
         recent_neighbors,
     },
     runtime::NONE,
@@ -26,7 +30,14 @@ fn ids(op: &str, array: &Array) -> Result<Vec<u32>, Error> {
 
 /// A square sparse matrix.
 #[pyclass(frozen)]
-pub struct Csr(functions::Csr);
+pub struct Csr(Arc<functions::Csr>);
+
+impl Csr {
+    /// Returns the rows of the matrix, or of its transpose.
+    pub fn rows(&self, transpose: bool) -> &CsrRows {
+        if transpose { self.0.columns() } else { self.0.rows() }
+    }
+}
 
 #[pymethods]
 impl Csr {
@@ -35,7 +46,7 @@ impl Csr {
         on_cores(py, || {
             let values = values.as_ref().map(Array::values).transpose()?;
             let (indptr, indices) = (ids("csr", &indptr)?, ids("csr", &indices)?);
-            Ok(Csr(functions::Csr::from_csr(&indptr, &indices, values)?))
+            Ok(Csr(Arc::new(functions::Csr::from_csr(&indptr, &indices, values)?)))
         })
     }
     fn __len__(&self) -> usize {
@@ -43,7 +54,7 @@ impl Csr {
     }
     /// Returns the same with the symmetric normalisation of graph convolutions.
     fn normalized(&self) -> Self {
-        Csr(self.0.clone().normalized())
+        Csr(Arc::new((*self.0).clone().normalized()))
     }
     /// Fills `y` with the product of the matrix, or its transpose, and `x`.
     fn multiply(&self, py: Python<'_>, x: Array, mut y: Array, transpose: bool) -> Result<()> {
@@ -54,11 +65,22 @@ impl Csr {
             product(&self.0, x.values()?, d, y.values_mut()?)
         })
     }
+    /// Returns the inputs after `x` of the product on a device.
+    fn tables(&self, transpose: bool) -> Vec<Buffer> {
+        let (rows, owner) = (self.rows(transpose), || self.0.clone());
+        let ids = |ids: &[u32], cols: usize| Buffer::borrowed(owner(), ids, vec![ids.len() / cols, cols]);
+        let reals = |reals: &[f32]| Buffer::borrowed(owner(), reals, vec![reals.len(), 1]);
+        let (step, scale) = (Buffer::owned(vec![0u32], vec![1, 1]), reals(self.0.scale()));
+        let [begin, len, col] = [&rows.begin, &rows.len, &rows.col].map(|x| ids(x, 1));
+        let (first, slices) = (ids(&rows.long.first, 1), ids(&rows.long.slices, 4));
+        let weight = rows.weight.as_ref().map(|weight| reals(weight));
+        [step, begin, len, col, scale, first, slices].into_iter().chain(weight).collect()
+    }
 }
 
 /// The events of each node in time order.
 #[pyclass(frozen)]
-pub struct EventLists(functions::EventLists);
+pub struct EventLists(Arc<functions::EventLists>);
 
 #[pymethods]
 impl EventLists {
@@ -66,11 +88,18 @@ impl EventLists {
     fn new(py: Python<'_>, src: Array, dst: Array, time: Array, nodes: usize) -> Result<Self> {
         on_cores(py, || {
             let (src, dst) = (ids("events", &src)?, ids("events", &dst)?);
-            Ok(EventLists(functions::EventLists::of(&src, &dst, time.values()?, nodes)?))
+            Ok(EventLists(Arc::new(functions::EventLists::of(&src, &dst, time.values()?, nodes)?)))
         })
     }
     fn __len__(&self) -> usize {
         self.0.len()
+    }
+    /// Returns the lists as sampling on a device reads them: offsets, and entries as two i64 each.
+    fn tables(&self) -> [Buffer; 2] {
+        let of = |values: &[i64], cols: usize| {
+            Buffer::borrowed(self.0.clone(), values, vec![values.len() / cols, cols])
+        };
+        [of(self.0.offsets(), 1), of(bytemuck::cast_slice(self.0.entries()), 2)]
     }
     /// Fills the slots of queries: `[n, k]` u32, u32 and f32, and `[n]` u32.
     #[allow(clippy::too_many_arguments)] // one for each array

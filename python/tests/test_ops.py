@@ -191,12 +191,7 @@ def test_kernels_run_side_by_side_on_threads_of_the_caller():
     assert len(found) == 60 and all((y == want).all() for y in found)
 
 
-# On torch: the same numbers, and the gradients of the formulas by torch's autograd, in f64
-
-
-@pytest.fixture(scope="module")
-def torch():
-    return pytest.importorskip("torch", reason="torch is not installed")
+# On torch, on the CPU and on CUDA devices: the same numbers, and the gradients of the formulas by its autograd, in f64
 
 
 def tensors(torch, *arrays, grad=False):
@@ -237,7 +232,7 @@ def test_sampling_is_the_same_on_torch(torch):
         ops.sample_recent(events, *tensors(torch, nodes, times), 4),
         ops.sample_recent(ops.EventLists(src, dst, time), nodes, times, 4),
     ):
-        assert isinstance(ours, torch.Tensor) and (ours.numpy() == want).all()
+        assert isinstance(ours, torch.Tensor) and (ours.cpu().numpy() == want).all()
 
 
 def test_the_gradients_of_the_memory_update_are_those_of_its_formula(torch):
@@ -268,9 +263,48 @@ def test_no_gradient_flows_where_none_is_wanted(torch):
         ops.spmm(a, torch.ones(17, 2))
 
 
-def test_a_tensor_on_another_device_is_refused(torch):
-    if not torch.cuda.is_available():
-        pytest.skip("there is no CUDA device")
-    dense, *csr = matrix()
-    with pytest.raises(tgnn.DeviceError, match="give tensor.cpu()"):
-        ops.spmm(ops.Csr(*csr), torch.ones(17, 2, device="cuda"))
+def device_memory_call(torch, nodes=(1,), **change):
+    """`gru_memory` on tensors."""
+    tables, weights = memory_case()
+    tables = {name: torch.tensor(x) for name, x in vars(tables).items()} | change
+    return ops.gru_memory(torch.tensor(nodes), *tables.values(), *tensors(torch, *weights))
+
+
+def device_attention_call(torch, heads=2, **change):
+    """`temporal_attention` on tensors."""
+    learned, rows, _ = attention_case()
+    rows["count"][:] = 4
+    rows = {name: torch.tensor(x) for name, x in (rows | change).items()}
+    query, h, time_w, time_b = tensors(torch, *learned)
+    return ops.temporal_attention(query, h, **rows, time_w=time_w, time_b=time_b, heads=heads, head_width=3)
+
+
+@pytest.mark.parametrize(
+    "call, text",
+    [
+        (lambda torch: ops.spmm(ops.Csr(*matrix()[1:]), torch.ones(16, 2)), "spmm: x has 16 rows, and the matrix 17"),
+        (lambda torch: ops.spmm(ops.Csr(*matrix()[1:]), torch.ones(17, 2, 1)), "3 dimensions, want at most 2"),
+        (lambda torch: sampled(torch, [7], [9]), "sample_neighbors: row 0 names row 7 of a smaller table"),
+        (lambda torch: sampled(torch, [0, 1], [9]), "sample_neighbors"),
+        (lambda torch: sampled(torch, [1 << 40], [9]), "sample_recent: 1099511627776 is not an index"),
+        (lambda torch: device_memory_call(torch, [1, 1]), "gru_memory: node 1 is listed twice"),
+        (lambda torch: device_memory_call(torch, [99]), "gru_memory: row 0 names row 99 of a smaller table"),
+        (lambda torch: device_memory_call(torch, mail=torch.ones(8, 4)), "gru_memory: "),
+        (lambda torch: device_attention_call(torch, row=np.full((6, 4), 99)), "names row 99 of a smaller table"),
+        (lambda torch: device_attention_call(torch, row=np.full((6, 4), -2)), "temporal_attention: -2 is not an index"),
+        (lambda torch: device_attention_call(torch, heads=0), "temporal_attention: 0 heads"),
+        (lambda torch: device_attention_call(torch, dt=real(6, 3)), "temporal_attention: "),
+        (
+            lambda torch: ops.spmm(ops.Csr(*matrix()[1:]), torch.ones(17, 2, device="meta")),
+            "spmm: x is on meta, want the CPU or a CUDA device; give tensor.cpu()",
+        ),
+    ],
+)
+def test_tensors_that_do_not_fit_are_refused_in_one_line(torch, call, text):
+    with pytest.raises(tgnn.Error) as e:
+        call(torch)
+    assert text in str(e.value) and "\n" not in str(e.value)
+
+
+def sampled(torch, nodes, times):
+    return ops.sample_recent(ops.EventLists([0], [1], [5]), *tensors(torch, nodes, times), 2)

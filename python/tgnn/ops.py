@@ -1,57 +1,51 @@
 """The main kernels on arrays of NumPy, and on tensors of torch as autograd functions.
 
-Arrays of f32, and of i64 for indices and times, are read in place, tensors by DLPack; others are converted. They must
-be on the CPU, and must not be changed during a call. Python's lock is released, and every core computes.
+They run where their operands are: on the CPU, with every core, or on a CUDA device, on torch's current stream. Arrays
+of f32, and of i64 for indices and times, are read in place, tensors by DLPack; others are converted. On a CUDA device,
+ids of i32 are read in place, too. A call returns when the work is done; no operand may be changed meanwhile. Python's
+lock is released.
 """
 
 from __future__ import annotations
 
-import sys
 from functools import cache
 from typing import Any
 
-import numpy as np
-
-from . import _tgnn
-from ._errors import ShapeError, UsageError
+from . import _cpu, _tgnn
+from ._arrays import is_tensor, on_host, place, real, whole
+from ._errors import DeviceError, UsageError
 
 __all__ = ["Csr", "EventLists", "gru_memory", "sample_recent", "spmm", "temporal_attention"]
 
 
-def _is_tensor(x: Any) -> bool:
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(x, torch.Tensor)
+def _on(op: str, **operands: Any) -> Any:
+    """What computes: the device of the operands."""
+    places = {name: place(x) for name, x in operands.items() if x is not None}
+    first, on = next(iter(places.items()))
+    for name, other in places.items():
+        if other != on:
+            raise DeviceError(f"{op}: {first} is on {on}, and {name} on {other}; give all of them on one device")
+    if on.partition(":")[0] not in ("cpu", "cuda", "emu"):
+        raise DeviceError(f"{op}: {first} is on {on}, want the CPU or a CUDA device; give tensor.cpu()")
+    return _cpu if on == "cpu" else _gpu(on)
 
 
-def _real(x: Any) -> Any:
-    """Numbers as contiguous f32; None is an empty table."""
-    if _is_tensor(x):
-        return x.detach().to(sys.modules["torch"].float32).contiguous()
-    return np.zeros((0, 0), np.float32) if x is None else np.ascontiguousarray(x, dtype=np.float32)
+@cache
+def _gpu(name: str) -> Any:
+    """A CUDA device, opened once."""
+    from ._cuda import Gpu
 
-
-def _whole(x: Any) -> Any:
-    """Whole numbers as contiguous i64."""
-    if _is_tensor(x):
-        return x.detach().to(sys.modules["torch"].int64).contiguous()
-    return np.ascontiguousarray(x, dtype=np.int64)
-
-
-def _empty(like: Any, shape: Any, dtype: str = "float32") -> Any:
-    """A new array of the library of another one."""
-    if _is_tensor(like):
-        torch = sys.modules["torch"]
-        return torch.empty(tuple(shape), dtype=getattr(torch, dtype), device=like.device)
-    return np.empty(shape, dtype)
+    return Gpu(name)
 
 
 # Sparse products
 
 
 class Csr:
-    """A square sparse matrix in CSR, ready to be multiplied from either side; its entries are copied once.
+    """A square sparse matrix in CSR, ready to be multiplied from either side.
 
-    `indptr` and `indices` can be replaced by a SciPy sparse matrix or a sparse CSR tensor.
+    `indptr` and `indices` can be replaced by a SciPy sparse matrix or a sparse CSR tensor. The matrix is prepared on the
+    CPU, and copied once to every device on which it is multiplied.
     """
 
     def __init__(self, indptr: Any, indices: Any = None, values: Any = None):
@@ -62,8 +56,9 @@ class Csr:
             indptr, indices, values = matrix.indptr, matrix.indices, matrix.data
         elif indices is None:
             raise UsageError(f"a {type(indptr).__name__} is not a sparse matrix; give indptr and indices")
-        values = None if values is None else _real(values)
-        self._native = _tgnn.Csr(_whole(indptr), _whole(indices), values)
+        values = None if values is None else real(on_host(values))
+        self._native = _tgnn.Csr(whole(on_host(indptr)), whole(on_host(indices)), values)
+        self._copies: dict[Any, Any] = {}
 
     def __len__(self) -> int:
         return len(self._native)
@@ -71,7 +66,7 @@ class Csr:
     def normalized(self) -> Csr:
         """The symmetric normalisation of graph convolutions, `D^-1/2 A D^-1/2`; self-loops are part of A."""
         normalized = Csr.__new__(Csr)
-        normalized._native = self._native.normalized()
+        normalized._native, normalized._copies = self._native.normalized(), {}
         return normalized
 
 
@@ -81,27 +76,25 @@ def spmm(a: Any, x: Any) -> Any:
         if getattr(a, "requires_grad", False):
             raise UsageError("the values of a sparse matrix get no gradient; give a matrix that requires none")
         a = Csr(a)
-    return _functions()["spmm"].apply(a, x) if _is_tensor(x) else _multiply(a, x, False)
-
-
-def _multiply(a: Csr, x: Any, transpose: bool) -> Any:
-    x = _real(x)
-    y = _empty(x, x.shape)
-    a._native.multiply(x, y, transpose)
-    return y
+    on = _on("spmm", x=x)
+    return _functions()["spmm"].apply(on, a, x) if is_tensor(x) else on.multiply(a, x, False)
 
 
 # Neighbours
 
 
 class EventLists:
-    """The events of each node in time order: what neighbours are sampled from. Nodes are numbers from 0."""
+    """The events of each node in time order: what neighbours are sampled from. Nodes are numbers from 0.
+
+    The lists are made on the CPU, and copied once to every device on which they are sampled.
+    """
 
     def __init__(self, src: Any, dst: Any, time: Any, nodes: int | None = None):
-        src, dst, time = _whole(src), _whole(dst), _whole(time)
+        src, dst, time = (whole(on_host(x)) for x in (src, dst, time))
         if nodes is None:
             nodes = 1 + max((int(ids.max()) for ids in (src, dst) if len(ids)), default=-1)
         self._native = _tgnn.EventLists(src, dst, time, nodes)
+        self._copies: dict[Any, Any] = {}
 
     def __len__(self) -> int:
         return len(self._native)
@@ -113,12 +106,7 @@ def sample_recent(events: EventLists, nodes: Any, times: Any, k: int) -> tuple[A
     Returns `node`, `event` (`[n, k]`, latest first, -1 in unused slots), `dt` (`[n, k]`, time since the event), and
     `count` (`[n]`, slots in use, which come first).
     """
-    nodes, times = _whole(nodes), _whole(times)
-    n = len(nodes)
-    node, event, count = (_empty(nodes, shape, "int32") for shape in ((n, k), (n, k), (n,)))
-    dt = _empty(nodes, (n, k))
-    events._native.recent(nodes, times, k, node, event, dt, count)
-    return _whole(node), _whole(event), dt, _whole(count)
+    return _on("sample_recent", nodes=nodes, times=times).recent(events, nodes, times, k)
 
 
 # Attention
@@ -148,22 +136,13 @@ def temporal_attention(
     `[n, heads]`, 1, or 0 for roots without neighbours: values are `W_v mix + b_v sum`. Gradients flow into `query`,
     `h`, `time_w` and `time_b`.
     """
-    rows = {"row": _whole(row), "event": _whole(event), "dt": _real(dt), "count": _whole(count), "edge": _real(edge),
-            "heads": heads, "head_width": head_width}  # fmt: skip
-    if any(map(_is_tensor, (query, h, time_w, time_b))):
-        return _functions()["temporal_attention"].apply(rows, query, h, time_w, time_b)
-    return _attend(rows, query, h, time_w, time_b)[1:3]
-
-
-def _attend(rows: dict[str, Any], query: Any, h: Any, time_w: Any, time_b: Any) -> tuple[Any, Any, Any, Any]:
-    rows = rows | {"query": _real(query), "h": _real(h), "time_w": _real(time_w), "time_b": _real(time_b)}
-    query, heads = rows["query"], rows["heads"]
-    if query.ndim != 2 or rows["row"].ndim != 2:
-        raise ShapeError("temporal_attention: query and row are matrices; give [n, heads * c] and [n, k]")
-    n, k = rows["row"].shape
-    mix, sums, weight = (_empty(query, shape) for shape in (query.shape, (n, heads), (n, heads * k)))
-    _tgnn.temporal_attention(rows, mix, sums, weight)
-    return rows, mix, sums, weight
+    learned = {"query": query, "h": h, "time_w": time_w, "time_b": time_b}
+    rows = {"row": row, "event": event, "dt": dt, "count": count, "edge": edge}
+    on = _on("temporal_attention", **learned, **rows)
+    rows |= {"heads": heads, "head_width": head_width}
+    if any(map(is_tensor, learned.values())):
+        return _functions()["temporal_attention"].apply(on, rows, *learned.values())
+    return on.attend(rows, learned.values())[:2]
 
 
 # Memory
@@ -192,25 +171,13 @@ def gru_memory(
     partner's memory), `mail_event` `[v]` (a row of `edge`; -1 without a mail), `mail_time` `[v]`. Returns the new
     memory `[n, d]` and its times `[n]`; a node without a mail keeps both. Gradients flow into the weights only.
     """
-    tables = {"memory": _real(memory), "memory_time": _whole(memory_time), "mail": _real(mail),
-              "mail_event": _whole(mail_event), "mail_time": _whole(mail_time), "edge": _real(edge)}  # fmt: skip
-    weights = (time_w, time_b, w_x, w_h, b_x, b_h)
-    if any(map(_is_tensor, weights)):
-        return _functions()["gru_memory"].apply(_whole(nodes), tables, seconds_per_tick, *weights)
-    return _update(_whole(nodes), tables, seconds_per_tick, weights)[:2]
-
-
-_WEIGHTS = ("time_w", "time_b", "w_x", "w_h", "b_x", "b_h")
-
-
-def _update(nodes: Any, tables: dict[str, Any], seconds_per_tick: float, weights: Any) -> tuple[Any, Any, Any, Any]:
-    named = dict(zip(_WEIGHTS, map(_real, weights)))
-    if tables["memory"].ndim != 2:
-        raise ShapeError("gru_memory: memory is a matrix; give [nodes, width]")
-    new = _empty(named["w_x"], (len(nodes), tables["memory"].shape[1]))
-    time = _empty(named["w_x"], (len(nodes),), "int64")
-    saved = _tgnn.gru_memory(nodes, tables, named, seconds_per_tick, new, time)
-    return new, time, named, saved
+    tables = {"memory": memory, "memory_time": memory_time, "mail": mail, "mail_event": mail_event,
+              "mail_time": mail_time, "edge": edge}  # fmt: skip
+    weights = {"time_w": time_w, "time_b": time_b, "w_x": w_x, "w_h": w_h, "b_x": b_x, "b_h": b_h}
+    on = _on("gru_memory", nodes=nodes, **tables, **weights)
+    if any(map(is_tensor, weights.values())):
+        return _functions()["gru_memory"].apply(on, nodes, tables, seconds_per_tick, *weights.values())
+    return on.update(nodes, tables, weights.values(), seconds_per_tick)[:2]
 
 
 @cache
@@ -218,44 +185,43 @@ def _functions() -> dict[str, Any]:
     """The autograd functions, made when torch is there."""
     import torch
 
-    def like(x: Any) -> Any:
-        return torch.empty_like(x, dtype=torch.float32, memory_format=torch.contiguous_format)
+    def described(tensors: Any) -> list[Any]:
+        return [(x.shape, x.dtype) for x in tensors]
+
+    def shaped(grads: Any, like: Any) -> Any:
+        return (g.reshape(shape).to(dtype) for g, (shape, dtype) in zip(grads, like))
 
     class Spmm(torch.autograd.Function):
         @staticmethod
-        def forward(ctx: Any, a: Csr, x: Any) -> Any:
-            ctx.a, ctx.dtype = a, x.dtype
-            return _multiply(a, x, False).to(x.dtype)
+        def forward(ctx: Any, on: Any, a: Csr, x: Any) -> Any:
+            ctx.on, ctx.a, ctx.dtype = on, a, x.dtype
+            return on.multiply(a, x, False).to(x.dtype)
 
         @staticmethod
         def backward(ctx: Any, dy: Any) -> Any:
-            return None, _multiply(ctx.a, dy, True).to(ctx.dtype)
+            return None, None, ctx.on.multiply(ctx.a, dy, True).to(ctx.dtype)
 
     class TemporalAttention(torch.autograd.Function):
         @staticmethod
-        def forward(ctx: Any, rows: Any, *learned: Any) -> Any:
-            ctx.rows, mix, sums, ctx.weight = _attend(rows, *learned)
-            ctx.dtypes = [x.dtype for x in learned]
+        def forward(ctx: Any, on: Any, rows: Any, *learned: Any) -> Any:
+            ctx.on, ctx.like = on, described(learned)
+            mix, sums, ctx.saved = on.attend(rows, learned)
             return mix, sums
 
         @staticmethod
         def backward(ctx: Any, dmix: Any, dsum: Any) -> Any:
-            grads = [like(ctx.rows[name]) for name in ("query", "h", "time_w", "time_b")]
-            _tgnn.temporal_attention_grad(ctx.rows, ctx.weight, _real(dmix), _real(dsum), grads)
-            return None, *(g.to(dtype) for g, dtype in zip(grads, ctx.dtypes))
+            return None, None, *shaped(ctx.on.attend_grad(ctx.saved, dmix, dsum), ctx.like)
 
     class GruMemory(torch.autograd.Function):
         @staticmethod
-        def forward(ctx: Any, nodes: Any, tables: Any, seconds_per_tick: float, *weights: Any) -> Any:
-            new, time, ctx.weights, ctx.updated = _update(nodes, tables, seconds_per_tick, weights)
-            ctx.dtypes = [w.dtype for w in weights]
+        def forward(ctx: Any, on: Any, nodes: Any, tables: Any, seconds_per_tick: float, *weights: Any) -> Any:
+            ctx.on, ctx.like = on, described(weights)
+            new, time, ctx.saved = on.update(nodes, tables, weights, seconds_per_tick)
             ctx.mark_non_differentiable(time)
             return new, time
 
         @staticmethod
         def backward(ctx: Any, dmemory: Any, _: Any) -> Any:
-            grads = [like(ctx.weights[name]) for name in _WEIGHTS]
-            _tgnn.gru_memory_grad(ctx.updated, ctx.weights, _real(dmemory), grads)
-            return None, None, None, *(g.to(dtype) for g, dtype in zip(grads, ctx.dtypes))
+            return None, None, None, None, *shaped(ctx.on.update_grad(ctx.saved, dmemory), ctx.like)
 
     return {"spmm": Spmm, "temporal_attention": TemporalAttention, "gru_memory": GruMemory}

@@ -91,6 +91,14 @@ impl EventLists {
             position: tape.input(store, "event list positions", Spec::ids(events, 2), &self.position)?,
         })
     }
+    /// Returns the index of the first entry of each list, `[nodes + 1]`.
+    pub fn offsets(&self) -> &[i64] {
+        &self.offsets
+    }
+    /// Returns the entries of all lists; within a list event ids ascend and times never decrease.
+    pub fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
     /// Returns the number of events.
     pub fn len(&self) -> usize {
         self.position.len() / 2

@@ -9,22 +9,28 @@ use crate::{
     runtime::{Rows, Spec, Store, Var},
 };
 
-/// The rows of a matrix, or of its transpose, as the op reads them.
+/// The rows of a [`Csr`], or of its transpose, as [`Spmm`] reads them: for calls of one's own, such as a
+/// [`DeviceCall`](crate::ops::DeviceCall) on copies of the tables.
 #[derive(Clone, Debug)]
-struct Side {
-    begin: Vec<u32>,
-    len: Vec<u32>,
-    col: Vec<u32>,
-    weight: Option<Vec<f32>>,
-    long: LongRows,
+pub struct CsrRows {
+    /// `[n]`: index of the first entry of each row.
+    pub begin: Vec<u32>,
+    /// `[n]`: number of entries of each row.
+    pub len: Vec<u32>,
+    /// `[m]`: column of each entry.
+    pub col: Vec<u32>,
+    /// `[m]`: value of each entry; 1 if `None`.
+    pub weight: Option<Vec<f32>>,
+    /// How long rows are divided.
+    pub long: LongRows,
 }
 
 /// A square sparse matrix `S A S` that is ready to be multiplied from either side: A in CSR, with a diagonal
 /// matrix S of scales.
 #[derive(Clone, Debug)]
 pub struct Csr {
-    rows: Side,
-    columns: Side,
+    rows: CsrRows,
+    columns: CsrRows,
     scale: Vec<f32>,
 }
 
@@ -71,8 +77,8 @@ impl Csr {
             }
         }
         Ok(Csr {
-            rows: Side::new(indptr, indices.to_vec(), values.map(<[f32]>::to_vec)),
-            columns: Side::new(&starts, row_of, weight),
+            rows: CsrRows::new(indptr, indices.to_vec(), values.map(<[f32]>::to_vec)),
+            columns: CsrRows::new(&starts, row_of, weight),
             scale: vec![1.0; n],
         })
     }
@@ -83,6 +89,18 @@ impl Csr {
     /// Whether the matrix has no rows.
     pub fn is_empty(&self) -> bool {
         self.scale.is_empty()
+    }
+    /// Returns the rows of A.
+    pub fn rows(&self) -> &CsrRows {
+        &self.rows
+    }
+    /// Returns the rows of the transpose of A, for gradients.
+    pub fn columns(&self) -> &CsrRows {
+        &self.columns
+    }
+    /// Returns the diagonal of S.
+    pub fn scale(&self) -> &[f32] {
+        &self.scale
     }
     /// Returns the same matrix with S set to `scale`.
     ///
@@ -128,19 +146,18 @@ impl Csr {
         let scale = |degree: f64| if degree > 0.0 { (1.0 / degree.sqrt()) as f32 } else { 0.0 };
         Csr { scale: (0..self.len()).map(|i| scale(degree(i))).collect(), ..self }
     }
-    fn multiply(&self, side: &Side, x: &[f32], d: usize, y: &mut [f32]) -> Result<()> {
-        let (n, m) = (self.len(), side.col.len());
-        let op = Spmm::new(n, side.long.most, side.weight.is_some(), 0, false, Activation::Identity);
+    fn multiply(&self, rows: &CsrRows, x: &[f32], d: usize, y: &mut [f32]) -> Result<()> {
+        let (n, m, op) = (self.len(), rows.col.len(), rows.op());
         let mut call = Call::new(&op)
             .input(x, [n, d])?
             .input(&[0u32], [1, 1])?
-            .input(&side.begin, [n, 1])?
-            .input(&side.len, [n, 1])?
-            .input(&side.col, [m, 1])?
+            .input(&rows.begin, [n, 1])?
+            .input(&rows.len, [n, 1])?
+            .input(&rows.col, [m, 1])?
             .input(&self.scale, [n, 1])?
-            .input(&side.long.first, [side.long.first.len(), 1])?
-            .input(&side.long.slices, [side.long.slices.len() / 4, 4])?;
-        if let Some(weight) = &side.weight {
+            .input(&rows.long.first, [rows.long.first.len(), 1])?
+            .input(&rows.long.slices, [rows.long.slices.len() / 4, 4])?;
+        if let Some(weight) = &rows.weight {
             call = call.input(weight, [m, 1])?;
         }
         call.output(y)?.run()
@@ -197,7 +214,36 @@ impl Tape {
     }
 }
 
-impl Side {
+impl CsrRows {
+    /// Returns the op that multiplies the matrix by `x`. Its inputs are `x`; the step, which is 0; `begin`,
+    /// `len` and `col`; the diagonal of S; `long.first` and `long.slices`; and `weight` if there is one.
+    ///
+    /// # Examples
+    /// ```
+    /// use tgnn::ops::{Call, functions::Csr};
+    /// // The transpose of [[0, 2], [3, 4]] times [1, 10]
+    /// let a = Csr::from_csr(&[0, 1, 3], &[1, 0, 1], Some(&[2.0, 3.0, 4.0]))?;
+    /// let (rows, mut y) = (a.columns(), [0.0f32; 2]);
+    /// let weight = rows.weight.as_ref().expect("the matrix has values");
+    /// Call::new(&rows.op())
+    ///     .input(&[1.0f32, 10.0], [2, 1])?
+    ///     .input(&[0u32], [1, 1])?
+    ///     .input(&rows.begin, [2, 1])?
+    ///     .input(&rows.len, [2, 1])?
+    ///     .input(&rows.col, [3, 1])?
+    ///     .input(a.scale(), [2, 1])?
+    ///     .input(&rows.long.first, [2, 1])?
+    ///     .input(&rows.long.slices, [0, 4])? // no row is long
+    ///     .input(weight, [3, 1])?
+    ///     .output(&mut y)?
+    ///     .run()?;
+    /// assert_eq!(y, [30.0, 42.0]);
+    /// # Ok::<(), tgnn::error::Error>(())
+    /// ```
+    pub fn op(&self) -> Spmm {
+        let (n, weighted) = (self.len.len(), self.weight.is_some());
+        Spmm::new(n, self.long.most, weighted, 0, false, Activation::Identity)
+    }
     fn stored(&self, tape: &mut Tape, store: &mut Store) -> Result<AdjacencyVars> {
         fn ids(tape: &mut Tape, store: &mut Store, name: &str, values: &[u32], width: usize) -> Result<Var> {
             let rows = Rows::fixed(values.len() / width);
@@ -222,7 +268,7 @@ impl Side {
     fn new(starts: &[u32], col: Vec<u32>, weight: Option<Vec<f32>>) -> Self {
         let n = starts.len() - 1;
         let len: Vec<u32> = starts.windows(2).map(|ends| ends[1] - ends[0]).collect();
-        Side { long: LongRows::of(&len, n), begin: starts[..n].to_vec(), len, col, weight }
+        CsrRows { long: LongRows::of(&len, n), begin: starts[..n].to_vec(), len, col, weight }
     }
 }
 
