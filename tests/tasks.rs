@@ -190,3 +190,20 @@ fn an_option_that_does_not_fit_the_model_task_or_protocol_is_refused_with_valid_
         refused(dir, &small(&[words, &["--out", "run"]].concat()), 2, &[text]);
     }
 }
+
+#[test]
+fn a_model_that_a_baseline_beats_gets_advice_but_none_that_it_follows_already() {
+    let dir = tempfile::tempdir().unwrap();
+    // Ten pairs that repeat: EdgeBank knows them, and a model that hardly moves does not.
+    let pairs = (0..400)
+        .fold("src,dst,time\n".to_owned(), |text, i| text + &format!("{},{},{i}\n", i % 10, 10 + i % 10));
+    fs::write(dir.path().join("pairs.csv"), pairs).unwrap();
+    for (mode, advised) in [("off", true), ("pretrained", false), ("trained", false)] {
+        let mode = format!("static.mode={mode}");
+        let words =
+            ["train", "--data", "pairs.csv", "--epochs", "1", "--set", "learning_rate=1e-9", "--set", &mode];
+        let text = done(dir.path(), &words).out;
+        assert!(text.contains(", which learns nothing,") && text.contains("another model"), "{text}");
+        assert_eq!(text.contains("--set static.mode=pretrained"), advised, "{text}");
+    }
+}

@@ -1,8 +1,9 @@
 //! What to try if a baseline that learns nothing scores higher than the model.
 use crate::task::Summary;
 
-/// Returns lines that say so; none if the model is ahead of every baseline.
-pub(super) fn lines(s: &Summary) -> Vec<String> {
+/// Returns lines that say so; none if the model is ahead of every baseline. `has_rows` says whether the model
+/// has learned rows that tell nodes apart.
+pub(super) fn lines(s: &Summary, has_rows: bool) -> Vec<String> {
     let Some((name, baseline, own)) = s.better_baseline() else { return Vec::new() };
     let mut tries = Vec::new();
     let (epochs, best) = (s.epochs.len(), s.best_epoch.unwrap_or(0));
@@ -12,7 +13,7 @@ pub(super) fn lines(s: &Summary) -> Vec<String> {
     if s.data.snapshots.is_none() && s.batch > 20 {
         tries.push(format!("smaller batches: --batch {}", (s.batch / 4).max(10)));
     }
-    if s.data.snapshots.is_none() && s.data.edge_features == 0 {
+    if s.data.snapshots.is_none() && s.data.edge_features == 0 && !has_rows {
         tries.push("rows that tell nodes apart: --set static.mode=pretrained".to_owned());
     }
     tries.push("another model: `tgnn-bench models`".to_owned());
