@@ -72,39 +72,22 @@ class Events:
         label: str | None = None,
         **options: Any,
     ) -> Events:
-        """Events in the rows of a pandas frame; the arguments name its columns. `options` are those of `Events`."""
+        """Events in the rows of a frame of pandas, or of polars: the arguments name its columns.
+
+        `options` are those of `Events`.
+        """
         column = lambda name: _column(frame, name)
+        features = [_numbers(column(name)) for name in edge_features]
         return cls(
             _plain(column(src)),
             _plain(column(dst)),
             _moments(column(time)),
-            edge_features=frame[list(edge_features)].to_numpy(np.float32) if len(edge_features) else None,
-            label=None if label is None else column(label).to_numpy(np.float32),
+            edge_features=np.stack(features, 1) if features else None,
+            label=None if label is None else _numbers(column(label)),
             **options,
         )
 
-    @classmethod
-    def from_polars(
-        cls,
-        frame: Any,
-        src: str = "src",
-        dst: str = "dst",
-        time: str = "time",
-        *,
-        edge_features: Sequence[str] = (),
-        label: str | None = None,
-        **options: Any,
-    ) -> Events:
-        """Events in the rows of a polars frame; the arguments name its columns. `options` are those of `Events`."""
-        column = lambda name: _column(frame, name).to_numpy()
-        return cls(
-            column(src),
-            column(dst),
-            column(time),
-            edge_features=frame.select(edge_features).to_numpy().astype(np.float32) if len(edge_features) else None,
-            label=None if label is None else column(label),
-            **options,
-        )
+    from_polars = from_pandas
 
     @classmethod
     def from_pyg(cls, data: Any, **options: Any) -> Events:
@@ -251,15 +234,19 @@ def _column(frame: Any, name: str) -> Any:
 
 
 def _plain(column: Any) -> np.ndarray:
-    """A pandas column of ids as an array: numbers, else objects."""
+    """A column of ids as an array: numbers, else objects."""
     values = column.to_numpy()
     if values.dtype.kind == "O" and getattr(column.dtype, "kind", "O") in "iu":
-        return column.to_numpy(np.int64)  # a nullable column, without missing ids
+        return column.to_numpy(np.int64)  # a nullable column of pandas, without missing ids
     return values
 
 
+def _numbers(column: Any) -> np.ndarray:
+    return column.to_numpy().astype(np.float32)
+
+
 def _moments(column: Any) -> np.ndarray:
-    """A pandas column of times; those with a zone are UTC."""
+    """A column of times; those of pandas with a zone are UTC."""
     if getattr(column.dtype, "tz", None) is not None:
         column = column.dt.tz_convert("UTC").dt.tz_localize(None)
     return column.to_numpy()
