@@ -200,10 +200,12 @@ fn a_model_that_a_baseline_beats_gets_advice_but_none_that_it_follows_already() 
     fs::write(dir.path().join("pairs.csv"), pairs).unwrap();
     for (mode, advised) in [("off", true), ("pretrained", false), ("trained", false)] {
         let mode = format!("static.mode={mode}");
-        let words =
-            ["train", "--data", "pairs.csv", "--epochs", "1", "--set", "learning_rate=1e-9", "--set", &mode];
-        let text = done(dir.path(), &words).out;
+        let words = ["train", "--data", "pairs.csv", "--epochs", "1", "--set", "learning_rate=1e-9"];
+        let text = done(dir.path(), &[&words[..], &["--set", &mode, "--out", &mode]].concat()).out;
         assert!(text.contains(", which learns nothing,") && text.contains("another model"), "{text}");
         assert_eq!(text.contains("--set static.mode=pretrained"), advised, "{text}");
+        assert!(text.contains("--epochs 3"), "{text}");
+        let tested = done(dir.path(), &["eval", "--checkpoint", &mode]).out;
+        assert!(tested.contains("another model") && !tested.contains("--epochs"), "{tested}");
     }
 }

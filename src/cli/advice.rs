@@ -6,9 +6,10 @@ use crate::task::Summary;
 pub(super) fn lines(s: &Summary, has_rows: bool) -> Vec<String> {
     let Some((name, baseline, own)) = s.better_baseline() else { return Vec::new() };
     let mut tries = Vec::new();
+    // A test of a checkpoint has no epochs.
     let (epochs, best) = (s.epochs.len(), s.best_epoch.unwrap_or(0));
-    if !s.stopped_early && 5 * best >= 4 * epochs {
-        tries.push(format!("more epochs, since the last ones were the best: --epochs {}", 3 * epochs.max(1)));
+    if epochs > 0 && !s.stopped_early && 5 * best >= 4 * epochs {
+        tries.push(format!("more epochs, since the last ones were the best: --epochs {}", 3 * epochs));
     }
     if s.data.snapshots.is_none() && s.batch > 20 {
         tries.push(format!("smaller batches: --batch {}", (s.batch / 4).max(10)));
