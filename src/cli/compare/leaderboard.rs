@@ -21,14 +21,16 @@ pub(super) fn check(runs: &[FinishedRun]) -> Result<()> {
     for run in runs {
         let (c, name) = (&run.config, &run.summary.data.name);
         let of_nodes = name.starts_with("tgbn-");
+        let task = if of_nodes { TaskName::Property } else { TaskName::Link };
         let (what, remedy) = match () {
             _ if !data::is_of_tgb(name) => (
                 format!("its data set is {name}, which TGB does not have"),
                 "train on a folder of TGB, such as tgbl_wiki",
             ),
-            _ if !of_nodes && c.task != TaskName::Link => {
-                (format!("its task is {}", c.task.name()), "train with --task link --protocol tgb")
-            }
+            _ if c.task != task => (
+                format!("its task is {}, and {name} is for {}", c.task.name(), task.name()),
+                "train with the task of the data set",
+            ),
             _ if !of_nodes && c.protocol != Protocol::Tgb => (
                 format!(
                     "its protocol is {}, which does not rank events against TGB's negatives",
@@ -54,7 +56,7 @@ pub(super) fn check(runs: &[FinishedRun]) -> Result<()> {
 pub(super) fn markdown(c: &Comparison) -> String {
     let metric = c.metric;
     let mut out = format!(
-        "TGB, official parts and negatives; mean ± standard deviation of a sample over seeds\n\n\
+        "Results on TGB: mean ± standard deviation of a sample over seeds\n\n\
          | data set | method | test {metric} | validation {metric} | seeds |\n| --- | --- | ---: | ---: | ---: |\n"
     );
     for line in &c.lines {
@@ -111,7 +113,7 @@ mod tests {
         let text = markdown(&Comparison::of(runs).unwrap());
         assert_eq!(
             text,
-            "TGB, official parts and negatives; mean ± standard deviation of a sample over seeds
+            "Results on TGB: mean ± standard deviation of a sample over seeds
 
 | data set | method | test MRR | validation MRR | seeds |
 | --- | --- | ---: | ---: | ---: |
@@ -121,6 +123,19 @@ mod tests {
 A result of TGB is a mean over 5 seeds: `tgnn-bench sweep --seeds 5` trains them.
 "
         );
+    }
+
+    #[test]
+    fn properties_of_nodes_have_their_own_metric_and_no_protocol() {
+        let run = run("a", 1, |c, s| {
+            (c.task, s.data.name) = (TaskName::Property, "tgbn-trade".into());
+            s.epochs[1].val.as_mut().unwrap().ndcg = Some(0.5);
+            s.test.as_mut().unwrap().transductive.ndcg = Some(0.25);
+        });
+        check(std::slice::from_ref(&run)).unwrap();
+        let text = markdown(&Comparison::of(vec![run]).unwrap());
+        assert!(text.contains("| test NDCG@10 | validation NDCG@10 |"), "{text}");
+        assert!(text.contains("| tgbn-trade | tgn | 0.2500 | 0.5000 | 1, fewer than 5 |"), "{text}");
     }
 
     #[test]
@@ -143,7 +158,11 @@ A result of TGB is a mean over 5 seeds: `tgnn-bench sweep --seeds 5` trains them
         };
         for (change, said) in [
             ((|r| r.config.protocol = Protocol::Dyglib) as fn(&mut FinishedRun), "r: its protocol is dyglib"),
-            (|r| r.config.task = TaskName::Edge, "r: its task is edge"),
+            (|r| r.config.task = TaskName::Edge, "r: its task is edge, and tgbl-wiki is for link"),
+            (
+                |r| r.summary.data.name = "tgbn-trade".into(),
+                "r: its task is link, and tgbn-trade is for property",
+            ),
             (|r| r.config.max_batches = 3, "r: max_batches is 3"),
             (|r| r.summary.data.name = "made".into(), "r: its data set is made"),
             (|r| r.summary.test = None, "r: it has no test"),

@@ -321,7 +321,11 @@ mod tests {
         want.add_random("learning_rate", Draw::parse("", "log:1e-5..1e-2").unwrap()).unwrap();
         want.add_random("model", Draw::parse("", "tgn,jodie").unwrap()).unwrap();
         assert_eq!(Space::read(&path).unwrap(), want);
+        std::fs::write(&path, "seeds = 3").unwrap();
+        assert_eq!(Space::read(&path).unwrap().seeds, [1, 2, 3]);
         for (text, said) in [
+            ("seeds = 0", "space.toml: these are no seeds"),
+            ("seeds = 20000", "space.toml: these are 20000 seeds, and 10000 are the most"),
             ("gird = 3", "space.toml:1:1: "),
             ("[random]\nbatch = \"5..1\"", "space.toml: random batch"),
             ("[grid]\nbatch = []", "space.toml: the grid of batch has no value"),

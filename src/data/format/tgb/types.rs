@@ -160,26 +160,27 @@ impl Edges {
         if edges == 0 {
             return Ok(raw);
         }
-        let classes = |types: Vec<u32>| {
-            let count = types.iter().max().map_or(0, |&last| last as usize + 1);
-            Classes::new(count, 1, types).map_err(|e| e.in_file(&raw.file))
-        };
-        let different = distinct(&self.types);
-        raw.classes = Some(classes(self.types)?);
+        raw.classes = Some(classes(&raw.file, self.types)?);
         if !self.values.is_empty() {
             raw.edge_features = Some(Features::from_vec(edges, self.values.len() / edges, self.values)?);
         }
         raw.sort();
         let mut types = raw.classes.take().map_or(Vec::new(), |sorted| sorted.table().to_vec());
         if inverse {
-            types = with_inverses(&mut raw, &types, different.len() as u32);
+            let count = distinct(&types).len() as u32;
+            types = with_inverses(&mut raw, &types, count);
             raw.notes.push(format!("with {}, as TGB makes them", counted(edges as u64, "inverse edge")));
         }
-        raw.classes =
-            Some(Classes::new(types.iter().max().map_or(0, |&t| t as usize + 1), 1, types.clone())?);
+        raw.classes = Some(classes(&raw.file, types.clone())?);
         encode(&mut raw, &types, column)?;
         Ok(raw)
     }
+}
+
+/// Returns the types of the edges of `file` as their classes.
+fn classes(file: &Path, types: Vec<u32>) -> Result<Classes> {
+    let count = types.iter().max().map_or(0, |&last| last as usize + 1);
+    Classes::new(count, 1, types).map_err(|e| e.in_file(file))
 }
 
 /// Parses an integer.

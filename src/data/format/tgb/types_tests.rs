@@ -162,6 +162,8 @@ fn a_faulty_or_missing_file_is_one_line_with_its_place() {
         ("5,1,,0\n", "edgelist.csv:2:5: an empty field is not a node id; "),
         ("5,1,2,a\n", "edgelist.csv:2:7: `a` is not a type; "),
         ("5,1,2,70000\n", "70001 classes; there can be 1 to 65536"),
+        ("5,1,2,4294967295\n", "edgelist.csv: 4294967296 classes; "),
+        ("5,1,2,4294967296\n", "edgelist.csv:2:7: `4294967296` is too large for a type; "),
         ("", "edgelist.csv: there are no events; "),
     ] {
         fs::write(&list, format!("{header}{rows}")).unwrap();
@@ -203,7 +205,16 @@ fn lists_of_other_events_and_of_other_keys_are_refused() {
     fs::copy(wiki, format!("{path}/tkgl-yago_test_ns.pkl")).unwrap();
     let line = GivenNegatives::beside(&path, Part::Test, &e, 70..80).unwrap_err().to_string();
     assert!(line.contains("test_ns.pkl: no negatives for event 70, from "), "{line}");
-    let mut plain = e.clone();
+    // Negatives that do not fit are refused before they are made.
+    let mut vast = e.clone();
+    vast.nodes = u32::MAX as usize;
+    let e = GivenNegatives::beside(&path, Part::Val, &vast, 0..80).unwrap_err();
+    let line = e.to_string();
+    let told = "tkgl-yago ranks each event against all 4,294,967,295 nodes: its negatives need ";
+    assert!(e.kind() == ErrorKind::OutOfMemory && line.starts_with(told), "{line}");
+    assert!(line.ends_with("take another protocol, such as --protocol disttgl"), "{line}");
+    let mut plain = vast;
+    plain.nodes = 16;
     plain.classes = None;
     let line = GivenNegatives::beside(&path, Part::Val, &plain, 0..1).unwrap_err().to_string();
     assert!(line.contains("val_ns.pkl: event 0 has no type; "), "{line}");
