@@ -7,7 +7,7 @@ use super::{
     cell::{Cell, Row},
     header::Named,
     input::Input,
-    names::{files_by_name, natural},
+    names::files_by_name,
     number::Decimal,
     sample::Sample,
     source::Source,
@@ -52,6 +52,7 @@ pub(super) fn has_events(dir: &Path) -> bool {
 /// Content of a file of a set.
 enum Content {
     /// Member of an archive, decompressed.
+    #[cfg_attr(not(feature = "formats"), expect(dead_code, reason = "this build reads no archives"))]
     Bytes(Vec<u8>),
     /// File of a folder.
     File(PathBuf),
@@ -70,6 +71,7 @@ impl FileSet {
     /// Data if the archive is damaged or has no file.
     #[cfg(feature = "formats")]
     pub(super) fn of_archive(input: Input) -> Result<Self> {
+        use super::names::natural;
         use std::io::Read;
         let path = input.path.clone();
         let (reader, failure) = input.into_reader();
