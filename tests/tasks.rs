@@ -207,5 +207,6 @@ fn a_model_that_a_baseline_beats_gets_advice_but_none_that_it_follows_already() 
         assert!(text.contains("--epochs 3"), "{text}");
         let tested = done(dir.path(), &["eval", "--checkpoint", &mode]).out;
         assert!(tested.contains("another model") && !tested.contains("--epochs"), "{tested}");
+        assert_eq!(tested.contains("--set static.mode=pretrained"), advised, "{tested}");
     }
 }

@@ -1,9 +1,11 @@
 //! What to try if a baseline that learns nothing scores higher than the model.
-use crate::task::Summary;
+use crate::{
+    model::{ModelName, StaticMode},
+    task::{Config, Summary},
+};
 
-/// Returns lines that say so; none if the model is ahead of every baseline. `has_rows` says whether the model
-/// has learned rows that tell nodes apart.
-pub(super) fn lines(s: &Summary, has_rows: bool) -> Vec<String> {
+/// Returns lines that say so, for a run with configuration `c`; none if the model is ahead of every baseline.
+pub(super) fn lines(s: &Summary, c: &Config) -> Vec<String> {
     let Some((name, baseline, own)) = s.better_baseline() else { return Vec::new() };
     let mut tries = Vec::new();
     // A test of a checkpoint has no epochs.
@@ -14,6 +16,7 @@ pub(super) fn lines(s: &Summary, has_rows: bool) -> Vec<String> {
     if s.data.snapshots.is_none() && s.batch > 20 {
         tries.push(format!("smaller batches: --batch {}", (s.batch / 4).max(10)));
     }
+    let has_rows = c.model == ModelName::Static || c.static_mode() != StaticMode::Off;
     if s.data.snapshots.is_none() && s.data.edge_features == 0 && !has_rows {
         tries.push("rows that tell nodes apart: --set static.mode=pretrained".to_owned());
     }

@@ -252,7 +252,7 @@ impl Train {
             let mut display = Display::new(self.json, self.profile, self.timeline.is_some());
             display.configuration(&config, &data, &device, &notes)?;
             let summary = train(&device, &mut display)?;
-            display.finish(&summary, self.out.as_deref());
+            display.finish(&summary, &config, self.out.as_deref());
             if let Some(path) = timeline {
                 display.write_timeline(path)?;
             }
@@ -378,7 +378,7 @@ impl Eval {
             }
             let mut display = Display::new(self.json, false, false);
             let summary = evaluate(&mut display)?;
-            display.finish(&summary, None);
+            display.finish(&summary, &config, None);
             print_summary(&summary, self.json)
         })
     }

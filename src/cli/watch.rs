@@ -3,7 +3,7 @@ use super::{advice, older_state, train_data::Data};
 use crate::{
     data::text::{counted, grouped},
     error::Result,
-    model::{ModelName, StaticMode},
+    model::StaticMode,
     plan::{FeaturesOver, MemoryOver, OverRanks, Parallel, Timeline},
     runtime::{
         Device, StoredAs,
@@ -33,8 +33,6 @@ pub struct Display {
     bar: Option<(String, ProgressBar)>,
     /// What passes count: events or edges.
     counts: &'static str,
-    /// Whether the model has learned rows that tell nodes apart.
-    has_rows: bool,
     /// Whether the line about what the plan leaves to measurements is printed.
     chosen: bool,
     /// When the bar was last drawn.
@@ -54,7 +52,6 @@ impl Display {
             live,
             bar: None,
             counts: "events",
-            has_rows: false,
             chosen: false,
             drawn: Instant::now(),
         }
@@ -105,7 +102,6 @@ impl Display {
             format!(",\n          static memory {}, learned {when}", c.static_memory.width)
         });
         self.line(format_args!("model     {}  {described}{rows}", c.model_name()));
-        self.has_rows = learned.is_some() || c.model == ModelName::Static;
         let text_if = |n: usize, text: String| if n > 0 { text } else { String::new() };
         let chunks = text_if(c.chunks - 1, format!(" of {} chunks", c.chunks));
         let patience = text_if(c.patience, format!(", patience {}", c.patience));
@@ -156,8 +152,8 @@ impl Display {
         }
         Ok(())
     }
-    /// Prints the results.
-    pub fn finish(&mut self, s: &Summary, out: Option<&Path>) {
+    /// Prints the results of a run with configuration `c`.
+    pub fn finish(&mut self, s: &Summary, c: &Config, out: Option<&Path>) {
         self.clear();
         if let (true, Some(last), Some(best)) = (s.stopped_early, s.epochs.last(), s.best_epoch) {
             let epochs = counted((last.epoch - best) as u64, "epoch");
@@ -204,7 +200,7 @@ impl Display {
                 }
             }
         }
-        advice::lines(s, self.has_rows).into_iter().for_each(|line| self.line(line));
+        advice::lines(s, c).into_iter().for_each(|line| self.line(line));
         let mib = |bytes: u64| bytes as f64 / (1u64 << 20) as f64;
         let (host, device) = (mib(s.peak_memory_bytes.host), s.peak_memory_bytes.device);
         let device =
