@@ -1,7 +1,7 @@
 //! What to try if a baseline that learns nothing scores higher than the model.
 use crate::{
     model::{ModelName, StaticMode},
-    task::{Config, Summary},
+    task::{Config, Summary, TaskName},
 };
 
 /// Returns lines that say so, for a run with configuration `c`; none if the model is ahead of every baseline.
@@ -13,7 +13,9 @@ pub(super) fn lines(s: &Summary, c: &Config) -> Vec<String> {
     if epochs > 0 && !s.stopped_early && 5 * best >= 4 * epochs {
         tries.push(format!("more epochs, since the last ones were the best: --epochs {}", 3 * epochs));
     }
-    if s.data.snapshots.is_none() && s.batch > 20 {
+    if s.task == TaskName::Property {
+        tries.push("fewer label rows a step, and so more steps: --set property.rows=100".to_owned());
+    } else if s.data.snapshots.is_none() && s.batch > 20 {
         tries.push(format!("smaller batches: --batch {}", (s.batch / 4).max(10)));
     }
     let has_rows = c.model == ModelName::Static || c.static_mode() != StaticMode::Off;

@@ -22,13 +22,15 @@ const PATIENT: usize = 2_000;
 const PATIENCE: [usize; 2] = [10, 30];
 
 impl Config {
-    /// Sets the key `task` to `property` if nodes have labels, and `batch`, `epochs`, `patience` and
-    /// `static.mode` by the number of training events, as far as `is_given` says that the user has set none
-    /// of them. Returns what it has set and why, for the user; `None` if nothing changed.
+    /// Sets the key `task` to `property` if nodes have labels, and `batch`, `epochs`, `patience`,
+    /// `static.mode` and `property.rows` by the numbers of training events and of label rows, as far as
+    /// `is_given` says that the user has set none of them. Returns what it has set and why, for the user;
+    /// `None` if nothing changed.
     ///
     /// Few events get small batches and many epochs, which end early if validation does not improve, and a
-    /// link predictor of few events gets pre-trained rows of its nodes. From 100,000 training events on,
-    /// nothing changes. `benches/defaults.py` holds the result against EdgeBank.
+    /// predictor of links or of labels of nodes gets pre-trained rows of its nodes. Few label rows are
+    /// divided among many steps. From 100,000 training events on, nothing changes. `benches/defaults.py`
+    /// holds the result against EdgeBank.
     ///
     /// # Errors
     /// Those of [`Split::by_time`].
@@ -49,8 +51,16 @@ impl Config {
             self.batch = (training / STEPS / 10 * 10).clamp(10, 200);
             changes.push(format!("batch {}", self.batch));
         }
+        if self.task == TaskName::Property && !is_given("property.rows") {
+            let [rows, steps] = label_steps(self, events, &split);
+            let fitted = (rows / STEPS / 10 * 10).max(10);
+            if steps < STEPS && fitted < self.property.rows {
+                self.property.rows = fitted;
+                changes.push(format!("property.rows {fitted}"));
+            }
+        }
         let steps = match self.task {
-            TaskName::Property => label_steps(self, events, &split),
+            TaskName::Property => label_steps(self, events, &split)[1],
             _ => training.div_ceil(self.batch.max(1)),
         }
         .max(1);
@@ -63,8 +73,8 @@ impl Config {
                 changes.push(format!("patience {}", self.patience));
             }
         }
-        let links = self.task == TaskName::Link && self.custom_model.is_none();
-        if training < LARGE && links && !is_given("static.mode") {
+        let by_nodes = matches!(self.task, TaskName::Link | TaskName::Property);
+        if training < LARGE && by_nodes && self.custom_model.is_none() && !is_given("static.mode") {
             self.static_memory.mode = StaticMode::Pretrained;
             changes.push("pre-trained rows (static.mode)".to_owned());
         }
@@ -76,6 +86,7 @@ impl Config {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::data::{NodeLabel, NodeLabels};
 
     fn fitted(events: usize, given: &[&str]) -> (Config, Option<String>) {
         let ends = |n: u32| (0..events as u32).map(|i| i % n).collect();
@@ -98,6 +109,26 @@ mod tests {
         assert_eq!(sizes(15_000), (100, 48, 20, true));
         assert_eq!(sizes(60_000), (200, 24, 10, false));
         assert_eq!(sizes(200_000), (200, 10, 0, false));
+    }
+
+    #[test]
+    fn labels_of_nodes_are_the_task_and_few_of_them_make_small_steps() {
+        let mut events = Events::of("made", vec![0; 3_000], vec![1; 3_000], (0..3_000).collect()).unwrap();
+        let label = |i: i64| NodeLabel { time: i / 50 * 50, node: (i % 50) as u32, class: 0, weight: 1.0 };
+        events.nodes = 50;
+        events.node_labels = Some(NodeLabels::new(1, (0..3_000).map(label).collect()).unwrap());
+        let fitted = |given: &[&str]| {
+            let mut config = Config::default();
+            let note = config.fit_to(&events, |key| given.contains(&key)).unwrap().unwrap();
+            (config, note)
+        };
+        // 42 times of 50 rows train: 2,100 rows in steps of 20, three a time.
+        let (c, note) = fitted(&[]);
+        assert_eq!((c.task, c.property.rows, c.batch, c.epochs), (TaskName::Property, 20, 20, 40));
+        assert!(note.contains("task property") && note.contains("property.rows 20"), "{note}");
+        assert_eq!(c.static_mode(), StaticMode::Pretrained);
+        assert_eq!(fitted(&["property.rows"]).0.property.rows, 2000);
+        assert_eq!(fitted(&["task"]).0.task, TaskName::Link);
     }
 
     #[test]

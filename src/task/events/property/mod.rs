@@ -70,10 +70,12 @@ pub(super) fn restored_task(
     restored(checkpoint, config, &DataRecord::of_events(events), build)
 }
 
-/// Returns the number of steps of an epoch that trains on the labels of `events`; 0 without labels.
-pub(in crate::task) fn label_steps(config: &Config, events: &Events, split: &Split) -> usize {
-    let Some(labels) = &events.node_labels else { return 0 };
-    Walk::new(&events.time, labels, split, config.property.rows).steps(0)
+/// Returns the numbers of label rows and of steps of an epoch that trains on the labels of `events`; 0
+/// without labels.
+pub(in crate::task) fn label_steps(config: &Config, events: &Events, split: &Split) -> [usize; 2] {
+    let Some(labels) = &events.node_labels else { return [0, 0] };
+    let walk = Walk::new(&events.time, labels, split, config.property.rows);
+    [walk.stops[0].iter().map(|stop| stop.rows.len()).sum(), walk.steps(0)]
 }
 
 /// The error for events without labels of nodes.
