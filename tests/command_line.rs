@@ -482,8 +482,8 @@ fn the_kernel_table_lists_rivals_below_their_op_with_verification_and_times() {
 /// Returns what a profiler sees of a training with `--profile` on `device`: `begin NAME` and `end`, in order.
 fn ranges(dir: &Path, device: &str, tool: &Path) -> Vec<String> {
     let seen = dir.join(format!("{device}.txt"));
-    let mut words = small(&["--epochs", "1", "--max-batches", "2", "--profile", "--device", device]);
-    words.push("--json");
+    let flags = ["--epochs", "1", "--max-batches", "2", "--set", "static.mode=off", "--profile", "--json"];
+    let words = small(&[&flags[..], &["--device", device]].concat());
     let ran = Command::new(env!("CARGO_BIN_EXE_tgnn-bench"))
         .args(words)
         .current_dir(dir)

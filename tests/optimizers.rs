@@ -290,7 +290,7 @@ fn an_optimiser_that_makes_no_sense_is_refused_with_the_key_and_valid_values() {
     );
     refused(|o| o.warmup = 1 << 21, "optimizer.warmup is 2097152; give 0 to 1048576");
     let e = Config::parse("[optimizer]\nname = \"lion\"").unwrap_err();
-    assert!(e.position() == Some((2, 8)) && e.to_string().contains("`adam`, `adamw`, `sgd`"), "{e}");
+    assert!(e.position() == Some((2, 8)) && e.to_string().contains("give one of adam, adamw, sgd"), "{e}");
     let mut c = Config { epochs: usize::MAX, ..config(1, 8) };
     c.optimizer.schedule = RateDecay::Linear;
     let e = EventTask::new(&c, &small(300), Device::cpu(1).unwrap()).err().unwrap();
