@@ -78,7 +78,7 @@ def refused(error, text, call, *arguments, **keys):
 
 def test_errors_have_a_class_by_kind_and_the_text_of_the_program(events, run, tmp_path):
     train = lambda **keys: tgnn.train(events, progress=False, **keys)
-    refused(tgnn.UsageError, "unknown field `epochz`, expected one of `model`", train, epochz=3)
+    refused(tgnn.UsageError, "unknown field `epochz`; did you mean `epochs`?", train, epochz=3)
     refused(ValueError, "tgn.layers is 9; give 0 to 4", train, tgn={"layers": 9})
     refused(tgnn.UsageError, 'tgn.layers: invalid type: string "two"', train, tgn={"layers": "two"})
     refused(tgnn.UsageError, "`epochs` is of type list", train, epochs=[1])
@@ -137,6 +137,8 @@ def test_two_runs_can_train_at_the_same_time(events):
 
 def test_ctrl_c_ends_a_run_between_two_steps_and_leaves_what_can_be_resumed(events, tmp_path):
     out = tmp_path / "run"
+    # Jobs that a shell starts in the background ignore the signal.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def interrupt():
         while not (out / "checkpoint" / "manifest.json").exists():
@@ -148,6 +150,7 @@ def test_ctrl_c_ends_a_run_between_two_steps_and_leaves_what_can_be_resumed(even
     with pytest.raises(KeyboardInterrupt):
         tgnn.train(events, progress=False, out=out, **(SMALL | {"epochs": 100_000}))
     thread.join()
+    signal.signal(signal.SIGINT, before)
     epochs = tgnn.open(out)._manifest["epochs"]
     assert 1 <= epochs < 100_000
     resumed = tgnn.train(events, progress=False, out=out, resume=True, **(SMALL | {"epochs": epochs + 1}))
