@@ -236,6 +236,32 @@ __device__ __forceinline__ float sum_of_parts(const float* made, uint32_t parts,
   for (uint32_t p = 0; p < parts; p++) sum += __ldcg(made + p * size + i);
   return sum;
 }
+// Adds up the values `v` of all threads of the grid, with one number per block in `made`. Returns whether this thread is
+// the one that gets the sum. Every thread must call it.
+__device__ __forceinline__ bool sum_of_grid(float& v, float* made, uint32_t* ticket) {
+  __shared__ float of_warps[WARP];
+  v = warp_sum(v);
+  if (lane_id() == 0) of_warps[threadIdx.x / WARP] = v;
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    for (uint32_t w = 1; w < blockDim.x / WARP; w++) v += of_warps[w];
+    made[blockIdx.x] = v;
+  }
+  if (!comes_last(ticket, gridDim.x) || threadIdx.x > 0) return false;
+  v = sum_of_parts(made, gridDim.x, 1, 0);
+  return true;
+}
+// Writes the mean loss of the rows `x` [n, width], unless `loss` is null. A mean that is not finite is a fault of the
+// first row that is not. For one thread.
+__device__ __forceinline__ void write_loss(float* loss, float mean, const float* x, uint32_t n, uint32_t width,
+                                           const Status& status) {
+  if (!(fabsf(mean) < INFINITY)) {
+    uint64_t size = uint64_t(n) * width, first = 0;
+    while (first < size && fabsf(x[first]) < INFINITY) first++;
+    status.fault(first < size ? uint32_t(first / width) : 0, mean);
+  }
+  if (loss) *loss = mean;
+}
 // Adds the partial sums of all blocks, the rows of `sums` [blocks, 2 width], into two outputs of `width` elements;
 // either may be null. For the last block.
 __device__ __forceinline__ void add_block_sums(const float* sums, uint32_t blocks, float* first, float* second,

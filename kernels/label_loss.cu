@@ -23,8 +23,7 @@ __device__ __forceinline__ float share(uint32_t n, uint32_t classes) { return fl
 extern "C" __global__ void __launch_bounds__(256, 8)
 label_loss(const float* logits, const uint32_t* labels, float* sums, uint32_t* ticket, float* loss, Rows rows, uint32_t classes,
            uint32_t m, float weight, Status status) {
-  __shared__ float of_warps[WARP];
-  uint32_t n = rows.live(), warps = blockDim.x / WARP;
+  uint32_t n = rows.live();
   float sum = 0.f;
   for (uint32_t i = warp_row(); i < n; i += warp_rows()) {
     const float* x = logits + uint64_t(i) * classes;
@@ -32,22 +31,8 @@ label_loss(const float* logits, const uint32_t* labels, float* sums, uint32_t* t
     for (uint32_t c = lane_id(); c < classes; c += WARP) sum += is_in(set, m, c) ? weight * softplus(-x[c]) : softplus(x[c]);
     for (uint32_t j = lane_id(); j < m; j += WARP) status.row_of(i, set[j], classes);
   }
-  sum = warp_sum(sum);
-  if (lane_id() == 0) of_warps[threadIdx.x / WARP] = sum;
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    float of_block = 0.f;
-    for (uint32_t w = 0; w < warps; w++) of_block += of_warps[w];
-    sums[blockIdx.x] = of_block;
-  }
-  if (!comes_last(ticket, gridDim.x) || threadIdx.x > 0) return;
-  float mean = n ? sum_of_parts(sums, gridDim.x, 1, 0) * share(n, classes) : 0.f;
-  if (!(fabsf(mean) < INFINITY)) {
-    uint64_t size = uint64_t(n) * classes, first = 0;
-    while (first < size && fabsf(logits[first]) < INFINITY) first++;
-    status.fault(first < size ? uint32_t(first / classes) : 0, mean);
-  }
-  if (loss) *loss = mean;
+  if (!sum_of_grid(sum, sums, ticket)) return;
+  write_loss(loss, n ? sum * share(n, classes) : 0.f, logits, n, classes, status);
 }
 
 extern "C" __global__ void __launch_bounds__(256, 8)

@@ -36,8 +36,7 @@ extern "C" __global__ void __launch_bounds__(256, 8)
 soft_label_loss(const float* logits, const uint32_t* row, const uint32_t* offsets, const uint32_t* classes,
                 const float* weights, float* sums, uint32_t* ticket, float* loss, Rows rows, uint32_t width,
                 uint32_t labelled, uint32_t entries, Status status) {
-  __shared__ float of_warps[WARP];
-  uint32_t n = rows.live(), warps = blockDim.x / WARP;
+  uint32_t n = rows.live();
   float sum = 0.f;
   for (uint32_t i = warp_row(); i < n; i += warp_rows()) {
     const float* x = logits + uint64_t(i) * width;
@@ -50,22 +49,8 @@ soft_label_loss(const float* logits, const uint32_t* row, const uint32_t* offset
       if (c != NONE) sum += weights[e] * (log_sum - x[c]);
     }
   }
-  sum = warp_sum(sum);
-  if (lane_id() == 0) of_warps[threadIdx.x / WARP] = sum;
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    float of_block = 0.f;
-    for (uint32_t w = 0; w < warps; w++) of_block += of_warps[w];
-    sums[blockIdx.x] = of_block;
-  }
-  if (!comes_last(ticket, gridDim.x) || threadIdx.x > 0) return;
-  float mean = n ? sum_of_parts(sums, gridDim.x, 1, 0) * float(1.0 / double(n)) : 0.f;
-  if (!(fabsf(mean) < INFINITY)) {
-    uint64_t size = uint64_t(n) * width, first = 0;
-    while (first < size && fabsf(logits[first]) < INFINITY) first++;
-    status.fault(first < size ? uint32_t(first / width) : 0, mean);
-  }
-  if (loss) *loss = mean;
+  if (!sum_of_grid(sum, sums, ticket)) return;
+  write_loss(loss, n ? sum * float(1.0 / double(n)) : 0.f, logits, n, width, status);
 }
 
 extern "C" __global__ void __launch_bounds__(256, 8)

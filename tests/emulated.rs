@@ -73,14 +73,17 @@ impl Drop for TestDevice {
 
 /// Chooses variants of a test to try on its `case`-th case, out of `all`, each with the seed of its schedule.
 /// There are `few` of them, and each case continues after the variants of the previous one, so that every
-/// variant is tried. In a soak test all variants are tried, with seeds of its round: `TGNN_SOAK` is the
-/// number of the round, from 1 on.
+/// variant is tried. In a soak test all variants are tried, with seeds of its round.
 pub fn drawn(case: usize, few: usize, all: usize) -> Vec<(usize, u64)> {
-    let round: Option<u64> =
-        std::env::var("TGNN_SOAK").ok().map(|round| round.parse().expect("TGNN_SOAK is a number"));
+    let round = soak();
     let tried = if round.is_some() { all } else { few };
     let first = 1 + 1000 * round.map_or(0, |round| round - 1);
     (0..tried).map(|i| (case * tried + i) % all).map(|variant| (variant, first + variant as u64)).collect()
+}
+
+/// Returns the number of the round of a soak test, from 1 on: `TGNN_SOAK`.
+pub fn soak() -> Option<u64> {
+    std::env::var("TGNN_SOAK").ok().map(|round| round.parse().expect("TGNN_SOAK is a number"))
 }
 
 /// Returns an emulated device, for tests of the emulator itself.

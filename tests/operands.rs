@@ -1,7 +1,7 @@
 //! Ops with unintended operands: indices and counts of any value, and shapes and types that are almost right.
 //! Kernels read and write at addresses that depend on these numbers, so each operand must be refused, raise a
 //! fault, or do no harm.
-use crate::emulated::{TestDevice, device};
+use crate::emulated::{TestDevice, device, soak};
 use std::{
     collections::BTreeMap,
     panic::{AssertUnwindSafe, catch_unwind},
@@ -52,8 +52,9 @@ fn ready(case: &Case) -> Ready {
     Ready { c, keep, inputs }
 }
 
-/// Returns up to `each` small cases of every op.
-fn small_cases(each: usize) -> Vec<Case> {
+/// Returns up to `few` small cases of every op; three times as many in a soak test.
+fn small_cases(few: usize) -> Vec<Case> {
+    let each = if soak().is_some() { 3 * few } else { few };
     let mut taken = BTreeMap::new();
     let small = |case: &Case| {
         let numbers: usize = ready(case).inputs.iter().map(|(spec, _)| spec.len()).sum();
@@ -124,7 +125,7 @@ fn spoil(store: &mut Store, id: BufferId, (value, all): (i64, bool)) {
 fn an_index_or_a_count_of_any_value_is_a_fault_or_does_no_harm() {
     let on = device(0);
     let mut found = BTreeMap::new();
-    for case in small_cases(6) {
+    for case in small_cases(2) {
         for (at, (spec, _)) in ready(&case).inputs.into_iter().enumerate() {
             for how in wild(spec) {
                 for backend in backends(on.as_ref()) {
@@ -269,7 +270,7 @@ fn changed(ready: &mut Ready, at: usize, i: usize, nth: usize) -> Option<(Vec<Va
 fn operands_that_are_almost_right_are_refused_or_do_no_harm() {
     let on = device(0);
     let mut found = BTreeMap::new();
-    for case in small_cases(3) {
+    for case in small_cases(2) {
         for backend in backends(on.as_ref()) {
             let mut now = ready(&case);
             for at in 0..now.c.tape.nodes().len() {

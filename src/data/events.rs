@@ -4,7 +4,7 @@ use crate::{
     error::{Error, ErrorKind, Result},
     runtime::StoredAs,
 };
-use std::{borrow::Cow, path::Path};
+use std::{borrow::Cow, ops::Range, path::Path};
 
 /// Events `(src, dst, time)` in time order; the index of an event is its id.
 ///
@@ -137,6 +137,15 @@ impl Events {
     /// Returns the seconds between the first and the last event.
     pub fn span_seconds(&self) -> f64 {
         self.time.last().map_or(0.0, |&t| t as f64 / self.ticks_per_second)
+    }
+
+    /// Returns for every node whether it has an event in `range`.
+    pub(crate) fn nodes_in(&self, range: Range<usize>) -> Vec<bool> {
+        let mut has = vec![false; self.nodes];
+        for &node in self.src[range.clone()].iter().chain(&self.dst[range]) {
+            has[node as usize] = true;
+        }
+        has
     }
 
     /// Returns the width of the edge features; 0 if there are none.

@@ -62,11 +62,7 @@ impl Split {
     /// Unless `first <= second <= events.len()`.
     pub fn at(events: &Events, first: usize, second: usize) -> Self {
         assert!(first <= second && second <= events.len(), "parts {first}, {second} of {}", events.len());
-        let mut seen = vec![false; events.nodes];
-        for i in 0..first {
-            seen[events.src[i] as usize] = true;
-            seen[events.dst[i] as usize] = true;
-        }
+        let seen = events.nodes_in(0..first);
         let known = |v: u32| seen[v as usize];
         let unseen = events.src.iter().zip(&events.dst).map(|(&s, &d)| !(known(s) && known(d))).collect();
         Split { train: 0..first, val: first..second, test: second..events.len(), unseen }

@@ -5,6 +5,7 @@ use super::{
     rank_tables::RankTables,
 };
 use crate::{
+    autograd::Parameters,
     data::{Events, Features, Tcsr},
     error::{Result, ensure},
     ops::{
@@ -235,6 +236,10 @@ impl EventTables {
         let recorded = record(self);
         self.in_turns = std::mem::replace(&mut self.over, all);
         recorded
+    }
+    /// Returns the rows of the static memory; `None` if they are a parameter or do not exist.
+    pub fn static_rows(&self, parameters: &Parameters) -> Option<BufferId> {
+        self.static_memory.filter(|&rows| !parameters.iter().any(|p| p.1 == rows))
     }
     /// Returns the number of nodes whose state this rank keeps: all, unless the state is partitioned.
     pub fn state_rows(&self) -> usize {

@@ -113,12 +113,9 @@ impl BceLoss {
     /// Writes the loss from its sums over the positives and over the negatives; records a fault if the loss
     /// is not finite.
     fn finish<R: Real>(io: &Io<'_>, sums: &[R]) {
-        let (x, n, m) = (io.input::<R>(0), io.rows(0), io.cols(0));
+        let (n, m) = (io.rows(0), io.cols(0));
         let loss = if n == 0 { R::ZERO } else { sums[0] * weight(0, n, m) + sums[1] * weight(1, n, m) };
-        if !loss.f64().is_finite() {
-            io.fault(x.iter().position(|x| !x.f64().is_finite()).unwrap_or(0) / m, loss.f64());
-        }
-        io.out::<R>(0)[0] = loss;
+        io.write_loss(loss);
     }
 }
 

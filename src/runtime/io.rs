@@ -170,6 +170,15 @@ impl<'a> Io<'a> {
     pub fn fault(&self, row: usize, value: f64) {
         self.status.fault(row as u32, (value as f32).to_bits());
     }
+    /// Writes `loss`, of the rows of input 0, to output 0. A loss that is not finite is a fault of the first
+    /// row that is not.
+    pub(crate) fn write_loss<R: Real>(&self, loss: R) {
+        if !loss.f64().is_finite() {
+            let first = self.input::<R>(0).iter().position(|x| !x.f64().is_finite());
+            self.fault(first.unwrap_or(0) / self.cols(0), loss.f64());
+        }
+        self.out::<R>(0)[0] = loss;
+    }
     /// Records that the op failed, with the error that the run shall return.
     pub(crate) fn fail(&self, e: crate::error::Error) {
         self.status.fail(e);

@@ -27,10 +27,8 @@ pub use task::EventTask;
 
 use self::setup::Setup;
 use super::{
-    Config, EdgeBank, RunOptions, ScoresByMemory, Summary, Task, TaskCore, TaskName, Watch,
-    training::{
-        Checkpoint, DataRecord, EdgeBankScores, Extractor, Run, load, restored, same_test, test_replayed,
-    },
+    Config, RunOptions, ScoresByMemory, Summary, Task, TaskCore, TaskName, Watch,
+    training::{Checkpoint, DataRecord, Extractor, Run, load, restored, same_test, test_replayed},
 };
 use crate::{
     autograd::Program,
@@ -55,7 +53,9 @@ pub fn train(
     watch: &mut dyn Watch,
 ) -> Result<Summary> {
     if config.task == TaskName::Property {
-        return property::train(config, events, device, options, watch);
+        let task = PropertyTask::new(config, events, device.clone())?;
+        let run = Run { config, data: DataRecord::of_events(events), device, options, extractor: None };
+        return run_task(task, events, run, watch);
     }
     let mut setup = Setup::new(config, events, device.clone())?;
     let micro_batches = micro_batches::chosen(config, events, &setup, options)?;
@@ -64,25 +64,43 @@ pub fn train(
     }
     let mut task = EventTask::with(config, events, setup)?;
     task.micro_batches = micro_batches;
-    let mut prepare = |task: &mut EventTask, watch: &mut dyn Watch| {
-        pretrain::fill(config, events, &mut task.core, task.tables.static_memory, watch)
-    };
-    let compare = |task: &EventTask, summary: &mut Summary| {
-        summary.edgebank = edgebank_scores(task, events);
-        Ok(())
-    };
     let first = task.split.test.start;
     let extractor =
         options.out.as_ref().and_then(|_| Extractor::new(config, events, first, task.tables.gaps));
     let run = Run { config, data: DataRecord::of_events(events), device, options, extractor };
-    run.train(&mut task, watch, &mut prepare, &compare)
+    run_task(task, events, run, watch)
 }
 
-/// Returns EdgeBank's scores on the test part; `None` if the task is not link prediction.
-fn edgebank_scores(task: &EventTask, events: &Events) -> Option<EdgeBankScores> {
-    let fraction = task.split.test.len() as f64 / events.len() as f64;
-    let unlimited = task.edgebank(EdgeBank::Unlimited, events)?;
-    Some(EdgeBankScores { unlimited, window: task.edgebank(EdgeBank::Window { fraction }, events)? })
+/// What the tasks on event streams have in common.
+trait StreamTask: Task + Sized {
+    /// Builds the model and records its programs.
+    fn build(config: &Config, events: &Events, device: Device) -> Result<Self>;
+    /// Returns what computes embeddings.
+    fn embedder(&mut self) -> (&mut TaskCore, &Net, &EventTables);
+    /// Returns the number of events before the test part: those that an embedding for it sees.
+    fn test_start(&self) -> usize;
+    /// Adds the scores of baselines on the test part to a summary.
+    fn compare(&self, events: &Events, summary: &mut Summary);
+}
+
+/// Trains a task that is built.
+fn run_task<T: StreamTask>(
+    mut task: T,
+    events: &Events,
+    run: Run<'_>,
+    watch: &mut dyn Watch,
+) -> Result<Summary> {
+    let config = run.config;
+    let mut prepare = |task: &mut T, watch: &mut dyn Watch| {
+        let (core, _, tables) = task.embedder();
+        let rows = tables.static_memory;
+        pretrain::fill(config, events, core, rows, watch)
+    };
+    let compare = |task: &T, summary: &mut Summary| {
+        task.compare(events, summary);
+        Ok(())
+    };
+    run.train(&mut task, watch, &mut prepare, &compare)
 }
 
 /// Tests a checkpoint: with the memory that its validation left, or, if `replay` is set or the protocol asks
@@ -99,25 +117,24 @@ pub fn evaluate(
     replay: bool,
     watch: &mut dyn Watch,
 ) -> Result<Summary> {
-    if config.task == TaskName::Property {
-        return property::evaluate(checkpoint, config, events, device, command, replay, watch);
-    }
-    let task = restored_task(checkpoint, config, events, device)?;
-    let compare = |task: &EventTask, summary: &mut Summary| summary.edgebank = edgebank_scores(task, events);
-    evaluate_task(task, (checkpoint, config), events, command, replay, watch, &compare)
+    let test = match config.task {
+        TaskName::Property => evaluate_task::<PropertyTask>,
+        _ => evaluate_task::<EventTask>,
+    };
+    test(checkpoint, config, events, device, command, replay, watch)
 }
 
-/// Tests a restored task; `compare` adds the scores of baselines.
-#[allow(clippy::too_many_arguments)]
-fn evaluate_task<T: Task>(
-    mut task: T,
-    (checkpoint, config): (&Checkpoint, &Config),
+/// Tests the checkpoint of a task.
+fn evaluate_task<T: StreamTask>(
+    checkpoint: &Checkpoint,
+    config: &Config,
     events: &Events,
+    device: &Device,
     command: &str,
     replay: bool,
     watch: &mut dyn Watch,
-    compare: &dyn Fn(&T, &mut Summary),
 ) -> Result<Summary> {
+    let mut task: T = restored_task(checkpoint, config, events, device)?;
     let (manifest, mut scores) = (checkpoint.manifest()?, ScoresByMemory::default());
     let (best, replays) = (manifest.best_epoch, replay || config.protocol.replays());
     if !replays {
@@ -132,12 +149,11 @@ fn evaluate_task<T: Task>(
     }
     let options = RunOptions { command: command.into(), ..RunOptions::default() };
     let data = DataRecord::of_events(events);
-    let device = task.device().clone();
-    let run = Run { config, data, device: &device, options: &options, extractor: None };
+    let run = Run { config, data, device, options: &options, extractor: None };
     let mut summary = run.summary(&task)?;
     summary.test = scores.asked(config.protocol);
     summary.test_by_memory = task.has_memory().then_some(scores);
-    compare(&task, &mut summary);
+    task.compare(events, &mut summary);
     summary.best_epoch = Some(best);
     Ok(summary)
 }
@@ -167,30 +183,25 @@ pub fn embed(
     }
     same_test(&checkpoint.manifest()?, config, events)?;
     let width = config.event_model()?.width();
-    let rows = match config.task {
-        TaskName::Property => {
-            let mut task = property::restored_task(checkpoint, config, events, device)?;
-            let start = task.test_start();
-            embedded(&mut task.core, &task.net, &task.tables, start, nodes, times)?
-        }
-        _ => {
-            let mut task = restored_task(checkpoint, config, events, device)?;
-            let start = task.split.test.start;
-            embedded(&mut task.core, &task.net, &task.tables, start, nodes, times)?
-        }
+    let embed = match config.task {
+        TaskName::Property => embed_by::<PropertyTask>,
+        _ => embed_by::<EventTask>,
     };
-    Ok((width, rows))
+    Ok((width, embed(checkpoint, config, events, device, nodes, times)?))
 }
 
-/// Computes the embeddings of nodes at times from the events before event `start` and the state of a task.
-fn embedded(
-    core: &mut TaskCore,
-    net: &Net,
-    tables: &EventTables,
-    start: usize,
+/// Computes the embeddings of nodes at times by the checkpoint of a task.
+fn embed_by<T: StreamTask>(
+    checkpoint: &Checkpoint,
+    config: &Config,
+    events: &Events,
+    device: &Device,
     nodes: &[u32],
     times: &[i64],
 ) -> Result<Vec<f32>> {
+    let mut task: T = restored_task(checkpoint, config, events, device)?;
+    let start = task.test_start();
+    let (core, net, tables) = task.embedder();
     let store = &mut core.store;
     let (mut t, n) = (Tape::new(), Rows::fixed(nodes.len()));
     let mut ids = |name: &str, spec, values: &[u32]| {
@@ -210,12 +221,12 @@ fn embedded(
 }
 
 /// Builds a task with the state of a checkpoint's best epoch.
-fn restored_task(
+fn restored_task<T: StreamTask>(
     checkpoint: &Checkpoint,
     config: &Config,
     events: &Events,
     device: &Device,
-) -> Result<EventTask> {
-    let build = || EventTask::new(&config.clone().after_training(), events, device.clone());
+) -> Result<T> {
+    let build = || T::build(&config.clone().after_training(), events, device.clone());
     restored(checkpoint, config, &DataRecord::of_events(events), build)
 }

@@ -63,12 +63,7 @@ pub fn pretrain(
     let ids: Vec<_> = rows.into_iter().collect();
     task.core.store.fetch(&ids)?;
     let mut rows = ids.first().map_or(Ok(&[][..]), |&id| task.core.store.read::<f32>(id))?.to_vec();
-    let mut seen = vec![false; events.nodes];
-    for i in task.split.train.clone() {
-        seen[events.src[i] as usize] = true;
-        seen[events.dst[i] as usize] = true;
-    }
-    for (row, seen) in rows.chunks_exact_mut(c.width).zip(seen) {
+    for (row, seen) in rows.chunks_exact_mut(c.width).zip(events.nodes_in(task.split.train.clone())) {
         if !seen {
             row.fill(0.0);
         }

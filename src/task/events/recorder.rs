@@ -109,7 +109,7 @@ impl Recorder<'_> {
     }
     /// Records and plans all programs.
     fn record(&self, store: &Store, tables: &mut EventTables) -> Result<Programs> {
-        let remember = self.remember(store, tables)?;
+        let remember = remembering(self.net, store, tables, self.batch, &|tape| self.plan(tape))?;
         // The weights that write memory are those that the memory-only batch reads.
         let writers: Vec<BufferId> = remember.iter().flat_map(Program::stored).collect();
         tables.gathers_memory = self.mixes || tables.roots_first || self.lanes.staleness().memory > 0;
@@ -152,15 +152,6 @@ impl Recorder<'_> {
     }
     fn plan(&self, tape: &Tape) -> Result<Program> {
         Program::on_lanes(tape, &[], Precision::F32, self.device, self.lanes.fresh())
-    }
-    /// Records and plans a batch that only updates the memory; `None` if the model has no memory.
-    fn remember(&self, store: &Store, tables: &EventTables) -> Result<Option<Program>> {
-        if self.net.model.state().is_empty() {
-            return Ok(None);
-        }
-        let mut t = Tape::new();
-        self.net.remember(&mut t, store, tables, self.batch)?;
-        Ok(Some(self.plan(&t)?))
     }
     /// Appends a training step up to its loss; `train` switches the model's drop-out on.
     fn loss(&self, t: &mut Tape, store: &Store, tables: &EventTables, train: bool) -> Result<(Forward, Var)> {
@@ -220,6 +211,22 @@ impl Recorder<'_> {
         self.net.write(&mut t, store, tables, &forward)?;
         self.plan(&t)
     }
+}
+
+/// Records and plans a batch that only updates the memory; `None` if the model has no memory.
+pub(super) fn remembering(
+    net: &Net,
+    store: &Store,
+    tables: &EventTables,
+    batch: usize,
+    plan: &dyn Fn(&Tape) -> Result<Program>,
+) -> Result<Option<Program>> {
+    if net.model.state().is_empty() {
+        return Ok(None);
+    }
+    let mut t = Tape::new();
+    net.remember(&mut t, store, tables, batch)?;
+    Ok(Some(plan(&t)?))
 }
 
 impl Programs {

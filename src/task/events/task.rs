@@ -1,6 +1,6 @@
 //! A model on an event stream: the passes that train and evaluate it.
 use super::{
-    batches,
+    StreamTask, batches,
     chunks::training_steps,
     first_batch,
     model::{Model, Results},
@@ -26,11 +26,12 @@ use crate::{
         *,
     },
     task::{
+        Summary,
         config::Config,
         evaluation::{EdgeBank, Scores, TestScores},
         training::{
-            BubbleRecord, EventCount, Progress, Report, Runs, StalenessRecord, Task, TaskCore, add_up,
-            evaluation_clock, located, repeat_and_report,
+            BubbleRecord, EdgeBankScores, EventCount, Progress, Report, Runs, StalenessRecord, Task,
+            TaskCore, add_up, evaluation_clock, located, repeat_and_report,
         },
     },
 };
@@ -237,11 +238,6 @@ impl EventTask {
         let control = ranks.channel(Channel::Control);
         state.into_iter().try_for_each(|id| control.broadcast(0, store.raw_mut(id)?))
     }
-    /// Returns the rows of the static memory; `None` if they are a parameter or do not exist.
-    fn static_rows(&self) -> Option<BufferId> {
-        let rows = self.tables.static_memory?;
-        (!self.core.parameters.iter().any(|p| p.1 == rows)).then_some(rows)
-    }
     /// Returns the scores of `bank` on the test part, with the same candidates; `None` if the task is not
     /// link prediction.
     pub fn edgebank(&self, bank: EdgeBank, events: &Events) -> Option<TestScores> {
@@ -366,6 +362,25 @@ impl EventTask {
     }
 }
 
+impl StreamTask for EventTask {
+    fn build(config: &Config, events: &Events, device: Device) -> Result<Self> {
+        Self::new(config, events, device)
+    }
+    fn embedder(&mut self) -> (&mut TaskCore, &Net, &EventTables) {
+        (&mut self.core, &self.net, &self.tables)
+    }
+    fn test_start(&self) -> usize {
+        self.split.test.start
+    }
+    fn compare(&self, events: &Events, summary: &mut Summary) {
+        let fraction = self.split.test.len() as f64 / events.len() as f64;
+        let scores = |bank| self.edgebank(bank, events);
+        summary.edgebank = scores(EdgeBank::Unlimited)
+            .zip(scores(EdgeBank::Window { fraction }))
+            .map(|(unlimited, window)| EdgeBankScores { unlimited, window });
+    }
+}
+
 impl Task for EventTask {
     fn core(&self) -> &TaskCore {
         &self.core
@@ -425,7 +440,13 @@ impl Task for EventTask {
     }
     fn state(&self) -> Vec<BufferId> {
         let averages = self.settling.iter().flat_map(|s| s.average.buffers());
-        self.net.model.state().into_iter().chain(self.static_rows()).chain(averages).collect()
+        self.net
+            .model
+            .state()
+            .into_iter()
+            .chain(self.tables.static_rows(&self.core.parameters))
+            .chain(averages)
+            .collect()
     }
     fn rank_tables(&self) -> Option<&RankTables> {
         self.tables.over.as_ref()
@@ -446,7 +467,10 @@ impl Task for EventTask {
         self.net.model.mail_event()
     }
     fn model_buffers(&self) -> Vec<BufferId> {
-        self.core.parameters_except(Net::HEADS).chain(self.static_rows()).collect()
+        self.core
+            .parameters_except(Net::HEADS)
+            .chain(self.tables.static_rows(&self.core.parameters))
+            .collect()
     }
     fn train_epoch(&mut self, epoch: u32, progress: Report<'_>) -> Result<(f64, usize)> {
         self.core.begin_trace();

@@ -1,6 +1,6 @@
 //! Records the programs of node property prediction: a step that learns from label rows, one that scores
 //! them, and a batch of events that only updates memory.
-use super::walk::Walk;
+use super::{super::recorder::remembering, walk::Walk};
 use crate::{
     autograd::{Lanes, Parameters, Program},
     data::NodeLabels,
@@ -121,18 +121,11 @@ impl Recorder<'_> {
     /// The errors of recording.
     pub fn record(&self, store: &Store, tables: &EventTables) -> Result<Programs> {
         let step = self.training_step(store, tables)?;
-        let remember = match self.net.model.state().is_empty() {
-            true => None,
-            false => {
-                let mut t = Tape::new();
-                self.net.remember(&mut t, store, tables, self.batch)?;
-                Some(self.plan(&t, self.lanes.fresh())?)
-            }
-        };
+        let alone = |tape: &Tape| self.plan(tape, self.lanes.fresh());
         Ok(Programs {
             step: self.plan(&step, self.lanes)?,
-            score: self.plan(&self.scoring(store, tables)?, self.lanes.fresh())?,
-            remember,
+            score: alone(&self.scoring(store, tables)?)?,
+            remember: remembering(self.net, store, tables, self.batch, &alone)?,
         })
     }
     fn plan(&self, tape: &Tape, lanes: Lanes) -> Result<Program> {

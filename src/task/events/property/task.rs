@@ -1,6 +1,6 @@
 //! A model on an event stream whose nodes have labels: the passes that train and evaluate it.
 use super::{
-    super::{chunks::equal_epochs, model::Model, places::Places, setup::Setup},
+    super::{StreamTask, chunks::equal_epochs, model::Model, places::Places, setup::Setup},
     programs::{LabelTables, Programs, Recorder},
     unlabelled,
     walk::{Stop, Walk},
@@ -13,6 +13,7 @@ use crate::{
     plan::{CostModel, Plan, PlanStaleness, Timeline, predict},
     runtime::*,
     task::{
+        Summary,
         config::Config,
         evaluation::{Forecast, Scores, TestScores, mean_over_times, ndcg},
         training::{
@@ -73,13 +74,7 @@ impl PropertyTask {
         let labels = events.node_labels.clone().ok_or_else(|| unlabelled(events))?;
         let setup = Setup::new(config, events, device)?;
         check(&setup)?;
-        let walk = Walk::new(&events.time, &labels, &setup.split, config.property.rows);
-        if walk.stops[TRAIN].is_empty() {
-            let what = format!("no label row of {} lies before the last training event", events.name);
-            return Err(
-                Error::new(ErrorKind::Data, what).remedy("give earlier labels, or a larger data.train")
-            );
-        }
+        let walk = walk(config, events, &labels, &setup.split)?;
         let steps = |_, _| equal_epochs(config, walk.steps(TRAIN));
         let target = |store: &mut Store, _| {
             let tables = LabelTables::new(store, &labels, &walk)?;
@@ -120,11 +115,7 @@ impl PropertyTask {
             traced: false,
             max_batches: config.most_batches(),
         };
-        let mut seen = vec![false; events.nodes];
-        for i in split.train.clone() {
-            seen[events.src[i] as usize] = true;
-            seen[events.dst[i] as usize] = true;
-        }
+        let seen = events.nodes_in(split.train.clone());
         let unseen = labels.nodes().iter().map(|&node| !seen[node as usize]).collect();
         Ok(PropertyTask {
             core,
@@ -140,10 +131,6 @@ impl PropertyTask {
             scores,
             steps: 0,
         })
-    }
-    /// Returns the number of events before the test part: those that an embedding for it sees.
-    pub(in crate::task) fn test_start(&self) -> usize {
-        self.walk.bounds[TEST]
     }
     /// Returns the number of steps of the last epoch.
     pub fn steps(&self) -> usize {
@@ -264,11 +251,6 @@ impl PropertyTask {
         let rows = rows_of(&self.walk.limited(number, self.core.max_batches)).unwrap_or(0..0);
         Ok((rows, values))
     }
-    /// Returns the rows of the static memory; `None` if they are a parameter or do not exist.
-    fn static_rows(&self) -> Option<BufferId> {
-        let rows = self.tables.static_memory?;
-        (!self.core.parameters.iter().any(|p| p.1 == rows)).then_some(rows)
-    }
 }
 
 /// The losses of the steps of a pass so far.
@@ -293,6 +275,19 @@ fn rows_of(stops: &[Stop]) -> Option<Range<usize>> {
     Some(stops.first()?.rows.start..stops.last()?.rows.end)
 }
 
+/// Divides the label rows among steps.
+///
+/// # Errors
+/// `Data` if no label row trains.
+fn walk(config: &Config, events: &Events, labels: &NodeLabels, split: &Split) -> Result<Walk> {
+    let walk = Walk::new(&events.time, labels, split, config.property.rows);
+    if walk.stops[TRAIN].is_empty() {
+        let what = format!("no label row of {} lies before the last training event", events.name);
+        return Err(Error::new(ErrorKind::Data, what).remedy("give earlier labels, or a larger data.train"));
+    }
+    Ok(walk)
+}
+
 /// Checks that the task can run as planned.
 ///
 /// # Errors
@@ -311,6 +306,21 @@ fn check(setup: &Setup) -> Result<()> {
         return Err(Error::usage(what).remedy("give --plan sequential or prefetch"));
     }
     Ok(())
+}
+
+impl StreamTask for PropertyTask {
+    fn build(config: &Config, events: &Events, device: Device) -> Result<Self> {
+        Self::new(config, events, device)
+    }
+    fn embedder(&mut self) -> (&mut TaskCore, &Net, &EventTables) {
+        (&mut self.core, &self.net, &self.tables)
+    }
+    fn test_start(&self) -> usize {
+        self.walk.bounds[TEST]
+    }
+    fn compare(&self, _: &Events, summary: &mut Summary) {
+        summary.baselines = self.baselines();
+    }
 }
 
 impl Task for PropertyTask {
@@ -351,7 +361,7 @@ impl Task for PropertyTask {
         predict(&self.core.step, &vec![0; self.steps], costs, &|_, _| 0.0)
     }
     fn state(&self) -> Vec<BufferId> {
-        self.net.model.state().into_iter().chain(self.static_rows()).collect()
+        self.net.model.state().into_iter().chain(self.tables.static_rows(&self.core.parameters)).collect()
     }
     fn state_of_nodes(&self) -> Vec<BufferId> {
         self.net.model.state()
@@ -360,7 +370,10 @@ impl Task for PropertyTask {
         self.net.model.mail_event()
     }
     fn model_buffers(&self) -> Vec<BufferId> {
-        self.core.parameters_except(Net::HEADS).chain(self.static_rows()).collect()
+        self.core
+            .parameters_except(Net::HEADS)
+            .chain(self.tables.static_rows(&self.core.parameters))
+            .collect()
     }
     fn train_epoch(&mut self, epoch: u32, progress: Report<'_>) -> Result<(f64, usize)> {
         self.core.begin_trace();
