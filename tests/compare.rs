@@ -159,6 +159,7 @@ fn runs_of_different_protocols_are_refused_and_an_unfinished_one_is_left_out() {
     let table = fs::read_to_string(dir.join("table.md")).unwrap();
     assert!(table.contains("| model | seeds | AP | AUC |") && table.contains("\n| tgn | 1 | 0."), "{table}");
     refused(dir, &["compare", "b"], 9, &["b: the run has not finished"]);
+    refused(dir, &["compare", "a", "c"], 10, &["c: there is no such folder"]);
 }
 
 /// Waits until `ready`, for a minute at most.

@@ -354,5 +354,5 @@ fn objective(task: TaskName, protocol: &str, negatives: NegativeKind) -> String 
 fn scores(s: &Scores) -> String {
     let defined: Vec<String> =
         s.named().into_iter().filter_map(|(name, x)| x.map(|x| format!("{name} {x:.4}"))).collect();
-    if defined.is_empty() { "no events".into() } else { defined.join("  ") }
+    if defined.is_empty() { "nothing to score".into() } else { defined.join("  ") }
 }

@@ -9,7 +9,7 @@ use super::{
     sweep::{Outcome, TrialArgs, seeds},
 };
 use crate::{
-    error::{Error, Result},
+    error::{Error, ErrorKind, Result},
     task::{
         comparison::{Comparison, FinishedRun, LaneSpan, run_folders},
         search::Space,
@@ -115,6 +115,10 @@ impl Compare {
             (None, Some(out)) => Format::of_file(out)?,
             (None, None) => Format::Table,
         };
+        if let Some(missing) = self.runs.iter().find(|path| !path.exists()) {
+            let what = format!("{}: there is no such folder", missing.display());
+            return Err(Error::new(ErrorKind::Io, what).remedy("give folders that `train --out` has written"));
+        }
         let (runs, notes) = read(self.runs.iter().flat_map(|path| run_folders(path)))?;
         format.check(&runs)?;
         let (comparison, timelines) = compared(runs, notes)?;
