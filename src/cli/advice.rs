@@ -14,7 +14,10 @@ pub(super) fn lines(s: &Summary, c: &Config) -> Vec<String> {
         tries.push(format!("more epochs, since the last ones were the best: --epochs {}", 3 * epochs));
     }
     if s.task == TaskName::Property {
-        tries.push("fewer label rows a step, and so more steps: --set property.rows=100".to_owned());
+        if c.property.rows > 20 {
+            let rows = (c.property.rows / 4).max(10);
+            tries.push(format!("fewer label rows a step, and so more steps: --set property.rows={rows}"));
+        }
     } else if s.data.snapshots.is_none() && s.batch > 20 {
         tries.push(format!("smaller batches: --batch {}", (s.batch / 4).max(10)));
     }
