@@ -209,4 +209,14 @@ fn a_model_that_a_baseline_beats_gets_advice_but_none_that_it_follows_already() 
         assert!(tested.contains("another model") && !tested.contains("--epochs"), "{tested}");
         assert_eq!(tested.contains("--set static.mode=pretrained"), advised, "{tested}");
     }
+    // The labels of a node never change, so that the baselines know them.
+    let rows = (1..80).flat_map(|i| (0..10).map(move |node| format!("{},{node},{node},1\n", 5 * i)));
+    let labels = "time,node,label,weight\n".to_owned() + &rows.collect::<String>();
+    fs::write(dir.path().join("labels.csv"), labels).unwrap();
+    let words = ["train", "--data", "pairs.csv", "--labels", "labels.csv", "--epochs", "1", "--set"];
+    for (rows, advised) in [("property.rows=40", true), ("property.rows=20", false)] {
+        let text = done(dir.path(), &[&words[..], &["learning_rate=1e-9", "--set", rows]].concat()).out;
+        assert!(text.contains(", which learns nothing,") && !text.contains("--batch"), "{text}");
+        assert_eq!(text.contains("--set property.rows=10"), advised, "{text}");
+    }
 }
