@@ -196,15 +196,21 @@ fn wrappers(sources: &[Source], images: &[PathBuf]) -> String {
 
 // ---- GPU code ----
 
-/// Returns the path of nvcc, from the first of: `NVCC`, the download of `scripts/fetch-nvcc`, `CUDA_HOME`,
-/// `PATH`, and the default place of installation.
+/// Returns the path of nvcc. If `NVCC` is set, that is the program it names, by its path or as found in `PATH`;
+/// if that is no program (`NVCC=none`), there is none. Else it is the first of: the download of
+/// `scripts/fetch-nvcc`, that in `CUDA_HOME`, in `PATH`, and in the default place of installation.
 fn nvcc(root: &Path) -> Option<PathBuf> {
-    let mut places: Vec<PathBuf> = env::var_os("NVCC").map(PathBuf::from).into_iter().collect();
-    places.push(root.join(".cuda/nvidia/cu13/bin/nvcc"));
-    places.extend(env::var_os("CUDA_HOME").map(|h| Path::new(&h).join("bin/nvcc")));
-    places.extend(env::var_os("PATH").iter().flat_map(env::split_paths).map(|p| p.join("nvcc")));
-    places.push("/usr/local/cuda/bin/nvcc".into());
-    places.into_iter().find(|p| p.is_file())
+    let path = env::var_os("PATH").unwrap_or_default();
+    // Joined with an absolute path, a folder is left out.
+    let in_path = |name: &Path| env::split_paths(&path).map(|p| p.join(name)).find(|p| p.is_file());
+    if let Some(given) = env::var_os("NVCC") {
+        return in_path(Path::new(&given));
+    }
+    let of_toolkit = |folder: PathBuf| Some(folder.join("bin/nvcc")).filter(|p| p.is_file());
+    of_toolkit(root.join(".cuda/nvidia/cu13"))
+        .or_else(|| of_toolkit(env::var_os("CUDA_HOME")?.into()))
+        .or_else(|| in_path(Path::new("nvcc")))
+        .or_else(|| of_toolkit("/usr/local/cuda".into()))
 }
 
 /// Compiles each source to an image of GPU code, and returns the images' paths. Without nvcc, or without the
