@@ -51,7 +51,8 @@ fn trained(mut command: Command, plan: &str, flags: &[&str]) -> (serde_json::Val
 #[test]
 fn a_training_over_processes_gives_the_bits_of_one_over_threads() {
     let program = Path::new(env!("CARGO_BIN_EXE_tgnn-bench"));
-    for (mpi, plans) in installed().iter().zip([["sven", "disttgl:1x2x2"], ["depcache", "disttgl:2x1x2"]]) {
+    let plans = [["sven", "disttgl:1x2x2"], ["depcache", "disttgl:2x1x2"]];
+    for (nth, (mpi, plans)) in installed().iter().zip(plans).enumerate() {
         for (ranks, plan) in [(2, plans[0]), (4, plans[1]), (3, "pipetgl")] {
             let (by_mpi, weights) = trained(mpi.start(ranks, program), plan, &[]);
             let (local, local_weights) =
@@ -76,6 +77,9 @@ fn a_training_over_processes_gives_the_bits_of_one_over_threads() {
         };
         let by_mpi = log(mpi.start(4, program), &[]);
         assert!(by_mpi.len() > 12 && by_mpi == log(mpi.start(0, program), &["--ranks", "4"]), "{by_mpi:?}");
+        if nth > 0 {
+            continue;
+        }
         // Features of edges are on one rank each, or on all.
         let dir = tempfile::tempdir().unwrap();
         let [shares, whole] = ["partitioned", "replicated"].map(|f| plan_file(dir.path(), f, "", ""));

@@ -127,8 +127,8 @@ fn as_bits(results: Results) -> Vec<Vec<u64>> {
 const WITH_PRODUCTS: [&str; 7] =
     ["gru_memory", "head_linear", "linear", "linear_pair", "linear_sum", "link_decoder", "rnn_memory"];
 
-/// Checks the kernels on every second case of each op, from case `first` on, and on the case of an op that has
-/// no other: two tests, one for each sanitizer in `.ci/run`.
+/// Checks the kernels on every second case of each op, from case `first` on, and on the case of an op that
+/// has no other: two tests, one for each sanitizer in `.ci/run`.
 fn check_kernels(first: usize) {
     let Some(on) = device(0) else { return };
     let cases = cases();

@@ -130,16 +130,15 @@ fn partitioned_features_leave_the_bits_of_replicated_ones() {
 #[test]
 #[cfg_attr(not(feature = "emu"), ignore = "wants --features emu, or a GPU and TGNN_TEST_DEVICE=cuda")]
 fn partitioned_features_leave_the_bits_of_replicated_ones_on_devices() {
-    for (case, (model, edge, node)) in [
+    let cases = [
         (ModelName::Tgn, 4, 3),
         (ModelName::Apan, 4, 0),
         (ModelName::GraphMixer, 4, 3),
         (ModelName::DyRep, 5, 0),
         (ModelName::Tgat, 0, 3),
-    ]
-    .into_iter()
-    .enumerate()
-    {
+    ];
+    for (case, _) in drawn(0, 3, cases.len()) {
+        let (model, edge, node) = cases[case];
         let ranks = 2 + case % 2;
         let Some(devices) = devices(ranks, case as u64) else { return };
         let events = stream(360, edge, node);

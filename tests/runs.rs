@@ -249,6 +249,11 @@ fn a_head_learns_on_the_frozen_model_of_another_run_whose_bits_do_not_change() {
         assert!(panic::catch_unwind(cut).is_err());
         let resumed = start(&frozen(2), None, Some(&name("cut")), true, &mut ()).unwrap();
         assert_eq!(found(&resumed), found(&at_once), "{mode:?}");
+        // Both say what they have started from.
+        let link = name("link").display().to_string();
+        for run in [resumed, at_once] {
+            assert_eq!(run.start.unwrap().from.as_ref(), Some(&link));
+        }
     }
     // A model that is not frozen learns further.
     let config = Config { task: TaskName::Edge, ..config(1, 8) };

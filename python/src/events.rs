@@ -2,11 +2,12 @@
 use crate::{
     arrays::{Array, Buffer},
     error::Result,
+    predictor::IdColumn,
 };
 use pyo3::prelude::*;
 use std::{path::PathBuf, sync::Arc};
 use tgnn::{
-    data::{self, EventColumns, Events, Features, Format, ReadOptions},
+    data::{self, EventColumns, Events, Features, Format, LabelColumns, ReadOptions},
     error::Error,
     task::Checkpoint,
 };
@@ -109,7 +110,7 @@ impl Stream {
 
 /// Makes a stream of columns. Ids and times are i64; ids are the bits of u64, or indices of names.
 #[pyfunction]
-#[pyo3(signature = (name, src, dst, names, time, ticks_per_second, time_format, label, edge_features, node_features, bipartite))]
+#[pyo3(signature = (name, src, dst, names, time, ticks_per_second, time_format, label, edge_features, node_features, bipartite, labels))]
 #[allow(clippy::too_many_arguments)] // one for each column
 pub fn of_columns(
     py: Python<'_>,
@@ -124,6 +125,7 @@ pub fn of_columns(
     edge_features: Option<Array>,
     node_features: Option<Array>,
     bipartite: Option<bool>,
+    labels: Option<Labels>,
 ) -> Result<Stream> {
     py.detach(|| {
         let ids = |ids: &Array| -> Result<Vec<u64>, Error> {
@@ -146,8 +148,34 @@ pub fn of_columns(
             node_features: node_features.map(features).transpose()?,
             bipartite,
         };
-        Ok(Stream { events: Arc::new(columns.build()?), path: None })
+        let mut events = columns.build()?;
+        if let Some(labels) = labels {
+            labels.columns(events.origin)?.attach(&mut events)?;
+        }
+        Ok(Stream { events: Arc::new(events), path: None })
     })
+}
+
+/// Labels of nodes: times in ticks, indices of nodes, these as text, indices of labels, these, and weights.
+#[derive(FromPyObject)]
+pub struct Labels(Array, Array, Vec<String>, Array, IdColumn, Option<Array>);
+
+impl Labels {
+    /// Returns the columns, with times since `origin`.
+    fn columns(self, origin: i64) -> Result<LabelColumns, Error> {
+        let Labels(time, node, nodes, label, labels, weight) = self;
+        let index = |indices: &Array| -> Result<Vec<u32>, Error> {
+            Ok(indices.values::<i64>()?.iter().map(|&i| i as u32).collect())
+        };
+        Ok(LabelColumns {
+            time: time.values::<i64>()?.iter().map(|t| t.saturating_sub(origin)).collect(),
+            node: index(&node)?,
+            nodes: nodes.into_iter().map(Into::into).collect(),
+            label: index(&label)?,
+            labels: labels.ids()?,
+            weight: weight.map(|weight| weight.values::<f32>().map(<[f32]>::to_vec)).transpose()?,
+        })
+    }
 }
 
 /// Reads events, as the program does.

@@ -83,7 +83,7 @@ pub enum IdColumn {
 }
 
 impl IdColumn {
-    fn ids(&self) -> Result<Vec<NodeId>, Error> {
+    pub fn ids(&self) -> Result<Vec<NodeId>, Error> {
         Ok(match self {
             IdColumn::Numbers(ids) => {
                 ids.values::<i64>()?.iter().map(|id| NodeId::Number(id.cast_unsigned())).collect()

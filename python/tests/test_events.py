@@ -108,6 +108,23 @@ def test_files_are_read_as_by_the_program(tmp_path):
 
 
 @pytest.mark.parametrize(
+    "change, text",
+    [
+        ({"time": None}, "labels have no column 'time'; they have node, label"),
+        ({"node": [1, 1]}, "3 times of labels and 2 nodes; give one of each"),
+        ({"node": [7, 8, 9]}, "none of its nodes has an event, such as `7`; `7` is not a node; nodes are 0 to 2"),
+        ({"time": [1, 2, np.nan]}, "labels: event 2 has time nan"),
+        ({"weight": [1, 1, -1]}, "a node label has the weight -1; weights are 0 or more"),
+    ],
+)
+def test_what_are_no_labels_of_nodes_is_refused_in_one_line(change, text):
+    table = {"time": [1, 2, 3], "node": [0, 1, 2], "label": ["a", "b", "a"]} | change
+    with pytest.raises(tgnn.DataError) as e:
+        tgnn.Events([0, 1], [1, 2], [5, 6], labels={k: v for k, v in table.items() if v is not None})
+    assert text in str(e.value) and "\n" not in str(e.value)
+
+
+@pytest.mark.parametrize(
     "arguments, text",
     [
         (([1], [2, 3], [4]), "events: 1 sources and 2 destinations; give one of each for every event"),

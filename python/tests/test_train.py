@@ -174,7 +174,16 @@ def test_labels_of_nodes_are_the_task_of_events_that_have_them(tmp_path):
     (tmp_path / "events.csv").write_text("\n".join(["src,dst,time", *events]))
     (tmp_path / "labels.csv").write_text("\n".join(["time,node,label,weight", *labels]))
     loaded = tgnn.load(tmp_path / "events.csv", labels=tmp_path / "labels.csv", time_format="s")
-    run = tgnn.train(loaded, progress=False, epochs=1, max_batches=5, **{"tgn.memory": 8, "tgn.embedding": 8})
+    keys = {"progress": False, "epochs": 1, "max_batches": 5, "tgn.memory": 8, "tgn.embedding": 8}
+    run = tgnn.train(loaded, **keys)
     assert run.config["task"] == "property" and 0 <= run.records[0]["val_ndcg"] <= 1
     assert [b["name"] for b in run.summary["baselines"]] == ["persistent forecast", "moving average"]
-    assert tgnn.train(loaded, progress=False, epochs=1, max_batches=5, task="link").config["task"] == "link"
+    assert tgnn.train(loaded, **keys, task="link").config["task"] == "link"
+    # The same from memory.
+    columns = lambda lines, names: dict(zip(names.split(), zip(*(line.split(",") for line in lines))))
+    made, table = columns(events, "src dst time"), columns(labels, "node_time node label weight")
+    numbers = lambda texts: np.array([float(text) for text in texts])
+    table = table | {"time": numbers(table["node_time"]), "weight": numbers(table["weight"])}
+    made = tgnn.Events(made["src"], made["dst"], numbers(made["time"]), labels=table)
+    again = tgnn.train(made, **keys)
+    assert again.records[0]["val_ndcg"] == run.records[0]["val_ndcg"] and again.summary["test"] == run.summary["test"]

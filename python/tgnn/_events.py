@@ -20,6 +20,10 @@ class Events:
     `node_features` a row per node, in the order of :attr:`ids`, or a row per id from 0. `bipartite` says whether
     sources and destinations are different kinds of nodes; by default they are if no id is both.
 
+    `label` is a number per event. `labels` are labels of nodes at times, which :func:`train` predicts unless its `task`
+    says otherwise: a data frame, or a dictionary of arrays, with the columns `time`, `node`, `label` and, unless every
+    weight is 1, `weight`. Labels are whole numbers or text; ids and times are written as those of the events.
+
     Features that are contiguous arrays or tensors of f32 (or f16, or a tensor of bf16) on the CPU are used in place, if
     the events are in order: do not change them. Ids and times are copied.
     """
@@ -33,6 +37,7 @@ class Events:
         node_features: Any = None,
         label: Any = None,
         *,
+        labels: Any = None,
         name: str = "events",
         bipartite: bool | None = None,
         unit: str = "s",
@@ -51,7 +56,25 @@ class Events:
             _features(edge_features),
             _features(node_features),
             bipartite,
+            None if labels is None else self._labels(labels),
         )
+
+    def _labels(self, table: Any) -> tuple[Any, ...]:
+        """Columns of labels of nodes, as the crate takes them."""
+        columns = list(getattr(table, "columns", table))
+        missing = [name for name in ("time", "node", "label") if name not in columns]
+        if missing:
+            raise DataError(f"labels have no column {missing[0]!r}; they have {', '.join(map(str, columns))}")
+        framed = hasattr(table, "columns")
+        try:
+            time = self._clock.ticks(_moments(table["time"]) if framed else table["time"])
+            (nodes, ids), (labels, classes) = (
+                _ids.coded(_plain(table[name]) if framed else table[name]) for name in ("node", "label")
+            )
+        except DataError as e:
+            raise DataError(f"labels: {e}") from None
+        weight = np.ascontiguousarray(table["weight"], dtype=np.float32) if "weight" in columns else None
+        return np.ascontiguousarray(time), nodes, ids.astype(str).tolist(), labels, _ids.native(classes), weight
 
     @classmethod
     def _of(cls, stream: _tgnn.Stream) -> Events:

@@ -20,6 +20,17 @@ def columns(src: Any, dst: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray | No
     return codes[: len(src)], codes[len(src) :], names
 
 
+def coded(ids: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Indices of different ids, and these: whole numbers in ascending order, or texts as they first appear."""
+    ids = np.atleast_1d(np.asarray(ids))
+    if ids.dtype.kind not in "OUS":
+        known, codes = np.unique(_whole(ids), return_inverse=True)
+        return codes.astype(np.int64), known.view(np.uint64)
+    known, first, codes = np.unique(_text(ids), return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    return np.argsort(order)[codes].astype(np.int64), known[order]
+
+
 def like(known: np.ndarray, ids: Any) -> np.ndarray:
     """Ids of the type of `known`: text, or whole numbers."""
     ids = np.atleast_1d(np.asarray(ids))

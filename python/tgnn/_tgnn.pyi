@@ -84,6 +84,7 @@ def of_columns(
     edge_features: Any,
     node_features: Any,
     bipartite: Optional[bool],
+    labels: Optional[tuple[Any, ...]],
 ) -> Stream: ...
 def load(
     path: str,

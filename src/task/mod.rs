@@ -35,6 +35,6 @@ pub use over_ranks::on_local_ranks;
 pub use snapshots::{SnapshotSplit, SnapshotTask, embed_snapshots, evaluate_snapshots, train_snapshots};
 pub use training::{
     BubbleRecord, Checkpoint, EpochRecord, ExtractRecord, Manifest, MemoryPlan, MixedRows, Progress,
-    RanksRecord, Report, RowErrors, RunOptions, StageRecord, StalenessRecord, StreamRecord, Summary, Task,
-    TaskCore, TrafficRecord, Watch, tensorboard,
+    RanksRecord, Report, RowErrors, RunOptions, StageRecord, StalenessRecord, StartRecord, StreamRecord,
+    Summary, Task, TaskCore, TrafficRecord, Watch, tensorboard,
 };

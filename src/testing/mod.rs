@@ -205,7 +205,8 @@ pub fn gradient_error(case: &Case) -> Result<f64> {
             let mut least = f64::INFINITY;
             for step in STEPS {
                 let (high, low) = (outputs(start + step)?, outputs(start - step)?);
-                // Each output has its own slope, so that outputs that do not depend on the input add no rounding.
+                // Each output has its own slope, so that outputs that do not depend on the input add no
+                // rounding.
                 let slopes = high.iter().zip(&low).map(|(h, l)| (h - l) / (2.0 * step));
                 let slope: f64 = slopes.zip(&upstream).map(|(s, d)| s * d).sum();
                 least = least.min(error(&[got[at]], &[slope]));

@@ -8,13 +8,7 @@ use super::{
     table::value,
 };
 use crate::{
-    data::{
-        Events, Ids, NodeId, NodeLabel, NodeLabels,
-        ids::IdField,
-        node_labels::note_left_out,
-        text::{counted, shown},
-        time_format::TimeScale,
-    },
+    data::{Events, LabelColumns, NodeId, ids::IdField, time_format::TimeScale},
     error::{Error, Result},
 };
 use indexmap::IndexSet;
@@ -28,77 +22,40 @@ const SYNTAX: &str = "name the columns time, node, label and weight; without a w
 /// # Errors
 /// Data, with the place, at the first fault, or if no label is of a node of the events.
 pub(in crate::data) fn attach(file: &Path, events: &mut Events) -> Result<()> {
-    let mut table = LabelTable::read(file, &events.time_scale())?;
-    let names = events.names();
-    let found: Vec<Option<u32>> = table.nodes.iter().map(|id| names.find(id).ok()).collect();
-    if found.iter().all(Option::is_none) {
-        let id = table.nodes.first().map_or("", |id| id);
-        let (what, why) = (
-            format!("none of its nodes has an event, such as {}", shown(id.as_bytes())),
-            names.find(id).err().map_or_else(String::new, |e| e.to_string()),
-        );
-        return Err(Error::data(file, what).remedy(why));
-    }
-    let unknown = found.iter().filter(|node| node.is_none()).count();
-    let (number_of, ids) = numbered(&table.classes);
-    table.labels.retain_mut(|label| match found[label.node as usize] {
-        Some(node) => {
-            (label.node, label.class) = (node, number_of[label.class as usize]);
-            true
-        }
-        None => false,
-    });
-    let labels = NodeLabels::new(table.classes.len(), table.labels).and_then(|labels| labels.with_ids(ids));
-    let labels = labels.map_err(|e| e.in_file(file))?;
-    if unknown > 0 {
-        let nodes = counted(unknown as u64, "labelled node");
-        events.notes.push(format!("left out {nodes} without an event"));
-    }
-    note_left_out(0, labels.repeated(), &mut events.notes);
-    events.node_labels = Some(labels);
-    Ok(())
-}
-
-/// Numbers classes: in ascending order if their ids are all numbers, else as they appear. Returns the number
-/// of each id, and the ids in the order of their numbers unless they are equal.
-fn numbered(ids: &IndexSet<NodeId>) -> (Vec<u32>, Option<Ids>) {
-    let mut order: Vec<usize> = (0..ids.len()).collect();
-    let number = |i: usize| match ids[i] {
-        NodeId::Number(n) => Some(n),
-        NodeId::Text(_) => None,
+    let table = LabelTable::read(file, &events.time_scale())?;
+    events.notes.extend(table.note);
+    let columns = LabelColumns {
+        nodes: table.nodes.into_iter().collect(),
+        labels: table.labels.into_iter().collect(),
+        ..table.rows
     };
-    let are_numbers = order.iter().all(|&i| number(i).is_some());
-    if are_numbers {
-        order.sort_by_key(|&i| number(i));
-    }
-    let mut number_of = vec![0; ids.len()];
-    order.iter().zip(0..).for_each(|(&i, class)| number_of[i] = class);
-    let same = are_numbers && order.iter().zip(0..).all(|(&i, class)| number(i) == Some(class));
-    (number_of, (!same).then(|| order.iter().map(|&i| ids[i].clone()).collect()))
+    columns.attach(events).map_err(|e| e.in_file(file))
 }
 
-/// The rows of a table: nodes and classes are indices of ids as written.
+/// The rows of a table, and the ids of which they have the indices.
 #[derive(Default)]
 struct LabelTable {
     nodes: IndexSet<Box<str>>,
-    classes: IndexSet<NodeId>,
-    labels: Vec<NodeLabel>,
+    labels: IndexSet<NodeId>,
+    rows: LabelColumns,
+    /// Says which column the labels are, if its name does not.
+    note: Option<String>,
 }
 
 impl LabelTable {
     fn read(file: &Path, scale: &TimeScale) -> Result<Self> {
         let source = Source::open(file)?;
         let sample = source.sample().map_err(|e| e.remedy(SYNTAX))?;
-        let columns = LabelColumns::of(file, &sample)?;
-        let mut table = LabelTable::default();
+        let columns = TableColumns::of(file, &sample)?;
+        let note = columns.note.as_ref().map(|name| {
+            format!("no column of {} is named `label`; the labels are those of `{name}`", file.display())
+        });
+        let mut table = LabelTable { note, ..LabelTable::default() };
         source.for_each(&sample, &mut |row| table.push(row, &columns, scale))?;
-        if table.labels.is_empty() {
-            return Err(Error::data(file, "there are no node labels").remedy("write at least one"));
-        }
         Ok(table)
     }
 
-    fn push(&mut self, row: &dyn Row, columns: &LabelColumns, scale: &TimeScale) -> Result<()> {
+    fn push(&mut self, row: &dyn Row, columns: &TableColumns, scale: &TimeScale) -> Result<()> {
         if row.len() != columns.width {
             let what = format!("this row has {} columns, the first one has {}", row.len(), columns.width);
             return Err(row.error(Some(row.len().min(columns.width)), what).remedy("fix or remove the row"));
@@ -120,12 +77,15 @@ impl LabelTable {
             let e = row.error(columns.weight, format!("the weight of a label is {weight}"));
             return Err(e.remedy("weights are 0 or more"));
         }
-        let class = self.classes.insert_full(id(row, columns.label, "a label")?).0 as u32;
+        let label = self.labels.insert_full(id(row, columns.label, "a label")?).0 as u32;
         let node = match self.nodes.get_index_of(node.as_str()) {
             Some(known) => known as u32,
             None => self.nodes.insert_full(node.into()).0 as u32,
         };
-        self.labels.push(NodeLabel { time, node, class, weight });
+        self.rows.time.push(time);
+        self.rows.node.push(node);
+        self.rows.label.push(label);
+        self.rows.weight.get_or_insert_default().push(weight);
         Ok(())
     }
 }
@@ -141,12 +101,14 @@ fn id(row: &dyn Row, i: usize, what: &str) -> Result<NodeId> {
 }
 
 /// The columns of a table of node labels, from 0.
-struct LabelColumns {
+struct TableColumns {
     time: usize,
     node: usize,
     label: usize,
     weight: Option<usize>,
     width: usize,
+    /// The name of the column of labels, if it does not say that it has labels.
+    note: Option<String>,
 }
 
 /// Names of the columns, where their [`role`] does not tell.
@@ -154,13 +116,14 @@ const NODES: [&str; 6] = ["node", "node_id", "nodeid", "id", "name", "nation"];
 const LABELS: [&str; 6] = ["class", "category", "genre", "subreddit", "property", "trading nation"];
 const WEIGHTS: [&str; 8] = ["weight", "w", "value", "share", "score", "rating", "count", "proportion"];
 
-impl LabelColumns {
+impl TableColumns {
     /// Finds the columns by the header, or without one by their order: time, node, label, weight.
     fn of(file: &Path, sample: &Sample) -> Result<Self> {
         let Some(names) = &sample.header else {
             return match sample.width() {
                 width @ (3 | 4) => {
-                    Ok(LabelColumns { time: 0, node: 1, label: 2, weight: (width == 4).then_some(3), width })
+                    let weight = (width == 4).then_some(3);
+                    Ok(TableColumns { time: 0, node: 1, label: 2, weight, width, note: None })
                 }
                 width => {
                     let what = format!("a row of {width} columns is not a label of a node");
@@ -179,12 +142,16 @@ impl LabelColumns {
             let error = Error::data(file, format!("no column is named like a {what} of node labels"));
             error.remedy(format!("{SYNTAX}; the columns are {}", listed(names)))
         };
-        Ok(LabelColumns {
-            time: time.ok_or_else(|| missing("time"))?,
-            node: node.ok_or_else(|| missing("node"))?,
-            label: label.ok_or_else(|| missing("label"))?,
+        let time = time.ok_or_else(|| missing("time"))?;
+        let node = node.ok_or_else(|| missing("node"))?;
+        let label = label.ok_or_else(|| missing("label"))?;
+        Ok(TableColumns {
+            time,
+            node,
+            label,
             weight: find(&WEIGHTS, &[]),
             width: names.len(),
+            note: (role(&names[label]) == Role::Dst).then(|| names[label].clone()),
         })
     }
 }
@@ -247,6 +214,9 @@ mod tests {
             let e = read(EVENTS, &format!("{header}{text}")).unwrap_err().to_string();
             assert!(e[e.find("labels.csv").unwrap()..].starts_with(said), "{e}");
         }
+        let e = read(EVENTS, "src,dst,time\na,b,100\n").unwrap();
+        let note = e.notes.last().unwrap();
+        assert!(note.ends_with("labels.csv is named `label`; the labels are those of `dst`"), "{note}");
         let e = read(EVENTS, "time,who,what\n100,a,x\n").unwrap_err().to_string();
         assert!(e.contains("no column is named like a node of node labels; name the columns time, "), "{e}");
         let e = read(EVENTS, "100,a\n").unwrap_err().to_string();

@@ -53,6 +53,9 @@ pub(super) fn settings(run: &FinishedRun) -> Result<Settings> {
     settings.insert("plan".into(), text(&summary.plan));
     settings.insert("device".into(), text(&device(run)));
     settings.insert("data".into(), text(&summary.data.name));
+    let start = summary.start.clone().unwrap_or_default();
+    let given = start.from.or(start.weights);
+    settings.insert("start".into(), text(given.as_deref().unwrap_or("random")));
     if let Some(ranks) = &summary.ranks {
         settings.insert("ranks".into(), Value::Integer(ranks.ranks as i64));
         settings.insert("partition".into(), text(&config.partition));

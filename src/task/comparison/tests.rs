@@ -2,7 +2,7 @@
 use super::*;
 use crate::{
     model::StaticMode,
-    task::{Config, Protocol, Summary, training::StageRecord},
+    task::{Config, Protocol, StartRecord, Summary, training::StageRecord},
 };
 use serde_json::json;
 use std::{fs, path::Path};
@@ -90,6 +90,20 @@ fn settings_without_influence_and_those_of_other_models_make_no_line_of_their_ow
     let trained = |c: &mut Config| c.static_memory.mode = StaticMode::Trained;
     let c = Comparison::of(vec![run("a", 1, |c, _| trained(c)), run("b", 1, |_, _| ())]).unwrap();
     assert_eq!(c.differing, ["static.mode"]);
+}
+
+#[test]
+fn runs_that_start_from_other_weights_are_lines_of_their_own() {
+    let from = |path: &str, seed, from: Option<&str>| {
+        run(path, seed, |_, s| {
+            s.start = from.map(|from| StartRecord { from: Some(from.into()), weights: None });
+        })
+    };
+    let runs = vec![from("a", 1, None), from("b", 1, Some("runs/link")), from("c", 2, Some("runs/link"))];
+    let c = Comparison::of(runs).unwrap();
+    assert_eq!(c.differing, ["start"]);
+    let names: Vec<(&str, usize)> = c.lines.iter().map(|l| (l.name.as_str(), l.seeds.len())).collect();
+    assert_eq!(names, [("start=random", 1), ("start=runs/link", 2)]);
 }
 
 #[test]

@@ -18,6 +18,7 @@
 use super::{
     extract::{Extract, ExtractRecord},
     folder::write_whole,
+    summary::StartRecord,
 };
 use crate::{
     data::NodeId,
@@ -85,6 +86,9 @@ pub struct Manifest {
     /// The number of micro-batches, if it was fitted: a resumed run keeps it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub micro_batches: Option<MicroBatchChoice>,
+    /// What the training started from, if not from random weights: a resumed run keeps it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start: Option<StartRecord>,
     /// The stream after training, if a predictor saved the checkpoint.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stream: Option<StreamRecord>,
@@ -309,6 +313,7 @@ impl Checkpoint {
             copies: Vec::new(),
             config,
             micro_batches: None,
+            start: None,
             stream: None,
             extract: None,
         }

@@ -23,7 +23,7 @@ pub(super) use run::{Run, restored, test_replayed};
 pub use run::{RunOptions, Watch};
 pub use summary::{
     BaselineScores, BubbleRecord, DataRecord, DeviceRecord, EdgeBankScores, EpochRecord, MixedRows,
-    PeakMemory, RanksRecord, RowErrors, StageRecord, StalenessRecord, Summary, TrafficRecord,
+    PeakMemory, RanksRecord, RowErrors, StageRecord, StalenessRecord, StartRecord, Summary, TrafficRecord,
 };
 pub(super) use task::{EventCount, Runs, evaluation_clock, located, repeat_and_report};
 pub use task::{Progress, Report, Task, TaskCore};

@@ -1,7 +1,7 @@
 //! A run: its epochs with validation, the test of the best epoch, and the files of the run folder.
 use super::{
     Checkpoint, DataRecord, DeviceRecord, EpochRecord, Manifest, PeakMemory, Progress, RanksRecord,
-    StageRecord, Summary, Task,
+    StageRecord, StartRecord, Summary, Task,
     checkpoint::import_weights,
     extract::Extractor,
     folder::{as_json, open_run, read_metrics, write_metrics, write_whole},
@@ -56,6 +56,15 @@ pub struct RunOptions {
     pub from: Option<PathBuf>,
     /// The command line, for the summary.
     pub command: String,
+}
+
+impl RunOptions {
+    /// Returns what the run starts from, if not from random weights.
+    fn start(&self) -> Option<StartRecord> {
+        let [weights, from] = [&self.weights, &self.from].map(|p| Some(p.as_ref()?.display().to_string()));
+        let given = StartRecord { weights, from };
+        (given != StartRecord::default()).then_some(given)
+    }
 }
 
 /// A run of any task.
@@ -125,6 +134,7 @@ impl<'a> Run<'a> {
         watch.end(task);
         let mut summary = self.summary(task)?;
         summary.stages = stages;
+        summary.start.clone_from(&state.manifest.start);
         summary.stopped_early = state.manifest.epochs < self.config.epochs;
         summary.test = scores.asked(self.config.protocol);
         summary.test_by_memory = (self.config.evaluate && task.has_memory()).then_some(scores);
@@ -163,10 +173,11 @@ impl<'a> Run<'a> {
             Some((Choice::MicroBatches(choice), _)) => Some(choice),
             _ => None,
         };
+        manifest.start = options.start();
         let mut state =
             RunState { buffers, checkpoint, extractor, manifest, records: Vec::new(), best: None };
         let restored = options.resume && self.restore(task, &mut state)?;
-        let starts_trained = options.from.is_some() || options.weights.is_some();
+        let starts_trained = options.start().is_some();
         if config.classify.frozen && !restored && !starts_trained {
             let what = "classify.frozen keeps the model as it is, and this one has learned nothing";
             return Err(Error::usage(what).remedy("give --from with the folder of a run that trained it"));
@@ -371,6 +382,7 @@ impl<'a> Run<'a> {
             pipeline: task.pipeline(),
             task: config.task,
             seed: config.seed,
+            start: None,
             protocol: config.protocol_name().into(),
             negatives: config.negatives,
             ties: config.tie_rule().into(),

@@ -253,6 +253,17 @@ impl MixedRows {
     }
 }
 
+/// The files that a run has started from, as they were given.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StartRecord {
+    /// The safetensors file of its first weights (`--weights`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weights: Option<String>,
+    /// The run whose model it goes on with (`--from`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
+}
+
 /// The contents of `summary.json`, schema 1: configuration, device, data and results of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[allow(missing_docs)] // documented in docs/summary.md, key by key
@@ -275,6 +286,8 @@ pub struct Summary {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pipeline: Vec<BubbleRecord>,
     pub seed: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start: Option<StartRecord>,
     pub protocol: String,
     pub negatives: NegativeKind,
     pub ties: String,
