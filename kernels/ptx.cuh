@@ -9,10 +9,11 @@ template <unsigned W> struct Operands {
   float a[4][W], b[2][W];
   float (*d)[4];
 };
-// d (16 x 8) += a b over a depth of 8 W, for all lanes at once. Each dot product is summed on its own, then added to d.
+// d (16 x 8) += a b over a depth of 8 W, for all lanes at once.
 template <unsigned W> void multiply(void* const* lanes) {
   auto of = [&](unsigned lane) { return static_cast<const Operands<W>*>(lanes[lane]); };
-  float a[16][8 * W], b[8 * W][8];
+  float a[16][8 * W];
+  Columns b[8 * W];
   for (unsigned lane = 0; lane < 32; lane++) {
     unsigned g = lane / 4, t = lane % 4;
     for (unsigned w = 0; w < W; w++) {
@@ -21,13 +22,11 @@ template <unsigned W> void multiply(void* const* lanes) {
     }
   }
   for (unsigned row = 0; row < 16; row++) {
-    float sum[8] = {};
-    for (unsigned k = 0; k < 8 * W; k++) {
-      for (unsigned column = 0; column < 8; column++) sum[column] += a[row][k] * b[k][column];
-    }
-    for (unsigned column = 0; column < 8; column++) {
-      (*of(row % 8 * 4 + column / 2)->d)[row / 8 * 2 + column % 2] += sum[column];
-    }
+    auto d = [&](unsigned column) -> float& { return (*of(row % 8 * 4 + column / 2)->d)[row / 8 * 2 + column % 2]; };
+    Columns sum;
+    for (unsigned column = 0; column < 8; column++) sum[column] = d(column);
+    add_products(current->block->matrix, a[row], b, 8 * W, sum);
+    for (unsigned column = 0; column < 8; column++) d(column) = sum[column];
   }
 }
 template <unsigned W> void multiply(Operands<W>& mine) {

@@ -58,6 +58,7 @@ pub fn devices(count: usize, seed: u64) -> Option<Vec<TestDevice>> {
         let open = || Gpu::open(ordinal).expect("the device opens").values_apart();
         let device = TestDevice { gpu: OPENED[ordinal].get_or_init(open).clone(), emulated };
         device.schedule(seed);
+        device.matrix_units("h100");
         device
     };
     Some(ordinals.into_iter().map(open).collect())
@@ -121,6 +122,21 @@ impl TestDevice {
             let schedule: extern "C" fn(c_int, u64) = std::mem::transmute(symbol("tgnn_emu_schedule"));
             schedule(self.gpu.ordinal() as c_int, seed);
         }
+    }
+    /// Sets the matrix units from now on: those of an `h100`, which is the default, of an `a100`, or `exact`
+    /// ones. Does nothing on a GPU.
+    pub fn matrix_units(&self, chip: &str) {
+        if !self.emulated {
+            return;
+        }
+        let name = CString::new(chip).unwrap();
+        // SAFETY: the signature is `bool tgnn_emu_matrix(int, const char*)`.
+        let known = unsafe {
+            let set: extern "C" fn(c_int, *const c_char) -> bool =
+                std::mem::transmute(symbol("tgnn_emu_matrix"));
+            set(self.gpu.ordinal() as c_int, name.as_ptr())
+        };
+        assert!(known, "there are no matrix units of {chip}");
     }
     /// Returns the text of the first fault.
     fn fault(&self) -> String {

@@ -369,8 +369,11 @@ fn ten_batches_on_the_fast_path_follow_the_fixture_as_closely_as_the_plain_path_
             })
             .into();
         if let Some(test_device) = device(0) {
-            let backend = Backend::Cuda(test_device.gpu.clone());
-            runs.push(("kernels".into(), train(&g, Precision::F32, backend)));
+            for chip in if test_device.emulated { &["h100", "a100"][..] } else { &["a GPU"] } {
+                test_device.matrix_units(chip);
+                let backend = Backend::Cuda(test_device.gpu.clone());
+                runs.push((format!("kernels on {chip}"), train(&g, Precision::F32, backend)));
+            }
         }
         for (how, fast) in runs {
             // The largest error among some hundred numbers depends on chance, the more so if sums have an

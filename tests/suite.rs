@@ -11,6 +11,7 @@ mod half;
 mod heads;
 mod layers;
 mod machine_code;
+mod matrix_units;
 mod memory;
 mod micro_batches;
 mod models;

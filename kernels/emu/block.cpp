@@ -446,7 +446,7 @@ std::string Worker::run(uint64_t b) {
   if (dynamic) memset(dynamic, 0xFF, l.shared);
   forget_shared_memory();
   uint3 index = {unsigned(b % l.grid.x), unsigned(b / l.grid.x % l.grid.y), unsigned(b / l.grid.x / l.grid.y)};
-  block = {l.grid, l.size, index, static_cast<char*>(dynamic)};
+  block = {l.grid, l.size, index, static_cast<char*>(dynamic), l.matrix};
   for (auto& w : warps) w.exited = w.opened = 0;
   unsigned n = unsigned(threads.size());
   if (n % 32) warps.back().exited = ~0u << (n % 32);

@@ -14,6 +14,7 @@ struct Launch {
   size_t shared;
   void** arguments;
   uint64_t seed;
+  MatrixUnits matrix;
 };
 
 // xorshift64*; `seed` and `salt` select the sequence.

@@ -5,6 +5,7 @@
 // its end. The order of the threads of a block is therefore reproducible from its seed.
 #pragma once
 #define TGNN_EMU 1
+#include "matrix.hpp"
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -49,7 +50,7 @@ inline uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
 inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
 
 namespace emu {
-struct Block { dim3 grid, block; uint3 index; char* shared; };
+struct Block { dim3 grid, block; uint3 index; char* shared; MatrixUnits matrix; };
 struct Thread { uint3 index; unsigned lane; const Block* block; };
 // The CUDA thread that this host thread is running.
 extern __thread Thread* current __attribute__((tls_model("initial-exec")));

@@ -65,6 +65,7 @@ struct Device {
   std::recursive_mutex guard;
   std::vector<Mark> ready;  // in the order in which it became ready
   uint64_t schedule_seed = 0, random_state = 1;
+  MatrixUnits matrix = H100;
   Result fault = SUCCESS;
   std::string fault_text;
   std::set<std::shared_ptr<Capture>> captures;

@@ -35,20 +35,36 @@ void tgnn_emu_schedule(int device, uint64_t seed) {
   d.fault = SUCCESS;
   d.fault_text.clear();
 }
+// Sets the matrix units of a device from now on: "h100", "a100" or "exact". Returns whether there are such.
+bool tgnn_emu_matrix(int device, const char* name) {
+  Device& d = devices[device];
+  Lock lock(d);
+  std::string wanted = name;
+  for (auto& [known, units] : {std::pair{"h100", H100}, {"a100", A100}, {"exact", EXACT}}) {
+    if (wanted == known) return d.matrix = units, true;
+  }
+  return false;
+}
 // The device's first fault since the last call of `tgnn_emu_schedule`, or an empty string.
 const char* tgnn_emu_fault(int device) { return devices[device].fault_text.c_str(); }
 unsigned tgnn_emu_blocks_at_once() { return blocks_at_once(); }
 
 // ---- device ----
 Result cuInit(unsigned) {
-  static std::once_flag once;
-  std::call_once(once, [] {
-    const char* seed = getenv("TGNN_EMU_SEED");
+  static bool known = [] {
+    const char *seed = getenv("TGNN_EMU_SEED"), *matrix = getenv("TGNN_EMU_MATRIX");
     for (int d = 0; seed && d < DEVICES; d++) tgnn_emu_schedule(d, strtoull(seed, nullptr, 10));
-  });
-  return SUCCESS;
+    bool known = true;
+    for (int d = 0; matrix && d < DEVICES; d++) known &= tgnn_emu_matrix(d, matrix);
+    if (!known) fprintf(stderr, "TGNN_EMU_MATRIX is `%s`; give h100, a100 or exact\n", matrix);
+    return known;
+  }();
+  return known ? SUCCESS : INVALID_VALUE;
 }
-Result cuDriverGetVersion(int* v) { return *v = 13000, SUCCESS; }
+Result cuDriverGetVersion(int* v) {
+  const char* version = getenv("TGNN_EMU_DRIVER");
+  return *v = version ? atoi(version) : 13000, SUCCESS;
+}
 Result cuDeviceGetCount(int* n) { return *n = DEVICES, SUCCESS; }
 Result cuDeviceGet(int* d, int ordinal) {
   return *d = ordinal, ordinal >= 0 && ordinal < DEVICES ? SUCCESS : INVALID_DEVICE;
@@ -343,7 +359,7 @@ Result cuLaunchKernel(Handle f, unsigned gx, unsigned gy, unsigned gz, unsigned 
   return d.give(stream, [=, &d] {
     std::vector<void*> a;
     for (size_t at : offsets) a.push_back(taken->data() + at);
-    std::string wrong = emu::run({*k, {gx, gy, gz}, {bx, by, bz}, shared, a.data(), d.schedule_seed});
+    std::string wrong = emu::run({*k, {gx, gy, gz}, {bx, by, bz}, shared, a.data(), d.schedule_seed, d.matrix});
     if (!wrong.empty()) d.failed(wrong.find("no allocation") != wrong.npos ? ILLEGAL_ADDRESS : LAUNCH_FAILED, wrong);
   });
 }

@@ -30,10 +30,13 @@ pub fn run() -> Result<()> {
         say(format_args!("memory    {free:.1} GiB free of {total:.1}"));
     }
     let gib = |bytes: usize| bytes as f64 / f64::from(1u32 << 30);
-    match Gpu::open(0).and_then(|gpu| Ok((gpu.memory()?, gpu))) {
-        Ok(((free, total), gpu)) => {
-            say(format_args!("cuda      {}, {:.1} GiB free of {:.1}", gpu.name(), gib(free), gib(total)));
-        }
+    match Gpu::open(0).and_then(|gpu| Ok((Gpu::driver_version()?, gpu.memory()?, gpu))) {
+        Ok(((major, minor), (free, total), gpu)) => say(format_args!(
+            "cuda      {}, {:.1} GiB free of {:.1}, driver of CUDA {major}.{minor}",
+            gpu.name(),
+            gib(free),
+            gib(total)
+        )),
         Err(e) => say(format_args!("cuda      {e}")),
     }
     match nccl_version() {

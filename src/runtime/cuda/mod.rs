@@ -81,20 +81,41 @@ impl std::fmt::Debug for Gpu {
     }
 }
 
+/// The version of CUDA whose functions are called: 1000 times the major version, plus 10 times the minor one.
+const LEAST_DRIVER: i32 = 13_000;
+
 /// The lowest compute capability for which kernels are built.
 const LEAST_CAPABILITY: (i32, i32) = (8, 0);
 
 impl Gpu {
-    /// Returns the number of CUDA devices.
+    /// Returns the latest version of CUDA that the driver supports, as major and minor version.
     ///
     /// # Errors
-    /// `Device` if there is no driver.
-    pub fn count() -> Result<usize> {
+    /// `Device` if there is no driver, or it does not support CUDA 13.0.
+    pub fn driver_version() -> Result<(i32, i32)> {
         // SAFETY: loads the library, if there is one. Without it every call below would panic.
         if !unsafe { sys::is_culib_present() } {
             return Err(Error::new(ErrorKind::Device, "there is no CUDA driver: libcuda.so is not found")
                 .remedy("install NVIDIA's driver, or use --device cpu"));
         }
+        let mut version = 0;
+        // SAFETY: the driver writes a number.
+        let asked = unsafe { sys::cuDriverGetVersion(&raw mut version) }.result();
+        checked(asked, "cannot query the CUDA driver")?;
+        let (major, minor) = (version / 1000, version % 1000 / 10);
+        if version < LEAST_DRIVER {
+            let what = format!("the CUDA driver supports CUDA {major}.{minor}, and 13.0 is needed");
+            return Err(Error::new(ErrorKind::Device, what)
+                .remedy("install NVIDIA's driver 580 or later, or use --device cpu"));
+        }
+        Ok((major, minor))
+    }
+    /// Returns the number of CUDA devices.
+    ///
+    /// # Errors
+    /// Those of [`driver_version`](Self::driver_version).
+    pub fn count() -> Result<usize> {
+        Self::driver_version()?;
         checked(result::init(), "cannot initialise the CUDA driver")?;
         Ok(checked(result::device::get_count(), "cannot count CUDA devices")?.max(0) as usize)
     }

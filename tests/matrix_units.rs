@@ -1,0 +1,97 @@
+//! The matrix units of chips, which cut sums off, as the emulated device has them; and what products on them are
+//! worth.
+use crate::{
+    emulated::{TestDevice, device},
+    ops::WITH_PRODUCTS,
+};
+use std::process::Command;
+use tgnn::{
+    autograd::Program,
+    ops::{Backend, Tape, cases, epilogue::Activation},
+    runtime::{MatmulPrecision, Precision, Rows, Spec, Store},
+    testing::worst,
+};
+
+/// Returns the product of a row with a column of ones on the matrix units of a chip, in TF32 or bfloat16.
+fn sum(on: &TestDevice, chip: &str, precision: MatmulPrecision, row: &[f32]) -> f32 {
+    on.matrix_units(chip);
+    let (mut store, mut t) = (Store::new(Precision::F32), Tape::new());
+    let k = row.len();
+    let x = t.input(&mut store, "x", Spec::real(Rows::fixed(1), k), row).unwrap();
+    let w = t.input(&mut store, "w", Spec::real(Rows::fixed(1), k), &vec![1.0f32; k]).unwrap();
+    let y = t.linear(x, w, None, None, Activation::Identity).unwrap();
+    let backend = Backend::Cuda(on.gpu.multiplying_in(precision));
+    let mut program = Program::new(&t, &[y], Precision::F32, backend).unwrap();
+    program.run(&mut store).unwrap();
+    program.read::<f32>(y, &store).unwrap()[0]
+}
+
+/// The unit of the last place of an f32 from 1 to 2.
+const ULP: f32 = f32::EPSILON;
+
+#[test]
+#[cfg_attr(not(feature = "emu"), ignore = "wants --features emu")]
+fn sums_are_aligned_to_the_largest_term_and_cut() {
+    let Some(on) = device(0).filter(|on| on.emulated) else { return };
+    let row = |first: f32, small: f32, k: usize| [&[first][..], &vec![small; k - 1]].concat();
+    use MatmulPrecision::{Bf16, Tf32};
+    // Quarters of a unit: an H100 has two more bits than f32, so they add up among eight terms (sixteen of
+    // bfloat16) and are cut afterwards; an A100 has one more bit, and drops them.
+    for (precision, chip, want) in [
+        (Tf32, "h100", 1.0 + 3.0 * ULP), // 1 + 7/4 units, cut to 1 unit; then 8/4 more
+        (Tf32, "a100", 1.0),
+        (Tf32, "exact", 1.0 + 4.0 * ULP), // rounded after eight terms
+        (Bf16, "h100", 1.0 + 3.0 * ULP),  // 15/4 units, cut
+        (Bf16, "a100", 1.0),
+        (Bf16, "exact", 1.0 + 4.0 * ULP),
+    ] {
+        assert_eq!(sum(&on, chip, precision, &row(1.0, ULP / 4.0, 16)), want, "{chip}, {precision:?}");
+        assert_eq!(sum(&on, chip, precision, &row(-1.0, -ULP / 4.0, 16)), -want, "{chip}, {precision:?}");
+    }
+    // Halves: an A100 adds four terms at a time (eight of bfloat16) and cuts each sum.
+    assert_eq!(sum(&on, "a100", Tf32, &row(1.0, ULP / 2.0, 8)), 1.0 + 3.0 * ULP); // 3/2 units, cut; then 4/2
+    assert_eq!(sum(&on, "a100", Bf16, &row(1.0, ULP / 2.0, 16)), 1.0 + 7.0 * ULP); // 7/2 units, cut; then 8/2
+    // What is below the kept bits is lost, even if more of it would count.
+    assert_eq!(sum(&on, "h100", Tf32, &row(1.0, ULP / 8.0, 8)), 1.0);
+    // Infinities and NaN pass, and zeros are zero.
+    assert_eq!(sum(&on, "h100", Tf32, &row(f32::INFINITY, 1.0, 8)), f32::INFINITY);
+    assert!(sum(&on, "a100", Bf16, &row(f32::NAN, 1.0, 8)).is_nan());
+    assert_eq!(sum(&on, "h100", Tf32, &[0.0; 9]), 0.0);
+    assert_eq!(sum(&on, "h100", Tf32, &row(2f32.powi(-60), 2f32.powi(-60), 8)), 2f32.powi(-57));
+}
+
+#[test]
+#[cfg_attr(not(feature = "emu"), ignore = "wants --features emu")]
+fn products_in_f32_are_as_accurate_as_f32_on_every_chip() {
+    let Some(on) = device(0).filter(|on| on.emulated) else { return };
+    for chip in ["h100", "a100", "exact"] {
+        on.matrix_units(chip);
+        for case in cases().iter().filter(|c| WITH_PRODUCTS.contains(&c.op)) {
+            let off = worst(case, Backend::Cuda(on.gpu.clone())).unwrap();
+            assert!(off.within(), "{case}, {chip}: {off}");
+        }
+    }
+}
+
+#[test]
+#[cfg_attr(not(feature = "emu"), ignore = "wants --features emu")]
+fn unknown_units_and_a_driver_that_is_too_old_are_refused_in_one_line() {
+    let Some(_on) = device(0).filter(|on| on.emulated) else { return };
+    let said = |key: &str, value: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tgnn-bench"));
+        command.args(["train", "--device", "emu", "--epochs", "1"]).env(key, value);
+        let ran = command.output().unwrap();
+        (ran.status.code(), String::from_utf8(ran.stderr).unwrap())
+    };
+    let (code, err) = said("TGNN_EMU_DRIVER", "12080");
+    assert_eq!(
+        (code, err.as_str()),
+        (
+            Some(5),
+            "error: the CUDA driver supports CUDA 12.8, and 13.0 is needed; install NVIDIA's driver 580 or later, \
+             or use --device cpu\n"
+        )
+    );
+    let (code, err) = said("TGNN_EMU_MATRIX", "b300");
+    assert!(code == Some(5) && err.contains("TGNN_EMU_MATRIX is `b300`; give h100, a100 or exact"), "{err}");
+}
