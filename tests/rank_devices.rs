@@ -383,7 +383,8 @@ fn losses_scores_and_weights_of_ranks_on_devices_are_those_of_one() {
         assert!((a - b).abs() < 2e-3, "{plan}: {a} {b}");
         let learned = |name: &str| !STATE.contains(&name) && !name.starts_with("adam.");
         for (a, b) in weights.iter().zip(&other_weights).filter(|(a, _)| learned(&a.0)) {
-            assert!(apart(&a.1, &b.1) < 1e-3, "{plan}: {} {}", a.0, apart(&a.1, &b.1));
+            // Adam divides gradients by their size, so rounding moves the weights of tiny ones, too.
+            assert!(apart(&a.1, &b.1) < 4e-3, "{plan}: {} {}", a.0, apart(&a.1, &b.1));
         }
     }
 }
