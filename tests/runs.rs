@@ -263,6 +263,31 @@ fn a_head_learns_on_the_frozen_model_of_another_run_whose_bits_do_not_change() {
 }
 
 #[test]
+fn a_run_that_starts_from_another_has_its_model_unless_the_user_says_otherwise() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    done(dir, &["data", "synth", "--out", "made", "--events", "900", "--classes", "3", "--seed", "4"]);
+    let train = |more: &[&str]| {
+        let words = ["train", "--data", "made", "--epochs", "1", "--max-batches", "2", "--no-eval"];
+        tgnn(dir, &[&words[..], more].concat())
+    };
+    // Few events: rows are pre-trained, which is so for links alone.
+    let narrow = ["--set", "tgn.memory=12", "--set", "tgn.time=8"];
+    assert_eq!(train(&[&["--out", "link"], &narrow[..]].concat()).code, 0);
+    let ran = train(&["--task", "edge", "--from", "link", "--out", "edge"]);
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    let found = Checkpoint::at(dir.join("edge")).manifest().unwrap().config;
+    assert_eq!((found.tgn.memory, found.tgn.time), (12, 8));
+    assert_eq!(found.static_memory.mode, StaticMode::Pretrained);
+    let ran = train(&["--task", "edge", "--from", "link", "--set", "tgn.memory=9"]);
+    assert!(ran.code == 9 && ran.err.contains("tgn.memory is 12 in the checkpoint and 9 in"), "{}", ran.err);
+    let ran = train(&["--from", "link", "--model", "jodie"]);
+    assert!(ran.code == 9 && ran.err.contains("is of tgn, this run is of jodie"), "{}", ran.err);
+    let ran = train(&["--from", "none"]);
+    assert!(ran.code != 0 && ran.err.contains("none"), "{}", ran.err);
+}
+
+#[test]
 fn static_memory_is_pretrained_on_links_whatever_the_task() {
     let rows = |task, chunks| {
         let mut config = Config { task, chunks, ..config(1, 8) };

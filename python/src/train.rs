@@ -14,7 +14,10 @@ use std::{
 use tgnn::{
     data::Events,
     error::{Error, ErrorKind},
-    task::{self, Config, EpochRecord, Progress, RunOptions, Summary, Task, Watch, config::table::keys_of},
+    task::{
+        self, Config, EpochRecord, Progress, RunOptions, Summary, Task, Watch, config::table::keys_of,
+        with_model_of,
+    },
 };
 
 /// How often the caller hears of progress, and looks whether the user wants to stop.
@@ -125,7 +128,11 @@ pub fn train(
     from: Option<PathBuf>,
     heard: Py<PyAny>,
 ) -> Result<String> {
-    let (mut config, given) = config(keys)?;
+    let (mut config, mut given) = config(keys)?;
+    if let Some(from) = &from {
+        given = with_model_of(from, given)?;
+        config = Config::of_table(&given)?;
+    }
     let given = keys_of(&given);
     let options = RunOptions { out: Some(out), resume, weights, from, command: "tgnn.train".into() };
     let (to, messages) = channel();

@@ -11,6 +11,7 @@ use crate::{
     task::{
         Checkpoint, Config, NegativeKind, Protocol, RunOptions, Summary, TaskName, Watch,
         config::table::{keys_of, set_key, value_of},
+        with_model_of,
     },
 };
 use clap::Args;
@@ -125,7 +126,7 @@ pub struct Train {
     /// Start from the weights in a safetensors file, such as PyTorch's; names and shapes: docs/weights.md
     #[arg(long, value_name = "FILE", conflicts_with = "resume")]
     weights: Option<PathBuf>,
-    /// Start from the model of another run's best epoch, with a new head
+    /// Start from the model of another run's best epoch, with its settings and a new head
     #[arg(long, value_name = "DIR", conflicts_with_all = ["resume", "weights"])]
     from: Option<PathBuf>,
     /// Print the summary as JSON, and nothing else on standard output
@@ -189,6 +190,9 @@ impl Train {
         let (mut table, notes) = self.settings.table(self.config.as_ref())?;
         if self.tensorboard {
             set_flag(&mut table, "tensorboard", &true)?;
+        }
+        if let Some(from) = &self.from {
+            table = with_model_of(from, table)?;
         }
         let config = Config::of_table(&table)?;
         config.validate()?;

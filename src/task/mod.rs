@@ -36,5 +36,5 @@ pub use snapshots::{SnapshotSplit, SnapshotTask, embed_snapshots, evaluate_snaps
 pub use training::{
     BubbleRecord, Checkpoint, EpochRecord, ExtractRecord, Manifest, MemoryPlan, MixedRows, Progress,
     RanksRecord, Report, RowErrors, RunOptions, StageRecord, StalenessRecord, StartRecord, StreamRecord,
-    Summary, Task, TaskCore, TrafficRecord, Watch, tensorboard,
+    Summary, Task, TaskCore, TrafficRecord, Watch, tensorboard, with_model_of,
 };

@@ -1,12 +1,16 @@
 //! Checks that a checkpoint fits a run: its data, its model and its configuration.
-use super::{DataRecord, Manifest};
+use super::{Checkpoint, DataRecord, Manifest};
 use crate::{
     data::Events,
     error::{Error, ErrorKind, Result},
     model::StaticMode,
-    task::config::{Config, table::keys_of},
+    task::config::{
+        Config,
+        table::{keys_of, set_key},
+    },
 };
-use toml::Value;
+use std::path::Path;
+use toml::{Table, Value};
 
 fn bad(what: String, remedy: &str) -> Error {
     Error::new(ErrorKind::Checkpoint, what).remedy(remedy.to_owned())
@@ -50,6 +54,26 @@ pub(in crate::task) fn same_model(manifest: &Manifest, config: &Config) -> Resul
         )),
         None => Ok(()),
     }
+}
+
+/// Returns the keys that a user has given for a run that starts from the model in the run folder or checkpoint
+/// `from`, and, where these are silent, that model's: its name, its section, and the rows of its static
+/// memory.
+///
+/// # Errors
+/// `Checkpoint` if there is no checkpoint, or it is damaged.
+pub fn with_model_of(from: &Path, mut given: Table) -> Result<Table> {
+    let theirs = Checkpoint::at(from).manifest()?.config;
+    let (ours, keys) = (keys_of(&given), keys_of(&theirs.to_table()?));
+    let (name, section) = (&keys["model"], format!("{}.", theirs.model.section()));
+    // Another model is refused when the run starts.
+    if ours.get("model").is_none_or(|model| model == name) {
+        let of_model = |key: &str| key == "model" || key.starts_with(&section) || key.starts_with("static.");
+        for (key, value) in keys.iter().filter(|(key, _)| of_model(key) && !ours.contains_key(*key)) {
+            set_key(&mut given, key, value.clone())?;
+        }
+    }
+    Ok(given)
 }
 
 /// Refuses a test part that does not begin where the checkpoint's node memory ends.

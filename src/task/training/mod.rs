@@ -14,6 +14,7 @@ pub mod tensorboard;
 pub use checkpoint::{Checkpoint, Manifest, StreamRecord};
 pub use extract::ExtractRecord;
 pub(super) use extract::{Extract, Extractor};
+pub use matching::with_model_of;
 pub(super) use matching::{same_model, same_test};
 pub(in crate::task) use memory::KeptTables;
 pub use memory::MemoryPlan;
