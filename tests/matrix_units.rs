@@ -1,5 +1,5 @@
-//! The matrix units of chips, which cut sums off, as the emulated device has them, and the accuracy of products
-//! on them.
+//! The matrix units of chips, which cut sums off, as the emulated device has them, and the accuracy of
+//! products on them.
 use crate::{
     emulated::{TestDevice, device},
     ops::WITH_PRODUCTS,
