@@ -56,9 +56,9 @@ pub(in crate::task) fn same_model(manifest: &Manifest, config: &Config) -> Resul
     }
 }
 
-/// Returns the keys that a user has given for a run that starts from the model in the run folder or checkpoint
-/// `from`, and, where these are silent, that model's: its name, its section, and the rows of its static
-/// memory.
+/// Returns the keys that a user has given for a run that starts from the model in the run folder or
+/// checkpoint `from`, and, where these are silent, that model's: its name, its section, and the rows of its
+/// static memory.
 ///
 /// # Errors
 /// `Checkpoint` if there is no checkpoint, or it is damaged.
