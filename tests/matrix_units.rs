@@ -93,5 +93,6 @@ fn unknown_units_and_a_driver_that_is_too_old_are_refused_in_one_line() {
         )
     );
     let (code, err) = said("TGNN_EMU_MATRIX", "b300");
-    assert!(code == Some(5) && err.contains("TGNN_EMU_MATRIX is `b300`; give h100, a100 or exact"), "{err}");
+    assert!(code == Some(5) && err.contains("TGNN_EMU_MATRIX is `b300`, not h100, a100 or exact"), "{err}");
+    assert_eq!(err.matches('\n').count(), 1, "{err}");
 }

@@ -51,15 +51,18 @@ unsigned tgnn_emu_blocks_at_once() { return blocks_at_once(); }
 
 // ---- device ----
 Result cuInit(unsigned) {
-  static bool known = [] {
+  static Result result = [] {
     const char *seed = getenv("TGNN_EMU_SEED"), *matrix = getenv("TGNN_EMU_MATRIX");
     for (int d = 0; seed && d < DEVICES; d++) tgnn_emu_schedule(d, strtoull(seed, nullptr, 10));
-    bool known = true;
-    for (int d = 0; matrix && d < DEVICES; d++) known &= tgnn_emu_matrix(d, matrix);
-    if (!known) fprintf(stderr, "TGNN_EMU_MATRIX is `%s`; give h100, a100 or exact\n", matrix);
-    return known;
+    for (int d = 0; matrix && d < DEVICES; d++) {
+      if (tgnn_emu_matrix(d, matrix)) continue;
+      // What `cuGetErrorString` says.
+      devices[0].fault_text = std::string("TGNN_EMU_MATRIX is `") + matrix + "`, not h100, a100 or exact";
+      return devices[0].fault = INVALID_VALUE;
+    }
+    return SUCCESS;
   }();
-  return known ? SUCCESS : INVALID_VALUE;
+  return result;
 }
 Result cuDriverGetVersion(int* v) {
   const char* version = getenv("TGNN_EMU_DRIVER");

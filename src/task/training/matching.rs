@@ -65,9 +65,9 @@ pub(in crate::task) fn same_model(manifest: &Manifest, config: &Config) -> Resul
 pub fn with_model_of(from: &Path, mut given: Table) -> Result<Table> {
     let theirs = Checkpoint::at(from).manifest()?.config;
     let (ours, keys) = (keys_of(&given), keys_of(&theirs.to_table()?));
-    let (name, section) = (&keys["model"], format!("{}.", theirs.model.section()));
+    let section = format!("{}.", theirs.model.section());
     // Another model is refused when the run starts.
-    if ours.get("model").is_none_or(|model| model == name) {
+    if ours.get("model").is_none_or(|model| keys.get("model") == Some(model)) {
         let of_model = |key: &str| key == "model" || key.starts_with(&section) || key.starts_with("static.");
         for (key, value) in keys.iter().filter(|(key, _)| of_model(key) && !ours.contains_key(*key)) {
             set_key(&mut given, key, value.clone())?;
