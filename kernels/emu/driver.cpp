@@ -51,7 +51,7 @@ unsigned tgnn_emu_blocks_at_once() { return blocks_at_once(); }
 
 // ---- device ----
 Result cuInit(unsigned) {
-  static Result result = [] {
+  static Result result = []() -> Result {
     const char *seed = getenv("TGNN_EMU_SEED"), *matrix = getenv("TGNN_EMU_MATRIX");
     for (int d = 0; seed && d < DEVICES; d++) tgnn_emu_schedule(d, strtoull(seed, nullptr, 10));
     for (int d = 0; matrix && d < DEVICES; d++) {
