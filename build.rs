@@ -70,14 +70,8 @@ fn main() {
 
 /// Returns the kernel files of a folder, sorted by path.
 fn sources_in(folder: &Path) -> Vec<Source> {
-    let mut paths: Vec<PathBuf> = fs::read_dir(folder)
-        .expect("kernels/ is there")
-        .map(|entry| entry.expect("kernels/ is readable").path())
-        .filter(|p| p.extension().is_some_and(|e| e == "cu"))
-        .collect();
-    paths.sort();
+    let paths = files_in(folder).into_iter().filter(|p| p.extension().is_some_and(|e| e == "cu"));
     paths
-        .into_iter()
         .map(|path| {
             let text = fs::read_to_string(&path).expect("kernels are readable");
             let kernels = kernels(&path, &text);
@@ -231,7 +225,14 @@ fn images(root: &Path, out: &Path, kept: &Path, sources: &[Source]) -> Vec<PathB
         paths.iter().for_each(|p| fs::write(p, "built without nvcc\0").expect("OUT_DIR is writable"));
         return paths;
     };
-    let paths = paths(kept);
+    // The emulated driver reads the PTX in an image, so it must not be compressed. Such images have a folder of
+    // their own, so that builds with and without the feature `emu` do not replace each other's.
+    let (kept, compression): (_, &[&str]) = match env::var_os("CARGO_FEATURE_EMU") {
+        Some(_) => (kept.join("plain"), &["--no-compress"]),
+        None => (kept.to_owned(), &[]),
+    };
+    fs::create_dir_all(&kept).expect("the target folder is writable");
+    let paths = paths(&kept);
     let architectures = env::var("TGNN_CUDA_ARCHS").unwrap_or_else(|_| ARCHITECTURES.into());
     let targets = architectures.split(',').map(|a| match a.strip_suffix("+ptx") {
         Some(a) => format!("-gencode=arch=compute_{a},code=compute_{a}"),
@@ -243,6 +244,7 @@ fn images(root: &Path, out: &Path, kept: &Path, sources: &[Source]) -> Vec<PathB
         let mut command = Command::new(&nvcc);
         command
             .args(["-fatbin", "-O3", "-std=c++17", "-lineinfo", "-Xptxas", "-v", "-Werror=all-warnings"])
+            .args(compression)
             .args(&targets)
             .args(flags.split_whitespace())
             .arg(&source.path)
@@ -283,12 +285,20 @@ fn beside(made: &Path, extension: &str) -> PathBuf {
     made.with_file_name(format!("{name}.{extension}"))
 }
 
+/// Returns the files of a folder, sorted by path.
+fn files_in(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).expect("kernels/ is there");
+    let mut paths: Vec<PathBuf> =
+        entries.map(|entry| entry.expect("kernels/ is readable").path()).filter(|p| p.is_file()).collect();
+    paths.sort();
+    paths
+}
+
 /// Returns the headers. Every kernel counts as depending on all of them.
 fn headers(kernels: &Path) -> Vec<PathBuf> {
-    let files = |folder: PathBuf| fs::read_dir(folder).expect("kernels/ is there");
-    files(kernels.into())
-        .chain(files(kernels.join("emu")))
-        .map(|entry| entry.expect("kernels/ is readable").path())
+    [files_in(kernels), files_in(&kernels.join("emu"))]
+        .concat()
+        .into_iter()
         .filter(|p| p.extension().is_some_and(|e| e == "cuh" || e == "hpp"))
         .collect()
 }
@@ -334,9 +344,9 @@ fn run_all(jobs: Vec<Job>, headers: &[PathBuf]) {
 
 // ---- the emulated driver ----
 
-/// Builds the emulated driver: `libcuda.so` has the driver's functions and the scheduler of blocks, for the
-/// host; beside it, `libkernels.so` has the kernels, and `libnccl.so` NCCL's functions. The thread-local
-/// storage of `libkernels.so` is the shared memory of blocks and nothing else.
+/// Builds the emulated driver: `libcuda.so` has the driver's functions, the scheduler of blocks, for the host,
+/// and the interpreter of PTX; beside it, `libkernels.so` has the kernels, and `libnccl.so` NCCL's functions.
+/// The thread-local storage of `libkernels.so` is the shared memory of blocks and nothing else.
 fn emulator(kernels: &Path, out: &Path, kept: &Path, sources: &[Source]) {
     fs::create_dir_all(out).expect("OUT_DIR is writable");
     let mut table = String::from("#include \"common.cuh\"\n");
@@ -349,8 +359,12 @@ fn emulator(kernels: &Path, out: &Path, kept: &Path, sources: &[Source]) {
     fs::write(&table_path, table).expect("OUT_DIR is writable");
 
     let compiler = cc::Build::new().cpp(true).cargo_metadata(false).get_compiler();
+    // The headers of the interpreter, which only the driver includes.
+    let (interpreter, interpreter_headers): (Vec<PathBuf>, Vec<PathBuf>) = files_in(&kernels.join("emu/ptx"))
+        .into_iter()
+        .partition(|p| p.extension().is_some_and(|e| e == "cpp"));
     let mut jobs = Vec::new();
-    let mut compile = |path: &Path| {
+    let mut compile = |path: &Path, headers: &[PathBuf]| {
         let folder = if path.starts_with(kernels) { kept } else { out };
         let object = folder.join(path.file_stem().expect("a file")).with_extension("o");
         let mut command = Command::new(compiler.path());
@@ -364,14 +378,16 @@ fn emulator(kernels: &Path, out: &Path, kept: &Path, sources: &[Source]) {
             .arg(path)
             .arg("-o")
             .arg(&object);
-        jobs.push(Job { command, sources: vec![path.into()], made: object.clone() });
+        jobs.push(Job { command, sources: [&[path.into()], headers].concat(), made: object.clone() });
         object
     };
     let kernel_objects: Vec<PathBuf> =
-        sources.iter().map(|s| &s.path).chain([&table_path]).map(|p| compile(p)).collect();
-    let driver_objects = ["block", "grid", "device", "driver"]
-        .map(|f| compile(&kernels.join("emu").join(f).with_extension("cpp")));
-    let nccl_object = compile(&kernels.join("emu/nccl.cpp"));
+        sources.iter().map(|s| &s.path).chain([&table_path]).map(|p| compile(p, &[])).collect();
+    let driver =
+        ["block", "grid", "device", "driver"].map(|f| kernels.join("emu").join(f).with_extension("cpp"));
+    let driver_objects: Vec<PathBuf> =
+        driver.iter().chain(&interpreter).map(|p| compile(p, &interpreter_headers)).collect();
+    let nccl_object = compile(&kernels.join("emu/nccl.cpp"), &[]);
     run_all(jobs, &headers(kernels));
     let link = |name: &str, objects: &[PathBuf], arguments: &[&str]| {
         let mut link = Command::new(compiler.path());

@@ -87,6 +87,28 @@ bool Device::forbidden() {
 }
 
 // ---- memory ----
+namespace {
+// Never destroyed: a thread may still use a device when the program ends.
+std::mutex& table_lock = *new std::mutex;
+std::map<uint64_t, size_t>& table = *new std::map<uint64_t, size_t>;
+}  // namespace
+void add_allocation(uint64_t address, size_t bytes) {
+  std::lock_guard<std::mutex> held(table_lock);
+  table[address] = bytes;
+}
+void remove_allocation(uint64_t address) {
+  std::lock_guard<std::mutex> held(table_lock);
+  table.erase(address);
+}
+bool allocation_of(uint64_t address, uint64_t& begin, uint64_t& end) {
+  std::lock_guard<std::mutex> held(table_lock);
+  auto at = table.upper_bound(address);
+  if (at == table.begin()) return false;
+  --at;
+  begin = at->first, end = at->first + at->second;
+  return address < end;
+}
+
 Address Device::allocate(size_t n) {
   if (used + n > memory_size()) return 0;
   size_t data = (std::max<size_t>(n, 1) + ALIGN - 1) / ALIGN * ALIGN;
@@ -99,12 +121,14 @@ Address Device::allocate(size_t n) {
   memset(end - data, 0xFF, data);
   Address a = reinterpret_cast<Address>(end - data);
   allocations[a] = {p, mapped, n};
+  add_allocation(a, n);
   used += n;
   return a;
 }
 Result Device::release(Address a) {
   auto at = allocations.find(a);
   if (at == allocations.end()) return INVALID_VALUE;
+  remove_allocation(a);
   munmap(at->second.base, at->second.mapped);
   used -= at->second.size;
   allocations.erase(at);

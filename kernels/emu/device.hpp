@@ -1,5 +1,6 @@
 // A device of the emulated machine: its memory, and the pending work of its streams.
 #pragma once
+#include "allocations.hpp"
 #include "block.hpp"
 #include <chrono>
 #include <functional>
@@ -9,6 +10,10 @@
 #include <set>
 
 namespace emu {
+namespace ptx {
+struct Function;
+struct Module;
+}  // namespace ptx
 using Result = int;
 using Address = unsigned long long;
 using Handle = void*;
@@ -61,11 +66,30 @@ struct Event {
 
 struct Allocation { void* base; size_t mapped, size; };
 
+// What a kernel runs as: compiled for the host, or PTX, whose weak memory shows writes late.
+enum class Code { Host, Ptx, Weak };
+
+// A kernel: as host code, as PTX, or both.
+struct Function {
+  const Kernel* host;
+  ptx::Function* code;
+  std::string name;
+  std::vector<unsigned short> sizes;  // of the arguments
+};
+// What was loaded: the host code is that of this library, or of the one that an image names.
+struct Module {
+  const Kernel* host = kernels;
+  ptx::Module* code = nullptr;
+  std::mutex lock;
+  std::map<std::string, Function> functions;  // those that were asked for
+};
+
 struct Device {
   std::recursive_mutex guard;
   std::vector<Mark> ready;  // in the order in which it became ready
   uint64_t schedule_seed = 0, random_state = 1;
   MatrixUnits matrix = H100;
+  Code code = Code::Host;
   Result fault = SUCCESS;
   std::string fault_text;
   std::set<std::shared_ptr<Capture>> captures;
@@ -74,7 +98,7 @@ struct Device {
   std::map<Address, Allocation> allocations;
   std::map<uintptr_t, size_t> pinned;
   size_t used = 0;
-  std::map<const emu::Kernel*, size_t> shared_limit;
+  std::map<const Function*, size_t> shared_limit;
 
   Mark add(std::function<void()>, const std::vector<Mark>& after, Ready when = {});
   Result give(Stream&, std::function<void()>, Ready when = {});

@@ -1,4 +1,5 @@
-// A replacement for the CUDA driver library: the same functions, over kernels compiled for the host.
+// A replacement for the CUDA driver library: the same functions, over kernels compiled for the host, or over the PTX in
+// their images.
 //
 // Nothing runs at submission. Work is queued with its dependencies until the program synchronises or queries; then
 // ready work runs: in submission order (schedule seed 0), or in any order that streams, events and graphs allow (other
@@ -9,6 +10,7 @@
 // threads that use different devices run in parallel. A context is its device. Every device may access the memory of
 // the others.
 #include "device.hpp"
+#include "ptx/ptx.hpp"
 #include <cstdio>
 #include <cstdlib>
 #include <dlfcn.h>
@@ -22,6 +24,15 @@ thread_local Device* current_context;
 // The device of the calling thread's context.
 Device& here() { return current_context ? *current_context : devices[0]; }
 Stream& stream_of(Handle s) { return reinterpret_cast<uintptr_t>(s) < 3 ? here().null_stream : *static_cast<Stream*>(s); }
+
+// Runs a kernel as the device's setting says. One that only a module of PTX has always runs as PTX.
+std::string run(Device& d, const Function& f, dim3 grid, dim3 size, size_t shared, void** arguments) {
+  if (f.host && d.code == Code::Host) {
+    return emu::run({*f.host, grid, size, shared, arguments, d.schedule_seed, d.matrix});
+  }
+  if (!f.code) return "kernel " + f.name + " has no PTX: build with nvcc (scripts/fetch-nvcc)";
+  return ptx::run({*f.code, grid, size, shared, arguments, d.schedule_seed, d.matrix, d.code == Code::Weak});
+}
 }  // namespace
 
 extern "C" {
@@ -45,6 +56,16 @@ bool tgnn_emu_matrix(int device, const char* name) {
   }
   return false;
 }
+// Sets what the kernels of a device run as from now on: "host", "ptx" or "weak". Returns whether there is such code.
+bool tgnn_emu_code(int device, const char* name) {
+  Device& d = devices[device];
+  Lock lock(d);
+  std::string wanted = name;
+  for (auto& [known, code] : {std::pair{"host", Code::Host}, {"ptx", Code::Ptx}, {"weak", Code::Weak}}) {
+    if (wanted == known) return d.code = code, true;
+  }
+  return false;
+}
 // The device's first fault since the last call of `tgnn_emu_schedule`, or an empty string.
 const char* tgnn_emu_fault(int device) { return devices[device].fault_text.c_str(); }
 unsigned tgnn_emu_blocks_at_once() { return blocks_at_once(); }
@@ -52,13 +73,16 @@ unsigned tgnn_emu_blocks_at_once() { return blocks_at_once(); }
 // ---- device ----
 Result cuInit(unsigned) {
   static Result result = []() -> Result {
-    const char *seed = getenv("TGNN_EMU_SEED"), *matrix = getenv("TGNN_EMU_MATRIX");
-    for (int d = 0; seed && d < DEVICES; d++) tgnn_emu_schedule(d, strtoull(seed, nullptr, 10));
-    for (int d = 0; matrix && d < DEVICES; d++) {
-      if (tgnn_emu_matrix(d, matrix)) continue;
-      // What `cuGetErrorString` says.
-      devices[0].fault_text = std::string("TGNN_EMU_MATRIX is `") + matrix + "`, not h100, a100 or exact";
+    const char *seed = getenv("TGNN_EMU_SEED"), *matrix = getenv("TGNN_EMU_MATRIX"), *code = getenv("TGNN_EMU_CODE");
+    // What `cuGetErrorString` says.
+    auto refuse = [](const char* key, const char* value, const char* known) -> Result {
+      devices[0].fault_text = std::string(key) + " is `" + value + "`, not " + known;
       return devices[0].fault = INVALID_VALUE;
+    };
+    for (int d = 0; d < DEVICES; d++) {
+      if (seed) tgnn_emu_schedule(d, strtoull(seed, nullptr, 10));
+      if (matrix && !tgnn_emu_matrix(d, matrix)) return refuse("TGNN_EMU_MATRIX", matrix, "h100, a100 or exact");
+      if (code && !tgnn_emu_code(d, code)) return refuse("TGNN_EMU_CODE", code, "host, ptx or weak");
     }
     return SUCCESS;
   }();
@@ -142,6 +166,7 @@ Result cuMemHostAlloc(Handle* p, size_t n, unsigned) {
   if (d.forbidden()) return CAPTURE_UNSUPPORTED;
   if (posix_memalign(p, PAGE, std::max<size_t>(n, 1))) return OUT_OF_MEMORY;
   d.pinned[reinterpret_cast<uintptr_t>(*p)] = n;
+  add_allocation(reinterpret_cast<uintptr_t>(*p), n);
   return SUCCESS;
 }
 Result cuMemFreeHost(Handle p) {
@@ -149,6 +174,7 @@ Result cuMemFreeHost(Handle p) {
   Lock lock(d);
   d.until_all();
   d.pinned.erase(reinterpret_cast<uintptr_t>(p));
+  remove_allocation(reinterpret_cast<uintptr_t>(p));
   free(p);
   return SUCCESS;
 }
@@ -309,22 +335,40 @@ Result cuEventElapsedTime_v2(float* ms, Handle a, Handle b) {
 Result cuEventElapsedTime(float* ms, Handle a, Handle b) { return cuEventElapsedTime_v2(ms, a, b); }
 
 // ---- kernels ----
-// A module is a table of kernels: that of this library, which no module (null) stands for, too, or, for the image
-// `emu:PATH`, that of another library.
+// No module (null) stands for the kernels of this library, as host code alone.
 Result cuModuleLoadData(Handle* m, const void* image) {
   const auto* text = static_cast<const char*>(image);
-  if (strncmp(text, "emu:", 4)) return *m = const_cast<emu::Kernel*>(emu::kernels), SUCCESS;
-  void* library = dlopen(text + 4, RTLD_NOW | RTLD_LOCAL);
-  if (!library) fprintf(stderr, "%s\n", dlerror());
-  *m = library ? dlsym(library, "tgnn_kernels") : nullptr;
-  return *m ? SUCCESS : INVALID_IMAGE;
+  auto module = std::make_unique<Module>();
+  if (!strncmp(text, "emu:", 4)) {
+    void* library = dlopen(text + 4, RTLD_NOW | RTLD_LOCAL);
+    if (!library) fprintf(stderr, "%s\n", dlerror());
+    module->host = static_cast<const Kernel*>(library ? dlsym(library, "tgnn_kernels") : nullptr);
+    if (!module->host) return INVALID_IMAGE;
+  } else if (std::string ptx = ptx::text_of(image); !ptx.empty()) {
+    std::string wrong;
+    module->code = ptx::module_of(ptx, wrong);
+    if (!wrong.empty()) fprintf(stderr, "%s\n", wrong.c_str());
+    if (!module->code) return INVALID_IMAGE;
+    if (ptx == text) module->host = nullptr;  // a text has no kernels but its own
+  }
+  return *m = module.release(), SUCCESS;
 }
 Result cuModuleUnload(Handle) { return SUCCESS; }
 Result cuModuleGetFunction(Handle* f, Handle m, const char* name) {
-  for (auto* k = m ? static_cast<const emu::Kernel*>(m) : emu::kernels; k->name; k++) {
-    if (!strcmp(k->name, name)) return *f = const_cast<emu::Kernel*>(k), SUCCESS;
+  static Module& own = *new Module;
+  Module& module = m ? *static_cast<Module*>(m) : own;
+  std::lock_guard<std::mutex> held(module.lock);
+  auto found = module.functions.find(name);
+  if (found != module.functions.end()) return *f = &found->second, SUCCESS;
+  Function function{nullptr, module.code ? ptx::function_of(*module.code, name) : nullptr, name, {}};
+  for (auto* k = module.host; k && k->name; k++) {
+    if (!strcmp(k->name, name)) function.host = k;
   }
-  return NOT_FOUND;
+  if (!function.host && !function.code) return NOT_FOUND;
+  if (function.host) function.sizes.assign(function.host->sizes, function.host->sizes + function.host->count);
+  else function.sizes = ptx::parameter_sizes(*function.code);
+  if (function.code && ptx::parameter_sizes(*function.code) != function.sizes) return INVALID_IMAGE;
+  return *f = &module.functions.emplace(name, std::move(function)).first->second, SUCCESS;
 }
 Result cuFuncGetAttribute(int* value, int attribute, Handle) {
   return *value = attribute == 0 ? 1024 : 0, SUCCESS;  // threads per block
@@ -334,7 +378,7 @@ Result cuFuncSetAttribute(Handle f, int attribute, int value) {
   Lock lock(d);
   if (attribute == 8) {  // dynamic shared memory
     if (value < 0 || size_t(value) > MOST_SHARED) return INVALID_VALUE;
-    d.shared_limit[static_cast<emu::Kernel*>(f)] = size_t(value);
+    d.shared_limit[static_cast<Function*>(f)] = size_t(value);
   }
   return SUCCESS;
 }
@@ -343,26 +387,26 @@ Result cuLaunchKernel(Handle f, unsigned gx, unsigned gy, unsigned gz, unsigned 
   Stream& stream = stream_of(s);
   Device& d = stream.device;
   Lock lock(d);
-  auto* k = static_cast<const emu::Kernel*>(f);
-  auto limit = d.shared_limit.find(k);
+  auto* function = static_cast<const Function*>(f);
+  auto limit = d.shared_limit.find(function);
   bool fits = shared <= std::max(PLAIN_SHARED, limit == d.shared_limit.end() ? 0 : limit->second);
   if (!gx || !gy || !gz || gy > 65535 || gz > 65535 || gx > 0x7fffffffu || !bx || !by || !bz ||
       uint64_t(bx) * by * bz > 1024 || bz > 64 || !fits) {
     return INVALID_VALUE;
   }
   size_t bytes = 0;  // the arguments are copied at the launch
-  for (int i = 0; i < k->count; i++) bytes += (k->sizes[i] + 15u) / 16 * 16;
+  for (auto size : function->sizes) bytes += (size + 15u) / 16 * 16;
   auto taken = std::make_shared<std::vector<char>>(bytes);
   std::vector<size_t> offsets;
-  for (size_t i = 0, at = 0; i < size_t(k->count); i++) {
-    memcpy(taken->data() + at, arguments[i], k->sizes[i]);
+  for (size_t i = 0, at = 0; i < function->sizes.size(); i++) {
+    memcpy(taken->data() + at, arguments[i], function->sizes[i]);
     offsets.push_back(at);
-    at += (k->sizes[i] + 15u) / 16 * 16;
+    at += (function->sizes[i] + 15u) / 16 * 16;
   }
   return d.give(stream, [=, &d] {
     std::vector<void*> a;
     for (size_t at : offsets) a.push_back(taken->data() + at);
-    std::string wrong = emu::run({*k, {gx, gy, gz}, {bx, by, bz}, shared, a.data(), d.schedule_seed, d.matrix});
+    std::string wrong = run(d, *function, {gx, gy, gz}, {bx, by, bz}, shared, a.data());
     if (!wrong.empty()) d.failed(wrong.find("no allocation") != wrong.npos ? ILLEGAL_ADDRESS : LAUNCH_FAILED, wrong);
   });
 }

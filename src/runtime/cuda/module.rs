@@ -45,7 +45,8 @@ const HEADERS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/kernels");
 
 impl CudaModule {
     /// Loads an image of compiled kernels: PTX (a text), a cubin or a fatbin. On the emulated device it is
-    /// the text `emu:` and the path of a library, as [`compile`](Self::compile) makes it.
+    /// PTX, a fatbin with PTX that is not compressed, or the text `emu:` and the path of a library, as
+    /// [`compile`](Self::compile) makes it.
     ///
     /// # Errors
     /// `Device` if the driver refuses the image.

@@ -1,0 +1,161 @@
+// What the lanes of a warp do together: shuffles, votes, reductions, products on the matrix units.
+#include "numbers.hpp"
+#include "run.hpp"
+
+namespace emu::ptx {
+namespace {
+template <class F> void each_lane(uint32_t lanes, F f) {
+  for (; lanes; lanes &= lanes - 1) f(uint32_t(__builtin_ctz(lanes)));
+}
+// Sets a predicate for some lanes.
+void tell(uint32_t* predicate, uint32_t lanes, uint32_t value) { *predicate = (*predicate & ~lanes) | (value & lanes); }
+
+// The lane whose value a lane takes (PTX ISA, shfl.sync); `valid` is whether that lane is in the segment. If it is not,
+// the lane takes its own.
+uint32_t source_of(Group how, uint32_t lane, uint32_t b, uint32_t c, bool& valid) {
+  int own = int(lane), by = int(b & 31), clamp = int(c & 31), segment = int(c >> 8 & 31);
+  int most = (own & segment) | (clamp & ~segment), least = own & segment, from;
+  switch (how) {
+    case Group::FromBelow: from = own - by, valid = from >= most; break;
+    case Group::FromAbove: from = own + by, valid = from <= most; break;
+    case Group::FromXor: from = own ^ by, valid = from <= most; break;
+    default: from = least | (by & ~segment), valid = from <= most;
+  }
+  return valid ? uint32_t(from) : lane;
+}
+
+uint32_t reduced(Group how, uint32_t lanes, const uint32_t* values) {
+  uint32_t r = values[__builtin_ctz(lanes)];
+  each_lane(lanes & (lanes - 1), [&](uint32_t l) {
+    uint32_t x = values[l];
+    switch (how) {
+      case Group::Add: r += x; break;
+      case Group::Min: r = std::min(r, x); break;
+      case Group::Max: r = std::max(r, x); break;
+      case Group::MinSigned: r = uint32_t(std::min(int32_t(r), int32_t(x))); break;
+      case Group::MaxSigned: r = uint32_t(std::max(int32_t(r), int32_t(x))); break;
+      case Group::And: r &= x; break;
+      case Group::Or: r |= x; break;
+      default: r ^= x;
+    }
+  });
+  return r;
+}
+
+// ---- products ----
+// Fragments as the PTX ISA places them, "Warp-level matrix instructions": a lane has rows lane / 4 and lane / 4 + 8 of
+// A, C and D, and column lane / 4 of B. A register holds one TF32 number or two of bfloat16, the first one in the lower
+// half.
+struct Operands {
+  float a[16][16];
+  Columns b[16], c[16];
+};
+template <unsigned PER_REGISTER> void spread(const uint32_t* registers[10], Operands& to) {
+  auto number = [](uint32_t bits, unsigned n) {
+    if (PER_REGISTER == 1) return cut_tf32(bits);
+    return bits_as<float>(n ? bits & 0xFFFF0000u : bits << 16);
+  };
+  for (uint32_t lane = 0; lane < LANES; lane++) {
+    uint32_t group = lane / 4, in_group = lane % 4;
+    for (uint32_t n = 0; n < PER_REGISTER; n++) {
+      uint32_t low = in_group * PER_REGISTER + n, high = low + 4 * PER_REGISTER;
+      to.a[group][low] = number(registers[0][lane], n);
+      to.a[group + 8][low] = number(registers[1][lane], n);
+      to.a[group][high] = number(registers[2][lane], n);
+      to.a[group + 8][high] = number(registers[3][lane], n);
+      to.b[low][group] = number(registers[4][lane], n);
+      to.b[high][group] = number(registers[5][lane], n);
+    }
+    for (uint32_t i = 0; i < 4; i++) {
+      to.c[group + i / 2 * 8][in_group * 2 + i % 2] = bits_as<float>(registers[6 + i][lane]);
+    }
+  }
+}
+void multiply(Warp& w, Group how, MatrixUnits units, const uint32_t* places) {
+  const uint32_t* from[10];
+  for (int i = 0; i < 10; i++) from[i] = w.at<const uint32_t>(places[4 + i]);
+  Operands o;
+  if (how == Group::ProductTf32) spread<1>(from, o);
+  else spread<2>(from, o);
+  for (uint32_t row = 0; row < 16; row++) {
+    add_products(units, o.a[row], o.b, how == Group::ProductTf32 ? 8 : 16, o.c[row]);
+  }
+  for (uint32_t i = 0; i < 4; i++) {
+    uint32_t* to = w.at<uint32_t>(places[i]);
+    for (uint32_t lane = 0; lane < LANES; lane++) to[lane] = bits_of(o.c[lane / 4 + i / 2 * 8][lane % 4 * 2 + i % 2]);
+  }
+}
+}  // namespace
+
+// Does a collective for the groups of lanes of which all are there; returns those lanes.
+uint32_t Run::together(Warp& w, const Instruction& i, uint32_t lanes) {
+  const uint32_t* places = &function.operands[i.first];
+  const uint32_t* ins = places + i.outs;
+  const uint32_t* masks = w.at<const uint32_t>(ins[i.ins - 1]);
+  uint32_t done = 0;
+  for (uint32_t left = lanes; left;) {
+    uint32_t first = uint32_t(__builtin_ctz(left)), named = masks[first], group = 0;
+    each_lane(left, [&](uint32_t l) { group |= uint32_t(masks[l] == named) << l; });
+    left &= ~group;
+    if (group & ~named) {
+      fault(w, i, uint32_t(__builtin_ctz(group & ~named)), "calls a collective whose mask leaves it out");
+    }
+    bool product = i.group == Group::ProductTf32 || i.group == Group::ProductBf16;
+    if (named & (product ? ~w.alive() : ~w.there)) {
+      fault(w, i, first, product ? "is in a warp that is not whole, and multiplies matrices"
+                                 : "calls a collective whose mask names lanes that are not there");
+    }
+    uint32_t wanted = named & w.alive();
+    if ((group & wanted) != wanted) continue;
+    done |= group;
+    meet(w, i, group);
+  }
+  return done;
+}
+
+// Does a collective for lanes that are all there.
+void Run::meet(Warp& w, const Instruction& i, uint32_t group) {
+  const uint32_t* places = &function.operands[i.first];
+  const uint32_t* ins = places + i.outs;
+  const uint32_t* a = w.at<const uint32_t>(ins[0]);
+  switch (i.group) {
+    case Group::Sync: w.meetings++; return;
+    case Group::ProductTf32:
+    case Group::ProductBf16: return multiply(w, i.group, launch.matrix, places);
+    case Group::FromIndex:
+    case Group::FromBelow:
+    case Group::FromAbove:
+    case Group::FromXor: {
+      const uint32_t *b = w.at<const uint32_t>(ins[1]), *c = w.at<const uint32_t>(ins[2]);
+      uint32_t values[LANES], all_valid = 0;
+      each_lane(group, [&](uint32_t l) {
+        bool valid;
+        uint32_t from = source_of(i.group, l, b[l], c[l], valid);
+        if (!(group >> from & 1)) {
+          fault(w, i, l, "takes a value of lane " + std::to_string(from) + ", which takes no part");
+        }
+        values[l] = a[from];
+        all_valid |= uint32_t(valid) << l;
+      });
+      each_lane(group, [&](uint32_t l) { w.at<uint32_t>(places[0])[l] = values[l]; });
+      if (i.outs == 2) tell(w.at<uint32_t>(places[1]), group, all_valid);
+      return;
+    }
+    case Group::Any: return tell(w.at<uint32_t>(places[0]), group, *a & group ? ALL : 0);
+    case Group::All: return tell(w.at<uint32_t>(places[0]), group, (*a & group) == group ? ALL : 0);
+    case Group::Ballot:
+      return each_lane(group, [&](uint32_t l) { w.at<uint32_t>(places[0])[l] = *a & group; });
+    case Group::Match: {
+      uint32_t same[LANES] = {};
+      each_lane(group, [&](uint32_t l) {
+        each_lane(group, [&](uint32_t other) { same[l] |= uint32_t(a[other] == a[l]) << other; });
+      });
+      return each_lane(group, [&](uint32_t l) { w.at<uint32_t>(places[0])[l] = same[l]; });
+    }
+    default: {
+      uint32_t result = reduced(i.group, group, a);
+      each_lane(group, [&](uint32_t l) { w.at<uint32_t>(places[0])[l] = result; });
+    }
+  }
+}
+}  // namespace emu::ptx
