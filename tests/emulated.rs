@@ -59,6 +59,7 @@ pub fn devices(count: usize, seed: u64) -> Option<Vec<TestDevice>> {
         let device = TestDevice { gpu: OPENED[ordinal].get_or_init(open).clone(), emulated };
         device.schedule(seed);
         device.matrix_units("h100");
+        device.code(&std::env::var("TGNN_EMU_CODE").unwrap_or_else(|_| "host".into()));
         device
     };
     Some(ordinals.into_iter().map(open).collect())
@@ -87,11 +88,12 @@ pub fn soak() -> Option<u64> {
     std::env::var("TGNN_SOAK").ok().map(|round| round.parse().expect("TGNN_SOAK is a number"))
 }
 
-/// Returns an emulated device, for tests of the emulator itself.
-fn emulated() -> Option<TestDevice> {
+/// Returns an emulated device, for tests of the emulator itself, whose own kernels are host code.
+pub fn emulated() -> Option<TestDevice> {
     let device = device(0).filter(|d| d.emulated);
-    if device.is_none() {
-        println!("skipped: wants the emulated device");
+    match &device {
+        Some(device) => device.code("host"),
+        None => println!("skipped: wants the emulated device"),
     }
     device
 }
@@ -126,30 +128,56 @@ impl TestDevice {
     /// Sets the matrix units from now on: those of an `h100`, which is the default, of an `a100`, or `exact`
     /// ones. Does nothing on a GPU.
     pub fn matrix_units(&self, chip: &str) {
+        self.set("tgnn_emu_matrix", chip);
+    }
+    /// Sets what kernels run as from now on: as `host` code, which is the default without `TGNN_EMU_CODE`, as
+    /// `ptx`, or as PTX with `weak` memory. Does nothing on a GPU.
+    pub fn code(&self, code: &str) {
+        self.set("tgnn_emu_code", code);
+    }
+    fn set(&self, function: &str, to: &str) {
         if !self.emulated {
             return;
         }
-        let name = CString::new(chip).unwrap();
-        // SAFETY: the signature is `bool tgnn_emu_matrix(int, const char*)`.
+        let name = CString::new(to).unwrap();
+        // SAFETY: the signature is `bool f(int, const char*)`.
         let known = unsafe {
-            let set: extern "C" fn(c_int, *const c_char) -> bool =
-                std::mem::transmute(symbol("tgnn_emu_matrix"));
+            let set: extern "C" fn(c_int, *const c_char) -> bool = std::mem::transmute(symbol(function));
             set(self.gpu.ordinal() as c_int, name.as_ptr())
         };
-        assert!(known, "there are no matrix units of {chip}");
+        assert!(known, "{function} knows no {to}");
     }
     /// Returns the text of the first fault.
-    fn fault(&self) -> String {
+    pub fn fault(&self) -> String {
         // SAFETY: the signature is `const char* tgnn_emu_fault(int)`, and the text ends with a zero byte.
         unsafe {
             let text: extern "C" fn(c_int) -> *const c_char = std::mem::transmute(symbol("tgnn_emu_fault"));
             CStr::from_ptr(text(self.gpu.ordinal() as c_int)).to_string_lossy().into_owned()
         }
     }
-    /// Runs a kernel of `kernels/emu/planted.cu` on `blocks` x `threads`, with `shared` bytes of dynamic
-    /// shared memory per block. Arguments are words of eight bytes; a narrower parameter takes the lower
-    /// bytes.
-    fn planted(&self, name: &str, (blocks, threads, shared): (u32, u32, u32), arguments: &[u64]) {
+    /// Loads a module from an image that ends with a zero byte, by the driver's own function.
+    pub fn load(&self, image: &[u8]) -> *mut c_void {
+        let mut module = std::ptr::null_mut();
+        self.gpu.memory().unwrap(); // makes it this thread's device
+        // SAFETY: this is the driver's function, and the image is complete.
+        let loaded = unsafe {
+            let load: extern "C" fn(*mut *mut c_void, *const u8) -> c_int =
+                std::mem::transmute(symbol("cuModuleLoadData"));
+            load(&mut module, image.as_ptr())
+        };
+        assert_eq!(loaded, 0, "the driver refuses the image");
+        module
+    }
+    /// Runs a kernel of a module (null: the emulator's own kernels) on `blocks` x `threads`, with `shared`
+    /// bytes of dynamic shared memory per block. Each argument is words of eight bytes; a narrower parameter
+    /// takes the lower bytes.
+    pub fn launch(
+        &self,
+        module: *mut c_void,
+        name: &str,
+        (blocks, threads, shared): (u32, u32, u32),
+        arguments: &[&[u64]],
+    ) {
         type Launch = extern "C" fn(
             *mut c_void,
             u32,
@@ -166,12 +194,12 @@ impl TestDevice {
         let name = CString::new(name).unwrap();
         let mut function = std::ptr::null_mut();
         let mut addresses: Vec<*mut c_void> =
-            arguments.iter().map(|a| std::ptr::from_ref(a).cast_mut().cast()).collect();
+            arguments.iter().map(|a| a.as_ptr().cast_mut().cast()).collect();
         // SAFETY: these are the driver's functions, with arguments as the driver takes them.
         unsafe {
             let find: extern "C" fn(*mut *mut c_void, *mut c_void, *const c_char) -> c_int =
                 std::mem::transmute(symbol("cuModuleGetFunction"));
-            assert_eq!(find(&mut function, std::ptr::null_mut(), name.as_ptr()), 0, "{name:?}");
+            assert_eq!(find(&mut function, module, name.as_ptr()), 0, "{name:?}");
             let launch: Launch = std::mem::transmute(symbol("cuLaunchKernel"));
             let null = std::ptr::null_mut();
             self.gpu.memory().unwrap(); // makes it this thread's device
@@ -193,12 +221,17 @@ impl TestDevice {
             wait();
         }
     }
-    fn words(&self, values: &[u32]) -> DeviceBuffer {
+    /// Runs a kernel of `kernels/emu/planted.cu`.
+    fn planted(&self, name: &str, size: (u32, u32, u32), arguments: &[u64]) {
+        let arguments: Vec<&[u64]> = arguments.iter().map(std::slice::from_ref).collect();
+        self.launch(std::ptr::null_mut(), name, size, &arguments);
+    }
+    pub fn words(&self, values: &[u32]) -> DeviceBuffer {
         let buffer = DeviceBuffer::new(&self.gpu, 4 * values.len()).unwrap();
         buffer.upload(values, &CudaStream::new(&self.gpu).unwrap()).unwrap();
         buffer
     }
-    fn read(&self, buffer: &DeviceBuffer) -> Vec<u32> {
+    pub fn read(&self, buffer: &DeviceBuffer) -> Vec<u32> {
         let mut words = vec![0u32; buffer.bytes() / 4];
         buffer.download(&mut words, &CudaStream::new(&self.gpu).unwrap()).unwrap();
         words

@@ -357,10 +357,6 @@ fn nudged(w: f64, run: u32, i: usize) -> f64 {
 fn ten_batches_on_the_fast_path_follow_the_fixture_as_closely_as_the_plain_path_does() {
     for (name, bytes) in TRAININGS {
         let g = Golden::open(bytes);
-        let plain: Vec<Vec<Results>> = (0..PLAIN_RUNS)
-            .map(|run| train_from(&g, Precision::F32, Backend::Definition, |i, w| nudged(w, run, i)))
-            .collect();
-        let want = wanted(&g, &plain[0]);
         let mut runs: Vec<(String, Vec<Results>)> = [1, 2]
             .map(|threads| {
                 let device = Device::cpu(threads).unwrap();
@@ -375,22 +371,39 @@ fn ten_batches_on_the_fast_path_follow_the_fixture_as_closely_as_the_plain_path_
                 runs.push((format!("kernels on {chip}"), train(&g, Precision::F32, backend)));
             }
         }
-        for (how, fast) in runs {
-            // The largest error among some hundred numbers depends on chance, the more so if sums have an
-            // order of their own, as on fast paths: after cancellation it may be three times as large. The
-            // typical error may not be larger.
-            let typical = typical(&fast, &plain, &want);
-            println!("{name}, {how}: typically {typical:.2} times as far from the fixture as the plain path");
-            assert!(typical < 1.5, "{name}, {how}: typically {typical:.2} times as far as the plain path");
-            let mut allowed = 0.0f64;
-            for (k, (want, fast)) in want.iter().zip(&fast).enumerate() {
-                allowed = plain.iter().map(|run| allowance(&run[k], want)).fold(allowed, f64::max);
-                assert!(
-                    allowed < g.fact("learning_rate"),
-                    "{name}, batch {k}: the plain path is off by {allowed:e}"
-                );
-                compare(&format!("{name}, {how}, batch {k}"), fast, want, 3.0 * allowed);
-            }
+        check_runs(name, &g, runs);
+    }
+}
+
+/// Checks training `at` of [`TRAININGS`] on a backend.
+pub fn check_training(at: usize, how: &str, backend: Backend) {
+    let (name, bytes) = TRAININGS[at];
+    let g = Golden::open(bytes);
+    let run = train(&g, Precision::F32, backend);
+    check_runs(name, &g, vec![(how.into(), run)]);
+}
+
+/// Checks runs on the fast path, each with what it ran on.
+fn check_runs(name: &str, g: &Golden, runs: Vec<(String, Vec<Results>)>) {
+    let plain: Vec<Vec<Results>> = (0..PLAIN_RUNS)
+        .map(|run| train_from(g, Precision::F32, Backend::Definition, |i, w| nudged(w, run, i)))
+        .collect();
+    let want = wanted(g, &plain[0]);
+    for (how, fast) in runs {
+        // The largest error among some hundred numbers depends on chance, the more so if sums have an
+        // order of their own, as on fast paths: after cancellation it may be three times as large. The
+        // typical error may not be larger.
+        let typical = typical(&fast, &plain, &want);
+        println!("{name}, {how}: typically {typical:.2} times as far from the fixture as the plain path");
+        assert!(typical < 1.5, "{name}, {how}: typically {typical:.2} times as far as the plain path");
+        let mut allowed = 0.0f64;
+        for (k, (want, fast)) in want.iter().zip(&fast).enumerate() {
+            allowed = plain.iter().map(|run| allowance(&run[k], want)).fold(allowed, f64::max);
+            assert!(
+                allowed < g.fact("learning_rate"),
+                "{name}, batch {k}: the plain path is off by {allowed:e}"
+            );
+            compare(&format!("{name}, {how}, batch {k}"), fast, want, 3.0 * allowed);
         }
     }
 }

@@ -115,7 +115,7 @@ fn logarithms_powers_and_means_that_are_not_finite_are_as_ieee_754_says_and_no_f
 }
 
 /// Returns the results of a case on a device, as bits.
-fn bits(case: &Case, gpu: Gpu) -> Vec<Vec<u64>> {
+pub fn bits(case: &Case, gpu: Gpu) -> Vec<Vec<u64>> {
     let results = run(case, Precision::F32, Backend::Cuda(gpu)).unwrap_or_else(|e| panic!("{case}: {e}"));
     as_bits(results)
 }

@@ -1,0 +1,162 @@
+//! Mistakes in hand-written PTX: each kind is a fault, and a missing fence shows in memory that other blocks
+//! see late.
+use crate::{
+    emulated::{TestDevice, emulated},
+    ptx_instructions::module,
+};
+use tgnn::runtime::cuda::CudaModule;
+
+/// Runs a kernel and returns its fault. `%w0` is the thread, `%x0` and `%x1` are addresses of 63 words each.
+fn fault(on: &TestDevice, threads: u32, body: &str) -> String {
+    let text =
+        module(&format!("mov.u32 %w0, %tid.x;\nld.param.u64 %x0, [in];\nld.param.u64 %x1, [out];\n{body}"));
+    let (input, out) = (on.words(&[0; 63]), on.words(&[0; 63]));
+    on.launch(on.load(text.as_bytes()), "k", (1, threads, 64), &[&[input.address()], &[out.address()]]);
+    let fault = on.fault();
+    on.schedule(0);
+    fault
+}
+
+#[test]
+#[cfg_attr(not(feature = "emu"), ignore = "wants --features emu")]
+fn every_kind_of_mistake_is_a_fault_that_names_kernel_thread_and_line() {
+    let Some(on) = emulated() else { return };
+    const FIFTH: &str = "setp.eq.u32 %p0, %w0, 5;";
+    const LOWER: &str = "setp.lt.u32 %p0, %w0, 16;";
+    let at_thread = "mul.wide.u32 %x2, %w0, 4;\nadd.s64 %x2, %x2, %x0;";
+    let cases: &[(u32, String, &[&str])] = &[
+        (32, format!("{FIFTH}\nmov.u64 %x2, 16;\n@%p0 ld.global.u32 %w1, [%x2];"), &[
+            "kernel k, block (0,0,0), thread (5,0,0): touches the address 0x10, which is in no allocation",
+            "PTX line 18, `@%p0 ld.global.u32 %w1, [%x2];`",
+        ]),
+        (96, format!("{at_thread}\nst.global.u32 [%x2], %w0;"), &["thread (63,0,0)", "in no allocation"]),
+                (32, "ld.global.v2.u32 {%w1, %w2}, [%x0+248];".into(), &["beyond the end of one of 252"]),
+(32, format!("{FIFTH}\n@%p0 ld.global.v2.u32 {{%w1, %w2}}, [%x0+4];"), &["thread (5,0,0)", "misaligned for 8"]),
+        (32, "mul.lo.u32 %w1, %w0, 8;\nst.shared.u32 [%w1], %w0;".into(), &["thread (8,0,0)", "4 bytes at 64 of shared"]),
+        (32, format!("{FIFTH}\nmov.u32 %w1, dynamic;\n@%p0 ld.shared.u32 %w1, [%w1+2];"), &["misaligned"]),
+        (32, ".local .b8 l[8];\nmov.u64 %x2, l;\nst.local.u32 [%x2+8], %w0;".into(), &["4 bytes at 8 of local memory"]),
+        (32, "mov.u64 %x2, table;\nst.global.u32 [%x2], %w0;".into(), &["which is a constant"]),
+        (32, "shl.b32 %w1, 1, %w0;\nnot.b32 %w1, %w1;\nbar.warp.sync %w1;".into(), &["mask leaves it out"]),
+        (20, "bar.warp.sync -1;".into(), &["mask names lanes that are not there"]),
+        (32, format!("{LOWER}\n@!%p0 ret;\nshfl.sync.idx.b32 %w1, %w0, 20, 31, 65535;"), &["value of lane 20"]),
+        (32, format!("{LOWER}\n@%p0 bra low;\nbar.sync 0;\nret;\nlow: bar.sync 0;"), &["every live thread waits"]),
+        (64, format!("{LOWER}\n@%p0 bra low;\nbar.sync 0;\nlow: vote.sync.ballot.b32 %w1, %p0, -1;"), &[
+            "every live thread waits", "collective",
+        ]),
+        (32, "again: ld.volatile.global.u32 %w1, [%x0];\nsetp.eq.u32 %p0, %w1, 0;\n@%p0 bra again;".into(), &[
+            "jumps on and on",
+        ]),
+        (32, format!("{at_thread}\nld.global.nc.u32 %w1, [%x2];\nst.global.u32 [%x0+20], %w1;"), &[
+            "writes what the launch has read with ld.global.nc",
+        ]),
+        (32, format!("{FIFTH}\n@%p0 trap;"), &["thread (5,0,0): executes trap"]),
+        (32, "frob.s32 %w1, %w0;".into(), &["kernel k, PTX line 16: no such instruction: frob.s32"]),
+        (32, "bra nowhere;".into(), &["PTX line 16: there is no label nowhere"]),
+        (32, "add.s32 %w1, %w0;".into(), &["PTX line 16: add.s32 takes 3 operands"]),
+        (32, "add.s64 %x2, %x0, %w0;".into(), &["`%w0` has another size"]),
+        (16, "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%w1,%w2,%w3,%w4}, {%w1,%w2,%w3,%w4}, {%w1,%w2}, \
+              {%w1,%w2,%w3,%w4};".into(), &["is in a warp that is not whole"]),
+    ];
+    for (threads, body, pieces) in cases {
+        let said = fault(&on, *threads, body);
+        for piece in *pieces {
+            assert!(said.contains(piece), "{body}\n{said}\n{piece}");
+        }
+    }
+    // The source's line, and a block that is too large.
+    let lines = ".version 8.5\n.target sm_90\n.file 1 \"folder/made.cu\"\n.visible .entry k()\n.maxntid 32\n{\n\
+                 .loc 1 77 3\ntrap;\n}\n\0";
+    for (threads, piece) in
+        [(32, "executes trap (made.cu:77, PTX line 8, `trap;`)"), (64, "64 threads in a block")]
+    {
+        on.launch(on.load(lines.as_bytes()), "k", (1, threads, 0), &[]);
+        assert!(on.fault().contains(piece), "{}", on.fault());
+        on.schedule(0);
+    }
+}
+
+#[test]
+#[cfg_attr(not(feature = "emu"), ignore = "wants --features emu")]
+fn a_module_of_ptx_is_loaded_by_its_text() {
+    let Some(on) = emulated() else { return };
+    let load = |text: &str| {
+        // SAFETY: a text of PTX.
+        unsafe { CudaModule::load(&on.gpu, text.as_bytes()) }
+    };
+    let text = module("");
+    let module = load(text.trim_end_matches('\0')).unwrap();
+    module.kernel("k").unwrap();
+    let e = module.kernel("linear").expect_err("a text has no kernels but its own").to_string();
+    assert!(e.contains("there is no kernel `linear`"), "{e}");
+    for wrong in
+        [".version 8.5\n.entry k() {", ".version 8.5\n.frob 3", ".version 8.5\n.entry k() {}\n.entry k() {}"]
+    {
+        load(wrong).expect_err("the text is wrong");
+    }
+}
+
+/// Each of 8 blocks writes 32 numbers, and the last one to be done adds all of them.
+const HAND_OVER: &str = "
+    mov.u32 %w0, %tid.x;
+    mov.u32 %w1, %ctaid.x;
+    ld.param.u64 %x0, [in];
+    ld.param.u64 %x1, [out];
+    mad.lo.u32 %w2, %w1, 32, %w0;
+    mul.wide.u32 %x2, %w2, 4;
+    add.s64 %x2, %x2, %x0;
+    add.u32 %w2, %w2, 1;
+    st.global.u32 [%x2], %w2;
+    FIRST
+    bar.sync 0;
+    // So that L1 has the numbers of the other blocks.
+    mul.wide.u32 %x4, %w0, 4;
+    add.s64 %x4, %x4, %x0;
+    ld.global.u32 %w10, [%x4];
+    ld.global.u32 %w10, [%x4+128];
+    ld.global.u32 %w10, [%x4+512];
+    ld.global.u32 %w10, [%x4+896];
+    setp.ne.u32 %p0, %w0, 0;
+    @%p0 bra counted;
+    atom.global.add.u32 %w3, [%x1], 1;
+counted: shfl.sync.idx.b32 %w3, %w3, 0, 31, -1;
+    setp.ne.u32 %p1, %w3, 7;
+    @%p1 ret;
+    SECOND
+    mul.wide.u32 %x3, %w0, 4;
+    add.s64 %x3, %x3, %x0;
+    mov.u32 %w4, 0;
+    mov.u32 %w5, 0;
+again: ld.global.LOAD.u32 %w6, [%x3];
+    add.u32 %w4, %w4, %w6;
+    add.s64 %x3, %x3, 128;
+    add.u32 %w5, %w5, 1;
+    setp.lt.u32 %p2, %w5, 8;
+    @%p2 bra again;
+    redux.sync.add.u32 %w4, %w4, -1;
+    st.global.u32 [%x1+4], %w4;";
+
+#[test]
+#[cfg_attr(not(feature = "emu"), ignore = "wants --features emu")]
+fn a_hand_over_between_blocks_without_its_fences_is_caught_and_with_them_it_is_right() {
+    let Some(on) = emulated() else { return };
+    // Returns how many of 12 schedules give a wrong sum.
+    let wrong = |code: &str, first: &str, second: &str, load: &str| {
+        on.code(code);
+        let text = HAND_OVER.replace("FIRST", first).replace("SECOND", second).replace("LOAD", load);
+        let loaded = on.load(module(&text).as_bytes());
+        let count = (1..13).filter(|&seed| {
+            on.schedule(seed);
+            let (numbers, out) = (on.words(&[0; 256]), on.words(&[0; 2]));
+            on.launch(loaded, "k", (8, 32, 0), &[&[numbers.address()], &[out.address()]]);
+            assert_eq!(on.fault(), "", "schedule {seed}");
+            on.read(&out) != [8, 256 * 257 / 2]
+        });
+        count.count()
+    };
+    const FENCE: &str = "membar.gl;";
+    assert_eq!(wrong("weak", FENCE, FENCE, "ca"), 0, "both fences");
+    assert_eq!(wrong("weak", FENCE, "", "cg"), 0, "loads past L1");
+    assert_ne!(wrong("weak", "", FENCE, "cg"), 0, "no fence behind the stores");
+    assert_ne!(wrong("weak", FENCE, "", "ca"), 0, "no fence before the loads, through L1");
+    assert_eq!(wrong("ptx", "", "", "ca"), 0, "a memory that all blocks see at once hides it");
+}
