@@ -95,42 +95,46 @@ fn a_module_of_ptx_is_loaded_by_its_text() {
     }
 }
 
-/// Each of 8 blocks writes 32 numbers, and the last one to be done adds all of them.
+/// Each of 8 blocks writes 64 numbers, and the last one to be done adds all of them.
 const HAND_OVER: &str = "
     mov.u32 %w0, %tid.x;
     mov.u32 %w1, %ctaid.x;
     ld.param.u64 %x0, [in];
     ld.param.u64 %x1, [out];
-    mad.lo.u32 %w2, %w1, 32, %w0;
+    mad.lo.u32 %w2, %w1, 64, %w0;
     mul.wide.u32 %x2, %w2, 4;
     add.s64 %x2, %x2, %x0;
     add.u32 %w2, %w2, 1;
     st.global.u32 [%x2], %w2;
     FIRST
     bar.sync 0;
-    // So that L1 has the numbers of the other blocks.
+    // So that L1 has numbers of other blocks.
     mul.wide.u32 %x4, %w0, 4;
     add.s64 %x4, %x4, %x0;
     ld.global.u32 %w10, [%x4];
-    ld.global.u32 %w10, [%x4+128];
-    ld.global.u32 %w10, [%x4+512];
-    ld.global.u32 %w10, [%x4+896];
+    ld.global.u32 %w10, [%x4+256];
+    ld.global.u32 %w10, [%x4+1024];
+    ld.global.u32 %w10, [%x4+1792];
     setp.ne.u32 %p0, %w0, 0;
     @%p0 bra counted;
+    // Behind an atomic, other blocks may go on for long.
+    atom.global.add.u32 %w3, [%x1+4], 0;
     atom.global.add.u32 %w3, [%x1], 1;
-counted: shfl.sync.idx.b32 %w3, %w3, 0, 31, -1;
+    st.shared.u32 [dynamic], %w3;
+counted: bar.sync 0;
+    ld.shared.u32 %w3, [dynamic];
     setp.ne.u32 %p1, %w3, 7;
     @%p1 ret;
+    setp.ge.u32 %p1, %w0, 32;
+    @%p1 ret;
     SECOND
-    mul.wide.u32 %x3, %w0, 4;
-    add.s64 %x3, %x3, %x0;
     mov.u32 %w4, 0;
     mov.u32 %w5, 0;
-again: ld.global.LOAD.u32 %w6, [%x3];
+again: ld.global.LOAD.u32 %w6, [%x4];
     add.u32 %w4, %w4, %w6;
-    add.s64 %x3, %x3, 128;
+    add.s64 %x4, %x4, 128;
     add.u32 %w5, %w5, 1;
-    setp.lt.u32 %p2, %w5, 8;
+    setp.lt.u32 %p2, %w5, 16;
     @%p2 bra again;
     redux.sync.add.u32 %w4, %w4, -1;
     st.global.u32 [%x1+4], %w4;";
@@ -146,10 +150,10 @@ fn a_hand_over_between_blocks_without_its_fences_is_caught_and_with_them_it_is_r
         let loaded = on.load(module(&text).as_bytes());
         let count = (1..13).filter(|&seed| {
             on.schedule(seed);
-            let (numbers, out) = (on.words(&[0; 256]), on.words(&[0; 2]));
-            on.launch(loaded, "k", (8, 32, 0), &[&[numbers.address()], &[out.address()]]);
+            let (numbers, out) = (on.words(&[0; 512]), on.words(&[0; 2]));
+            on.launch(loaded, "k", (8, 64, 16), &[&[numbers.address()], &[out.address()]]);
             assert_eq!(on.fault(), "", "schedule {seed}");
-            on.read(&out) != [8, 256 * 257 / 2]
+            on.read(&out) != [8, 512 * 513 / 2]
         });
         count.count()
     };
@@ -158,5 +162,10 @@ fn a_hand_over_between_blocks_without_its_fences_is_caught_and_with_them_it_is_r
     assert_eq!(wrong("weak", FENCE, "", "cg"), 0, "loads past L1");
     assert_ne!(wrong("weak", "", FENCE, "cg"), 0, "no fence behind the stores");
     assert_ne!(wrong("weak", FENCE, "", "ca"), 0, "no fence before the loads, through L1");
+    // A fence of one thread is one of all that it has met at a barrier before, and of no others.
+    let of = |limit: u32| format!("setp.lt.u32 %p3, %w0, {limit};\n@%p3 membar.gl;");
+    assert_eq!(wrong("weak", &format!("bar.sync 0;\n{}", of(1)), FENCE, "cg"), 0, "a fence behind a barrier");
+    assert_ne!(wrong("weak", &of(1), FENCE, "cg"), 0, "a fence of one thread, before the barrier");
+    assert_ne!(wrong("weak", &of(32), FENCE, "cg"), 0, "a fence of one warp, before the barrier");
     assert_eq!(wrong("ptx", "", "", "ca"), 0, "a memory that all blocks see at once hides it");
 }

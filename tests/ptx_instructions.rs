@@ -72,7 +72,7 @@ fn pairs(values: &[u64]) -> Vec<[u64; 3]> {
     (0..n * n).map(|i| [values[i / n], values[i % n], values[(5 * i + i / n) % n]]).collect()
 }
 
-const INTEGERS: [u64; 20] = [
+const INTEGERS: [u64; 21] = [
     0,
     1,
     2,
@@ -93,6 +93,7 @@ const INTEGERS: [u64; 20] = [
     0x7fff_ffff_ffff_ffff,
     0x8000_0000_0000_0000,
     0xffff_ffff_ffff_fff9,
+    u64::MAX,
 ];
 
 #[test]
@@ -441,5 +442,38 @@ fn branches_guards_and_memory_of_every_space_work_in_every_order() {
             let want = (rows[other as usize][0] | rounds << 32) + if rounds == 0 { 0 } else { 3 };
             assert_eq!(found, want, "thread {i}, schedule {seed}");
         }
+    }
+}
+
+#[test]
+#[cfg_attr(not(feature = "emu"), ignore = "wants --features emu")]
+fn barriers_tell_votes_and_no_lane_waits_for_those_that_have_returned() {
+    let Some(on) = emulated() else { return };
+    let rows: Vec<[u64; 3]> = (0..80).map(|i| [i % 5, 0, 0]).collect();
+    for (vote, want) in [("or", [1, 1, 0]), ("and", [1, 0, 0])] {
+        for (limit, want) in [5, 3, 0].into_iter().zip(want) {
+            let text = format!(
+                "setp.lt.u32 %p1, %w0, {limit};\nbar.red.{vote}.pred %p2, 0, %p1;\nselp.u64 %x9, 1, 0, %p2;"
+            );
+            assert_eq!(run(&on, &text, &rows), [want; 80], "{vote} of numbers below {limit}");
+        }
+    }
+    let count = "setp.lt.u32 %p1, %w0, 3;\nbar.red.popc.u32 %w9, 0, %p1;\ncvt.u64.u32 %x9, %w9;";
+    assert_eq!(run(&on, count, &rows), [48; 80]);
+    // The lower lanes wait in a collective of the whole warp, and the others return meanwhile.
+    let text = "
+        setp.ge.u32 %p1, %w19, 16;
+        @%p1 bra late;
+        bar.warp.sync -1;
+        mov.u64 %x9, 2;
+        bra.uni end;
+    late: mov.u64 %x9, 1;
+        st.global.u64 [%x13], %x9;
+        ret;
+    end:";
+    for seed in 0..6 {
+        on.schedule(seed);
+        let found = run(&on, text, &rows[..32]);
+        assert_eq!(found, [[2; 16], [1; 16]].concat(), "schedule {seed}");
     }
 }
