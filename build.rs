@@ -13,8 +13,10 @@ use std::{
     process::{Child, Command},
 };
 
-/// Machine code for A100 and for H100/H200, and PTX, which the driver compiles for later GPUs.
-const ARCHITECTURES: &str = "80,90a,90+ptx";
+/// Machine code for A100 (and other GPUs with 8.x), H100/H200 and B200, and PTX, which the driver compiles for the
+/// rest. `90/100` is code for 100 from the PTX of 90, which is therefore made only once. There is no code for 120
+/// (RTX 50): its multiprocessors have 1,536 threads, so ptxas rejects the launch bounds of several kernels.
+const ARCHITECTURES: &str = "80,90,90/100,90+ptx";
 
 /// A kernel, as declared in its file.
 #[derive(Clone)]
@@ -236,7 +238,10 @@ fn images(root: &Path, out: &Path, kept: &Path, sources: &[Source]) -> Vec<PathB
     let architectures = env::var("TGNN_CUDA_ARCHS").unwrap_or_else(|_| ARCHITECTURES.into());
     let targets = architectures.split(',').map(|a| match a.strip_suffix("+ptx") {
         Some(a) => format!("-gencode=arch=compute_{a},code=compute_{a}"),
-        None => format!("-gencode=arch=compute_{a},code=sm_{a}"),
+        None => {
+            let (ptx, code) = a.split_once('/').unwrap_or((a, a));
+            format!("-gencode=arch=compute_{ptx},code=sm_{code}")
+        }
     });
     let targets: Vec<String> = targets.collect();
     let flags = env::var("TGNN_NVCC_FLAGS").unwrap_or_default();

@@ -393,6 +393,22 @@ fn handed_over(emu: &TestDevice, seed: u64, ordered: bool) -> Result<u32> {
 
 #[test]
 #[cfg_attr(not(feature = "emu"), ignore = "wants --features emu")]
+fn only_events_with_a_time_tell_the_time_between_them() {
+    let Some(emu) = emulated() else { return };
+    let stream = CudaStream::urgent(&emu.gpu).unwrap();
+    let record = |event: Result<CudaEvent>| event.and_then(|e| e.record(&stream).map(|()| e)).unwrap();
+    let (start, end, order) = (
+        record(CudaEvent::timed(&emu.gpu)),
+        record(CudaEvent::timed(&emu.gpu)),
+        record(CudaEvent::new(&emu.gpu)),
+    );
+    stream.synchronize().unwrap();
+    assert!(end.seconds_since(&start).unwrap() >= 0.0);
+    assert!(order.seconds_since(&start).is_err() && end.seconds_since(&order).is_err());
+}
+
+#[test]
+#[cfg_attr(not(feature = "emu"), ignore = "wants --features emu")]
 fn a_missing_event_between_cuda_streams_shows_as_a_wrong_result() {
     let Some(emu) = emulated() else { return };
     let results = |ordered| -> Vec<u32> { SEEDS.map(|s| handed_over(&emu, s, ordered).unwrap()).collect() };

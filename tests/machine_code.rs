@@ -78,7 +78,7 @@ fn each_kernel_fits_the_blocks_per_multiprocessor_that_it_claims() {
     assert_eq!(blocks_that_fit(1024, 16, 0, 164 << 10), 2, "threads");
     let Some(path) = report() else { return };
     let report = kernels(&fs::read_to_string(path).unwrap());
-    for (architecture, shared) in [("sm_80", 164 << 10), ("sm_90a", 228 << 10)] {
+    for (architecture, shared) in [("sm_80", 164 << 10), ("sm_90", 228 << 10)] {
         for (name, threads, blocks) in claims() {
             let entry = format!("{name} for {architecture}");
             let (_, text) = report.iter().find(|(n, _)| *n == entry).unwrap_or_else(|| panic!("no {entry}"));
@@ -110,12 +110,12 @@ fn no_kernel_spills_registers_or_keeps_arrays_in_memory() {
             assert!(explained || bytes == Some("0"), "{name}: {what}\n{text}");
         }
     }
-    for architecture in ["sm_80", "sm_90a"] {
+    for architecture in ["sm_80", "sm_90"] {
         assert!(kernels.iter().any(|(name, _)| name.ends_with(architecture)), "nothing for {architecture}");
     }
 }
 
-/// Returns the machine code of a kernel for sm_90a.
+/// Returns the machine code of a kernel for sm_90.
 fn machine_code(report: &Path, file: &str, kernel: &str) -> Option<String> {
     let tool = Path::new(env!("CARGO_MANIFEST_DIR")).join(".cuda/nvidia/cu13/bin/cuobjdump");
     if !tool.exists() {
@@ -126,7 +126,7 @@ fn machine_code(report: &Path, file: &str, kernel: &str) -> Option<String> {
     let path =
         std::env::join_paths([tool.parent().unwrap(), Path::new("/usr/bin"), Path::new("/bin")]).unwrap();
     let mut command = Command::new(&tool);
-    command.args(["-arch", "sm_90a", "-sass", "-fun", kernel]).arg(image).env("PATH", path);
+    command.args(["-arch", "sm_90", "-sass", "-fun", kernel]).arg(image).env("PATH", path);
     let out = command.output().unwrap();
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     Some(String::from_utf8(out.stdout).unwrap())

@@ -58,6 +58,7 @@ struct Stream {
 };
 struct Event {
   Device& device;
+  bool timed;
   Mark mark;
   std::shared_ptr<Capture> capture;
   std::vector<size_t> nodes;

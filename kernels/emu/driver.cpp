@@ -221,6 +221,8 @@ Result cuStreamCreate(Handle* s, unsigned) {
   d.streams.insert(made);
   return *s = made, SUCCESS;
 }
+// Priorities change times alone, and the emulator has no times.
+Result cuCtxGetStreamPriorityRange(int* least, int* greatest) { return *least = 0, *greatest = -5, SUCCESS; }
 Result cuStreamCreateWithPriority(Handle* s, unsigned flags, int) { return cuStreamCreate(s, flags); }
 Result cuStreamDestroy_v2(Handle s) {
   Stream& stream = stream_of(s);
@@ -294,7 +296,10 @@ Result cuStreamBatchMemOp_v2(Handle s, unsigned count, const MemoryOp* ops, unsi
   }
   return SUCCESS;
 }
-Result cuEventCreate(Handle* e, unsigned) { return *e = new Event{here()}, SUCCESS; }
+Result cuEventCreate(Handle* e, unsigned flags) {
+  bool timed = !(flags & 2);  // CU_EVENT_DISABLE_TIMING
+  return *e = new Event{here(), timed}, SUCCESS;
+}
 Result cuEventDestroy_v2(Handle e) {
   auto* event = static_cast<Event*>(e);
   Device& d = event->device;
@@ -329,8 +334,9 @@ Result cuEventQuery(Handle e) {
   return event->mark && !event->mark->done ? NOT_READY : d.fault;
 }
 Result cuEventElapsedTime_v2(float* ms, Handle a, Handle b) {
-  *ms = std::chrono::duration<float, std::milli>(static_cast<Event*>(b)->at - static_cast<Event*>(a)->at).count();
-  return SUCCESS;
+  auto *from = static_cast<Event*>(a), *to = static_cast<Event*>(b);
+  if (!from->timed || !to->timed) return INVALID_HANDLE;
+  return *ms = std::chrono::duration<float, std::milli>(to->at - from->at).count(), SUCCESS;
 }
 Result cuEventElapsedTime(float* ms, Handle a, Handle b) { return cuEventElapsedTime_v2(ms, a, b); }
 

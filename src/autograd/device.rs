@@ -174,7 +174,8 @@ struct Timing<'a> {
 
 impl BoundProgram {
     fn new(gpu: &Gpu, sizes: &ArenaSizes, variants: &[Variant], store: &mut Store) -> Result<Self> {
-        let (first, mut others) = (CudaStream::new(gpu)?, [const { None }; MAX_LANES]);
+        // Work of the other lanes, such as the gradients of weights, fills what the first lane leaves idle.
+        let (first, mut others) = (CudaStream::urgent(gpu)?, [const { None }; MAX_LANES]);
         let mut memory: [Vec<Vec<DeviceBuffer>>; MAX_LANES] = Default::default();
         for (lane, &depth) in sizes.buffer_depth.iter().enumerate().filter(|(_, depth)| **depth > 0) {
             let blocks = || sizes.blocks[lane].iter().map(|&bytes| DeviceBuffer::new(gpu, bytes)).collect();
@@ -317,7 +318,7 @@ impl BoundProgram {
             let launched = stream.launched();
             let graph = stream.capture(|| (0..times).try_for_each(|_| self.launch(planned, at, 0)))?;
             let kernels = stream.launched() - launched;
-            let (start, end) = (CudaEvent::new(&self.gpu)?, CudaEvent::new(&self.gpu)?);
+            let (start, end) = (CudaEvent::timed(&self.gpu)?, CudaEvent::timed(&self.gpu)?);
             // SAFETY: the program owns the memory of its values, the store that of its buffers, and both are
             // borrowed.
             let launch = || unsafe { graph.launch(stream) };
@@ -347,7 +348,7 @@ impl BoundProgram {
         self.status.fill(0, stream)?;
         written(runs.variants).for_each(|id| store.changed_on_device(id));
         let events: Vec<CudaEvent> =
-            (0..=PROFILED).map(|_| CudaEvent::new(&self.gpu)).collect::<Result<_>>()?;
+            (0..=PROFILED).map(|_| CudaEvent::timed(&self.gpu)).collect::<Result<_>>()?;
         for window in windows(runs.variants, runs.variant_of_run, schedules.buffer_depth()) {
             let CachedSchedule { schedule, order, .. } = schedules.of(runs.variants, window)?;
             for nodes in order.chunks(PROFILED) {
@@ -454,7 +455,7 @@ impl BoundProgram {
                     let variant = window.variant_of_run[run];
                     let (planned, at) = (&variants[variant].nodes[node], BoundNode { variant, run, node });
                     let Some(timing) = &mut timing else { return self.launch(planned, at, lane) };
-                    let between = [CudaEvent::new(&self.gpu)?, CudaEvent::new(&self.gpu)?];
+                    let between = [CudaEvent::timed(&self.gpu)?, CudaEvent::timed(&self.gpu)?];
                     between[0].record(self.stream_of(lane))?;
                     self.launch(planned, at, lane)?;
                     between[1].record(self.stream_of(lane))?;
@@ -566,7 +567,7 @@ struct TimeBase {
 
 impl TimeBase {
     fn new(gpu: &Gpu, stream: &CudaStream) -> Result<Self> {
-        let event = CudaEvent::new(gpu)?;
+        let event = CudaEvent::timed(gpu)?;
         event.record(stream)?;
         event.synchronize()?;
         Ok(TimeBase { event, recorded: Instant::now() })

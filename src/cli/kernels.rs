@@ -201,7 +201,7 @@ fn copy_rate(gpu: &Gpu, effort: Effort) -> Result<f64> {
     from.fill(1, &stream)?;
     let mut rates = Vec::new();
     for _ in 0..effort.timings {
-        let (start, end) = (CudaEvent::new(gpu)?, CudaEvent::new(gpu)?);
+        let (start, end) = (CudaEvent::timed(gpu)?, CudaEvent::timed(gpu)?);
         start.record(&stream)?;
         to.copy(&from, &stream)?;
         end.record(&stream)?;

@@ -24,16 +24,28 @@ unsafe impl Send for CudaStream {}
 unsafe impl Sync for CudaStream {}
 
 impl CudaStream {
-    /// Creates a stream that does not synchronise with the default stream.
+    /// Creates a stream of the default priority, which is the lowest, that does not synchronise with the
+    /// default stream.
     ///
     /// # Errors
     /// `Device` if the driver refuses.
     pub fn new(gpu: &Gpu) -> Result<Self> {
         gpu.enter()?;
-        let raw = checked(
-            result::stream::create(result::stream::StreamKind::NonBlocking),
-            "cannot create a stream",
-        )?;
+        Self::with_priority(gpu, 0)
+    }
+    /// Like [`new`](Self::new), with the highest priority: if blocks of several streams wait for a
+    /// multiprocessor, those of this stream go first. A [`capture`](Self::capture) keeps priorities.
+    ///
+    /// # Errors
+    /// `Device` if the driver refuses.
+    pub fn urgent(gpu: &Gpu) -> Result<Self> {
+        gpu.enter()?;
+        let (_, greatest) = checked(result::stream::get_priority_range(), "cannot read the priorities")?;
+        Self::with_priority(gpu, greatest)
+    }
+    fn with_priority(gpu: &Gpu, priority: i32) -> Result<Self> {
+        let kind = result::stream::StreamKind::NonBlocking;
+        let raw = checked(result::stream::create_with_priority(kind, priority), "cannot create a stream")?;
         Ok(CudaStream { gpu: gpu.clone(), raw, borrowed: false, launched: AtomicUsize::new(0) })
     }
     /// Borrows the stream `raw` of other code: a `cudaStream_t` or `CUstream`, such as PyTorch's
@@ -97,7 +109,8 @@ impl CudaStream {
         Ok(())
     }
     /// Records the work that `record` submits to this stream, and to streams that wait for it meanwhile, as a
-    /// graph, without running it. `record` must not allocate device memory.
+    /// graph, without running it. `record` must not allocate device memory. The graph is uploaded to the
+    /// device, so its first launch is as quick as the others.
     ///
     /// # Errors
     /// The errors of `record`; `Device` if the work cannot be captured.
@@ -111,11 +124,16 @@ impl CudaStream {
         let graph = checked(unsafe { result::stream::end_capture(self.raw) }, "cannot capture this work");
         recorded?;
         let graph = graph?;
+        let flags = sys::CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY;
         // SAFETY: the graph is valid until it is destroyed; the executable graph does not need it afterwards.
-        let executable = unsafe { result::graph::instantiate(graph, sys::CUgraphInstantiate_flags(0)) };
+        let executable = unsafe { result::graph::instantiate(graph, flags) };
         // SAFETY: as above.
         unsafe { checked(result::graph::destroy(graph), "cannot free a graph")? };
-        Ok(CudaGraph { gpu: self.gpu.clone(), raw: checked(executable, "cannot make the graph executable")? })
+        let raw = checked(executable, "cannot make the graph executable")?;
+        let graph = CudaGraph { gpu: self.gpu.clone(), raw };
+        // SAFETY: both are alive.
+        checked(unsafe { result::graph::upload(graph.raw, self.raw) }, "cannot upload a graph")?;
+        Ok(graph)
     }
 }
 
@@ -167,14 +185,23 @@ unsafe impl Send for CudaEvent {}
 unsafe impl Sync for CudaEvent {}
 
 impl CudaEvent {
-    /// Creates an event that supports timing.
+    /// Creates an event that only orders work, which costs the device less than one with a time.
     ///
     /// # Errors
     /// `Device` if the driver refuses.
     pub fn new(gpu: &Gpu) -> Result<Self> {
+        Self::with_flags(gpu, sys::CUevent_flags::CU_EVENT_DISABLE_TIMING)
+    }
+    /// Creates an event that also records when it was reached, for [`seconds_since`](Self::seconds_since).
+    ///
+    /// # Errors
+    /// `Device` if the driver refuses.
+    pub fn timed(gpu: &Gpu) -> Result<Self> {
+        Self::with_flags(gpu, sys::CUevent_flags::CU_EVENT_DEFAULT)
+    }
+    fn with_flags(gpu: &Gpu, flags: sys::CUevent_flags) -> Result<Self> {
         gpu.enter()?;
-        let raw =
-            checked(result::event::create(sys::CUevent_flags::CU_EVENT_DEFAULT), "cannot create an event")?;
+        let raw = checked(result::event::create(flags), "cannot create an event")?;
         Ok(CudaEvent { gpu: gpu.clone(), raw })
     }
     /// Marks the end of the work submitted to `stream` so far.
@@ -207,10 +234,11 @@ impl CudaEvent {
         // SAFETY: the event is alive.
         checked(unsafe { result::event::synchronize(self.raw) }, "work on the device failed")
     }
-    /// Returns the seconds from `earlier` to this event; both must have been reached.
+    /// Returns the seconds from `earlier` to this event; both must be [`timed`](Self::timed) and have been
+    /// reached.
     ///
     /// # Errors
-    /// `Device` if one of them has not been reached.
+    /// `Device` if one of them is not timed or has not been reached.
     pub fn seconds_since(&self, earlier: &CudaEvent) -> Result<f64> {
         self.gpu.enter()?;
         // SAFETY: both are alive.
