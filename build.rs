@@ -349,9 +349,9 @@ fn run_all(jobs: Vec<Job>, headers: &[PathBuf]) {
 
 // ---- the emulated driver ----
 
-/// Builds the emulated driver: `libcuda.so` has the driver's functions, the scheduler of blocks, for the host,
-/// and the interpreter of PTX; beside it, `libkernels.so` has the kernels, and `libnccl.so` NCCL's functions.
-/// The thread-local storage of `libkernels.so` is the shared memory of blocks and nothing else.
+/// Builds the emulated driver for the host: `libcuda.so` has the driver's functions, the scheduler of blocks, and
+/// the interpreter of PTX; beside it, `libkernels.so` has the kernels, and `libnccl.so` NCCL's functions. The
+/// thread-local storage of `libkernels.so` is the shared memory of blocks and nothing else.
 fn emulator(kernels: &Path, out: &Path, kept: &Path, sources: &[Source]) {
     fs::create_dir_all(out).expect("OUT_DIR is writable");
     let mut table = String::from("#include \"common.cuh\"\n");
