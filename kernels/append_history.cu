@@ -32,7 +32,7 @@ append_history(const int64_t* offsets, int64_t* entries, const uint32_t* node, c
     if (v == NONE) continue;  // the whole warp; the same holds for an invalid list
     int64_t begin = offsets[v], end = offsets[v + 1];
     if (begin < 0 || end < begin || uint64_t(end) > room || first > past || past > in_order) {
-      s.fault(row, float(v));
+      s.fault(row, v);
       continue;
     }
     Entry* list = reinterpret_cast<Entry*>(entries) + begin;

@@ -28,16 +28,21 @@ struct Rows {
 // The first fault of a step; the host reads it together with the step's results. (`runtime::Status`.)
 struct Status {
   unsigned long long* word;
-  // Reports that `row` holds an invalid value; `value` goes into the host's error message.
-  __device__ __forceinline__ void fault(uint32_t row, float value) const {
-    unsigned long long w = 1ull << 63 | (unsigned long long)(row & 0x7fffffffu) << 32 | __float_as_uint(value);
-    atomicCAS(word, 0ull, w);
-  }
+  // Reports that `row` holds a number that is not finite, or `index`, which is out of range; the other operand goes into
+  // the host's error message.
+  __device__ __forceinline__ void fault(uint32_t row, float value) const { record(NOT_FINITE, row, __float_as_uint(value)); }
+  __device__ __forceinline__ void fault(uint32_t row, uint32_t index) const { record(OUT_OF_RANGE, row, index); }
   // Returns `index` if it is below `rows`, else NONE. An index out of range other than NONE is a fault of row `at`.
   __device__ __forceinline__ uint32_t row_of(uint32_t at, uint32_t index, uint32_t rows) const {
     if (index < rows) return index;
-    if (index != NONE) fault(at, float(index));
+    if (index != NONE) fault(at, index);
     return NONE;
+  }
+  // The word has the kind in its highest two bits, and then 30 bits of the row.
+  static constexpr uint32_t NOT_FINITE = 1, OUT_OF_RANGE = 2, ROW_BITS = 30;
+  __device__ __forceinline__ void record(uint32_t kind, uint32_t row, uint32_t detail) const {
+    uint32_t high = kind << ROW_BITS | (row & ((1u << ROW_BITS) - 1));
+    atomicCAS(word, 0ull, (unsigned long long)(high) << 32 | detail);
   }
 };
 
@@ -186,7 +191,15 @@ __device__ __forceinline__ float softplus(float x) { return fmaxf(x, 0.f) + log1
 
 // ---- time encoding ----
 // The argument of the cosine in Phi(dt): a product and a sum, each rounded separately, as on the host.
-__device__ __forceinline__ float time_angle(float dt, float w, float b) { return __fadd_rn(__fmul_rn(w, dt), b); }
+//
+// Beyond 105,615 radians, cosf and sinf would reduce their argument by a hundred instructions and an array in local
+// memory; here four operations in f64 subtract multiples of 2 pi. From 1e15 on, f64 has too few bits for it.
+__device__ __forceinline__ float time_angle(float dt, float w, float b) {
+  float x = __fadd_rn(__fmul_rn(w, dt), b);
+  if (!(fabsf(x) > 1e5f && fabsf(x) < 1e15f)) return x;
+  double turns = rint(double(x) * 0.15915494309189535);
+  return float(fma(turns, -2.4492935982947064e-16, fma(turns, -6.283185307179586, double(x))));
+}
 
 // Loads and stores V consecutive floats; four of them in one instruction.
 template <int V> __device__ __forceinline__ void load(const float* p, float (&v)[V]) {

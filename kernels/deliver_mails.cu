@@ -51,7 +51,7 @@ __device__ __forceinline__ void deliver(T* mail, uint32_t* mail_event, int64_t* 
   for (uint32_t to = warp_row(); to < n; to += warp_rows()) {
     uint32_t v = s.row_of(to, node[to], room.nodes), latest = s.row_of(to, phi[to], sent);
     uint32_t first = order ? starts[to] : 0, end = order ? starts[to + 1] : 1;
-    if (order && (first > end || end > listed)) s.fault(to, float(first)), v = NONE;
+    if (order && (first > end || end > listed)) s.fault(to, first), v = NONE;
     if (v == NONE || latest == NONE) continue;  // the whole warp
     uint32_t slot = next[v] % k, count = end - first;
     const uint32_t* deliveries = order ? order + first : &phi[to];

@@ -28,7 +28,7 @@ draw_non_edges(const uint32_t* src, const uint32_t* dst, const uint32_t* offsets
   uint64_t n = uint64_t(items.live()) * (1 + m);
   uint32_t at_step = s.row_of(0, *step, steps), first = 0, last = 0;
   if (at_step != NONE) first = offsets[at_step], last = offsets[at_step + 1];
-  if (first > last || last > edges) s.fault(0, float(first)), first = last = 0;
+  if (first > last || last > edges) s.fault(0, first), first = last = 0;
   for (uint64_t element = thread_item(); element < n; element += thread_items()) {
     uint32_t i = uint32_t(element / (1 + m)), j = uint32_t(element % (1 + m)), edge = s.row_of(i, item[i], edges);
     if (edge == NONE || j == 0) {

@@ -44,7 +44,7 @@ count_rows(const uint32_t* counts, Rows rows, uint32_t* head, Windows windows, u
     if (r != windows.rank) others += part;
   }
   head[windows.ranks] = counts ? first : n;
-  if (counts && first != n) s.fault(n, float(first));  // the counts are not those of the list
+  if (counts && first != n) s.fault(n, first);  // the counts are not those of the list
   sent[0] += others;
   sent[1] += uint64_t(others) * width + extra;
 }
@@ -87,9 +87,9 @@ read_rows_from_windows(Windows windows, uint32_t table, uint32_t to_all, const u
     bool reports = blockIdx.x == 0;
     uint32_t sum = 0;
     for (uint32_t r = 0; r < windows.ranks; r++) {
-      if (reports && expected && end[r] != expected[r]) s.fault(r, float(end[r]));
+      if (reports && expected && end[r] != expected[r]) s.fault(r, end[r]);
       uint32_t part = min(end[r], capacity - sum);
-      if (reports && part < end[r]) s.fault(r, float(end[r]));  // there is no memory for so many
+      if (reports && part < end[r]) s.fault(r, end[r]);  // there is no memory for so many
       if (reports && counts) counts[r] = part;
       end[r] = sum += part;
     }

@@ -18,7 +18,7 @@ hold_rows(const uint32_t* slot, uint32_t* held, uint32_t* place, Rows ids, uint3
   }
   if (thread_item() == 0) {
     held[at] = min(n, each);
-    if (n > each) s.fault(each, float(n));
+    if (n > each) s.fault(each, n);
   }
 }
 

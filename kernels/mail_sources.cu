@@ -17,7 +17,7 @@ mail_sources(const uint32_t* node_row, const uint32_t* phi, const uint32_t* psi,
     uint32_t row = s.row_of(i, node_row[i], u), latest = row == NONE ? NONE : phi[row];
     uint32_t of = each ? latest / each / 2 : latest / stride, side = each ? latest / each % 2 : latest % stride;
     bool there = latest != NONE && side < 2 && (uint64_t(of) + 1) * stride <= r;
-    if (!there && node_row[i] != NONE) s.fault(i, row == NONE ? -1.f : float(latest));
+    if (!there && row != NONE) s.fault(i, latest);
     uint32_t first = of * stride, other = 1 - side;
     if (pair) pair[2 * i] = there ? first + side : NONE, pair[2 * i + 1] = there ? first + other : NONE;
     if (partner_row) partner_row[i] = there ? psi[first + other] : NONE;

@@ -60,7 +60,7 @@ struct Columns {
 __device__ __forceinline__ uint2 span_of(const uint32_t* starts, uint32_t v, uint32_t listed, Status s) {
   uint32_t first = starts[v], last = starts[v + 1];
   if (first <= last && last <= listed) return make_uint2(first, last);
-  s.fault(v, float(last));
+  s.fault(v, last);
   return make_uint2(0, 0);
 }
 

@@ -14,13 +14,17 @@
 // The units cut sums off instead of rounding them (emu/matrix.hpp), so a long sum of theirs drifts towards zero: over a
 // depth of 376 it is 8 to 23 times as far off as a sum in f32. For f32, therefore, they sum one slab at a time, from
 // zero, and the vector units add that to the sums of the slabs before, rounding to nearest.
+//
+// An infinity has no such split, and neither has a number that rounds to one: their sums become NaN. A tile with a NaN
+// is therefore computed again without the matrix units, so that it has infinities and NaN where IEEE 754 has them.
 #pragma once
 #include "ptx.cuh"
 
 constexpr uint32_t TILE = 64;           // rows and columns of a tile
 constexpr uint32_t DEPTH = 16;          // depth of a slab in shared memory
 constexpr uint32_t PRODUCT_THREADS = 256;
-constexpr uint32_t TF32 = 1, BF16 = 2;  // precisions of products; 0 is f32
+constexpr uint32_t F32 = 0, TF32 = 1, BF16 = 2;  // precisions of products
+constexpr uint32_t UNSPLIT = 3;                  // f32 without the matrix units
 constexpr uint32_t EACH = 4;            // rows and columns of a thread
 constexpr uint32_t PITCH = TILE + 8;    // row stride in shared memory: no bank conflicts when a warp reads
 
@@ -170,15 +174,15 @@ template <class Extra> struct Source<Along::Edge, WithColumns<Extra>> {
   }
 };
 
-// Depth l of a slab is row l % 4 * 4 + l / 4 of shared memory, for both operands, so that a warp's simultaneous stores
-// hit different banks.
+// The row of shared memory of depth l of a slab, for both operands: a warp's simultaneous stores hit different banks.
+__device__ __forceinline__ uint32_t row_of_depth(uint32_t l) { return l % EACH * EACH + l / EACH; }
 template <Along along> __device__ __forceinline__ void share(const Slab& slab, float (&to)[DEPTH][PITCH]) {
   uint32_t edge = own_edge<along>(), first = own_depth<along>();
   if (along == Along::Sum) {
 #pragma unroll
-    for (uint32_t q = 0; q < EACH; q++) to[q * EACH + first / EACH][edge] = slab.x[q];
+    for (uint32_t q = 0; q < EACH; q++) to[row_of_depth(first + q)][edge] = slab.x[q];
   } else {
-    store(&to[first % EACH * EACH + first / EACH][edge], slab.x);
+    store(&to[row_of_depth(first)][edge], slab.x);
   }
 }
 
@@ -191,7 +195,7 @@ __device__ __forceinline__ uint32_t warp_tile_column() { return threadIdx.x / WA
 
 // Converts x to TF32; with SPLIT, `low` is the remainder. The remainder has up to 12 significant bits and the units
 // read 11 (CUTLASS relies on this, too): truncating the last bit is as accurate as rounding it, so `low` is not
-// rounded. With SPLIT a NaN in x needs no special case in `high`, because the remainder is then NaN.
+// rounded. With SPLIT the remainder is not finite if `x` or `high` is not.
 template <bool SPLIT, int N> __device__ __forceinline__ void to_tf32(const float (&x)[N], float (&high)[N], float (&low)[N]) {
 #pragma unroll
   for (int i = 0; i < N; i++) {
@@ -263,13 +267,40 @@ __device__ __forceinline__ void add_slab_bf16(Fragments& sums, const float (&sa)
   }
 }
 
+// Adds the products of a whole slab in f32, in the order of the depths.
+__device__ __forceinline__ void add_slab_unsplit(Fragments& sums, const float (&sa)[DEPTH][PITCH],
+                                                 const float (&sb)[DEPTH][PITCH], uint32_t t, uint32_t r, uint32_t c) {
+#pragma unroll 1
+  for (uint32_t l = 0; l < DEPTH; l++) {
+    uint32_t k = row_of_depth(l);
+    float a[2] = {sa[k][r], sa[k][r + 8]};
+#pragma unroll
+    for (uint32_t n = 0; n < 4; n++) {
+#pragma unroll
+      for (uint32_t i = 0; i < 4; i++) sums.at[n][i] = fmaf(a[i / 2], sb[k][c + 8 * n + 2 * t + i % 2], sums.at[n][i]);
+    }
+  }
+}
+
 // The precision is the same in the whole grid, so one branch here serves all kernels that compute products.
 __device__ __forceinline__ void add_slab(Fragments& sums, const float (&sa)[DEPTH][PITCH], const float (&sb)[DEPTH][PITCH],
                                          uint32_t precision) {
   uint32_t g = lane_id() / 4, t = lane_id() % 4, r = warp_tile_row() + g, c = warp_tile_column() + g;
   if (precision == BF16) add_slab_bf16(sums, sa, sb, t, r, c);
   else if (precision == TF32) add_slab_tf32<false>(sums, sa, sb, t, r, c);
-  else add_slab_tf32<true>(sums, sa, sb, t, r, c);
+  else if (precision == F32) add_slab_tf32<true>(sums, sa, sb, t, r, c);
+  else add_slab_unsplit(sums, sa, sb, t, r, c - g);
+}
+
+// Whether a sum of the thread is NaN. (Infinities of both signs also count as one: the tile is then computed twice.)
+__device__ __forceinline__ bool has_nan(const Fragments& sums) {
+  float all = 0;
+#pragma unroll
+  for (uint32_t n = 0; n < 4; n++) {
+#pragma unroll
+    for (uint32_t i = 0; i < 4; i++) all += sums.at[n][i];
+  }
+  return all != all;
 }
 
 // Adds the warps' fragments to the threads' sums through shared memory, one half of the tile at a time.
@@ -308,18 +339,24 @@ __device__ __forceinline__ void add_products(uint32_t precision, Sums& sums, uin
   auto& sa = reinterpret_cast<float(&)[DEPTH][PITCH]>(shared[0]);
   auto& sb = reinterpret_cast<float(&)[DEPTH][PITCH]>(shared[DEPTH * PITCH]);
   auto turned = by_edge(b);
-  Source<a_along, A> of_a(a, row0, rows, l0);
-  Source<b_along, decltype(turned)> of_b(turned, column0, columns, l0);
-  Fragments fragments = {};
-  Slab next_a = of_a.next(l0, l1), next_b = of_b.next(l0, l1);
-  for (uint32_t l = l0; l < l1; l += DEPTH) {
-    share<a_along>(next_a, sa);
-    share<b_along>(next_b, sb);
-    __syncthreads();  // this slab has been written
-    // Prefetches the next slab while this one is summed.
-    next_a = of_a.next(l + DEPTH, l1), next_b = of_b.next(l + DEPTH, l1);
-    add_slab(fragments, sa, sb, precision);
-    __syncthreads();  // all threads have read this slab
+  Fragments fragments;
+#pragma unroll 1
+  for (bool again = true; again;) {
+    Source<a_along, A> of_a(a, row0, rows, l0);
+    Source<b_along, decltype(turned)> of_b(turned, column0, columns, l0);
+    fragments = {};
+    Slab next_a = of_a.next(l0, l1), next_b = of_b.next(l0, l1);
+    for (uint32_t l = l0; l < l1; l += DEPTH) {
+      share<a_along>(next_a, sa);
+      share<b_along>(next_b, sb);
+      __syncthreads();  // this slab has been written
+      // Prefetches the next slab while this one is summed.
+      next_a = of_a.next(l + DEPTH, l1), next_b = of_b.next(l + DEPTH, l1);
+      add_slab(fragments, sa, sb, precision);
+      __syncthreads();  // all threads have read this slab
+    }
+    again = precision == F32 && __syncthreads_or(has_nan(fragments));
+    precision = UNSPLIT;
   }
   hand_out(fragments, sums, shared);
 }

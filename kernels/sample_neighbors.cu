@@ -47,7 +47,7 @@ sample_neighbors(const int64_t* offsets, const int64_t* entries, const uint32_t*
     uint32_t of = s.row_of(i, query[i], v);
     int64_t now = time[i], start = of == NONE ? 0 : offsets[of], stop = of == NONE ? 0 : offsets[of + 1];
     if (start < 0 || stop < start || uint64_t(stop) > listed) {
-      s.fault(i, float(of));
+      s.fault(i, of);
       start = stop = 0;
     }
     uint32_t length = uint32_t(stop - start);

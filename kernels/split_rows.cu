@@ -25,7 +25,7 @@ join_split(const uint32_t* first, const uint32_t* rest, uint32_t* out, Rows all,
            Status s) {
   uint32_t n = all.live(), cut = firsts.live();
   if (cut + rests.live() != n) {
-    if (thread_item() == 0) s.fault(cut, float(rests.live()));
+    if (thread_item() == 0) s.fault(cut, rests.live());
     return;
   }
   for (uint64_t i = thread_item(); i < uint64_t(n) * d; i += thread_items()) {

@@ -16,11 +16,11 @@ step_items(const uint32_t* offsets, const uint32_t* step, const uint32_t* base, 
   if (at < steps) {
     first = offsets[at], past = offsets[at + 1];
   } else if (at != NONE && first_thread) {
-    s.fault(0, float(at));
+    s.fault(0, at);
   }
   uint32_t n = past - first;
   if (past < first || n > capacity) {
-    if (first_thread) s.fault(0, float(n));
+    if (first_thread) s.fault(0, n);
     n = 0;
   }
   if (first_thread) *count = n;

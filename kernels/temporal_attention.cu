@@ -71,7 +71,7 @@ struct Bounds {
     i = s.row_of(at, a.order[at], roots);
     uint32_t n = i == NONE || a.queries.live() == 0 ? 0 : a.count[i];
     if (n <= a.k) return n;
-    s.fault(i, float(n));
+    s.fault(i, n);
     return a.k;
   }
 };
@@ -94,7 +94,7 @@ __device__ __forceinline__ void load_raw(const Attention& a, const Bounds& bound
     if (id[j] < rows) load(table + uint64_t(id[j]) * width, z[j]);
     else if (id[j] != NONE) wrong = id[j];
   }
-  if (wrong != NONE) bounds.s.fault(i, float(wrong));
+  if (wrong != NONE) bounds.s.fault(i, wrong);
   if (at.time >= a.t) return;
   float w = a.w[at.time], b = a.b[at.time];
 #pragma unroll 2
@@ -411,7 +411,7 @@ struct Slots {
   __device__ __forceinline__ uint2 of(uint32_t r) const {
     uint32_t first = starts[r], last = starts[r + 1];
     if (first <= last && last <= listed) return make_uint2(first, last - first);
-    s.fault(r, float(last));
+    s.fault(r, last);
     return make_uint2(0, 0);
   }
 };
@@ -425,7 +425,7 @@ __device__ __forceinline__ void add_rows(float (&sum)[V], const Slots& of, uint3
     float v[V] = {};
     uint32_t slot = of.slots[e];
     if (slot < of.all) load(of.dz + uint64_t(slot) * d + c, v);
-    else of.s.fault(e, float(slot));
+    else of.s.fault(e, slot);
 #pragma unroll
     for (int l = 0; l < V; l++) sum[l] += v[l];
   }

@@ -100,7 +100,7 @@ unique_rows(IdLists ids, uint32_t* stamp, const uint32_t* firsts, const uint32_t
     if (first == NONE) continue;
     // Not a first occurrence: the stamp was not zero before the run.
     if (first >= all || !(firsts[first / WARP] >> first % WARP & 1)) {
-      s.fault(o.at, float(first));
+      s.fault(o.at, first);
       *psi = NONE;
       continue;
     }

@@ -26,7 +26,7 @@ struct Batch {
   // The same; also reports a fault if it does not.
   __device__ __forceinline__ bool check(uint32_t row) const {
     uint32_t latest = s.row_of(row, phi[row], roots);
-    if (latest != NONE && latest % stride > 1) s.fault(row, float(latest));
+    if (latest != NONE && latest % stride > 1) s.fault(row, latest);
     return s.row_of(row, node[row], nodes) != NONE && has(row);
   }
   // The root at the other end of the event of root `i`, which must be an end.

@@ -244,7 +244,7 @@ impl Op for AddTo {
             io.row_of(1, 1000, 10);
         }
         if by.iter().any(|by| by.f64().is_nan()) {
-            io.fault(2, f64::NAN);
+            io.fault(2, Fault::NotFinite(f32::NAN));
         }
     }
 }

@@ -3,7 +3,11 @@
 //! memory, mailbox, loss and gradients after every batch, and the parameters after Adam.
 use crate::emulated::device;
 use safetensors::SafeTensors;
-use std::{collections::HashMap, str::FromStr, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    str::FromStr,
+    sync::Arc,
+};
 use tgnn::{
     autograd::{Parameters, Program},
     data::{Events, Features},
@@ -313,6 +317,8 @@ fn compare(what: &str, got: &Results, want: &Results, allowed: f64) {
 
 /// Number of plain runs from weights that differ in their last bit.
 const PLAIN_RUNS: u32 = 6;
+/// Typical errors of the fast path may be this much larger than those of the plain path.
+const FARTHER: f64 = 1.5;
 
 const TRAININGS: [(&str, &[u8]); 10] = [
     ("TGN, one layer, last mail", include_bytes!("golden/tgn.safetensors")),
@@ -353,8 +359,12 @@ fn nudged(w: f64, run: u32, i: usize) -> f64 {
 /// twice the worst error so far (errors carry over from batch to batch) of these runs, which is the rule of
 /// `testing::allowance`. A diverged plain path must not allow everything, so the allowance itself must stay
 /// below one step of Adam, which moves an element by the learning rate: a wrong step is caught.
+///
+/// The typical error says more, but that of one training depends on chance, too: from one plain run to the
+/// next it differs by up to six times (TGAT). The mean over all trainings does not.
 #[test]
 fn ten_batches_on_the_fast_path_follow_the_fixture_as_closely_as_the_plain_path_does() {
+    let mut errors: BTreeMap<String, f64> = BTreeMap::new();
     for (name, bytes) in TRAININGS {
         let g = Golden::open(bytes);
         let mut runs: Vec<(String, Vec<Results>)> = [1, 2]
@@ -371,7 +381,14 @@ fn ten_batches_on_the_fast_path_follow_the_fixture_as_closely_as_the_plain_path_
                 runs.push((format!("kernels on {chip}"), train(&g, Precision::F32, backend)));
             }
         }
-        check_runs(name, &g, runs);
+        for (how, error) in check_runs(name, &g, runs) {
+            *errors.entry(how).or_default() += error.ln() / TRAININGS.len() as f64;
+        }
+    }
+    for (how, error) in errors {
+        let mean = error.exp();
+        println!("{how}: on average {mean:.2} times as far from the fixtures as the plain path");
+        assert!(mean < FARTHER, "{how}: on average {mean:.2} times as far as the plain path");
     }
 }
 
@@ -383,19 +400,26 @@ pub fn check_training(at: usize, how: &str, backend: Backend) {
     check_runs(name, &g, vec![(how.into(), run)]);
 }
 
-/// Checks runs on the fast path, each with what it ran on.
-fn check_runs(name: &str, g: &Golden, runs: Vec<(String, Vec<Results>)>) {
+/// Checks runs on the fast path, each with what it ran on. Returns their typical errors.
+fn check_runs(name: &str, g: &Golden, runs: Vec<(String, Vec<Results>)>) -> Vec<(String, f64)> {
     let plain: Vec<Vec<Results>> = (0..PLAIN_RUNS)
         .map(|run| train_from(g, Precision::F32, Backend::Definition, |i, w| nudged(w, run, i)))
         .collect();
     let want = wanted(g, &plain[0]);
+    let of_plain: Vec<f64> = plain.iter().map(|run| typical(run, &plain, &want)).collect();
+    let least = of_plain.iter().copied().fold(f64::INFINITY, f64::min);
+    let most_typical = FARTHER * of_plain.iter().copied().fold(0.0, f64::max) / least;
+    let mut errors = Vec::new();
     for (how, fast) in runs {
-        // The largest error among some hundred numbers depends on chance, the more so if sums have an
-        // order of their own, as on fast paths: after cancellation it may be three times as large. The
-        // typical error may not be larger.
         let typical = typical(&fast, &plain, &want);
         println!("{name}, {how}: typically {typical:.2} times as far from the fixture as the plain path");
-        assert!(typical < 1.5, "{name}, {how}: typically {typical:.2} times as far as the plain path");
+        assert!(
+            typical < most_typical,
+            "{name}, {how}: typically {typical:.2} times as far as the plain path"
+        );
+        errors.push((how.clone(), typical));
+        // The largest error among some hundred numbers depends on chance, the more so if sums have an
+        // order of their own, as on fast paths: after cancellation it may be three times as large.
         let mut allowed = 0.0f64;
         for (k, (want, fast)) in want.iter().zip(&fast).enumerate() {
             allowed = plain.iter().map(|run| allowance(&run[k], want)).fold(allowed, f64::max);
@@ -406,6 +430,7 @@ fn check_runs(name: &str, g: &Golden, runs: Vec<(String, Vec<Results>)>) {
             compare(&format!("{name}, {how}, batch {k}"), fast, want, 3.0 * allowed);
         }
     }
+    errors
 }
 
 /// Returns the error of `found` as a multiple of the mean error of the plain runs: the median over all values

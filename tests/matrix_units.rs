@@ -73,6 +73,43 @@ fn products_in_f32_are_as_accurate_as_f32_on_every_chip() {
     }
 }
 
+/// Infinities, and numbers that round to infinity in TF32, have no split into two TF32 numbers.
+#[test]
+fn infinities_and_the_largest_numbers_are_multiplied_as_in_f32() {
+    let Some(on) = device(0) else { return };
+    let (rows, k, columns) = (70, 37, 5);
+    let special = [f32::MAX, -f32::MAX, f32::INFINITY, f32::NEG_INFINITY, f32::NAN];
+    let mut x: Vec<f32> = (0..rows * k).map(|i| (i % 13) as f32 / 8.0 - 0.5).collect();
+    special.iter().enumerate().for_each(|(i, &v)| x[(i + 1) * k + 7 * i] = v);
+    // Column 0 halves everything; column 1 meets the special numbers with zeros.
+    let weight = |i: usize| [0.5, 0.0, -0.25, 0.125, 0.03125][i / k];
+    let w: Vec<f32> = (0..columns * k).map(weight).collect();
+    let results = |backend: Backend| {
+        let (mut store, mut t) = (Store::new(Precision::F32), Tape::new());
+        let x = t.input(&mut store, "x", Spec::real(Rows::fixed(rows), k), &x).unwrap();
+        let w = t.input(&mut store, "w", Spec::real(Rows::fixed(columns), k), &w).unwrap();
+        let dy = vec![0.5f32; rows * columns];
+        let dy = t.input(&mut store, "dy", Spec::real(Rows::fixed(rows), columns), &dy).unwrap();
+        let y = t.linear(x, w, None, None, Activation::Identity).unwrap();
+        let dw = t.backward_many(&[(y, dy)]).unwrap()[&w];
+        let mut program = Program::new(&t, &[y, dw], Precision::F32, backend).unwrap();
+        program.run(&mut store).unwrap();
+        [y, dw].map(|v| program.read::<f32>(v, &store).unwrap().to_vec()).concat()
+    };
+    let want = results(Backend::Definition);
+    let is_infinite = |v: &&f32| v.is_infinite();
+    assert!(
+        want.iter().filter(is_infinite).count() > 8 && want.iter().any(|v| v.abs() > 1e38 && v.is_finite())
+    );
+    for chip in if on.emulated { &["h100", "a100", "exact"][..] } else { &["a GPU"] } {
+        on.matrix_units(chip);
+        for (i, (got, want)) in results(Backend::Cuda(on.gpu.clone())).iter().zip(&want).enumerate() {
+            let close = (got - want).abs() <= 1e-5 * want.abs().max(1.0);
+            assert!(close || got == want || got.is_nan() && want.is_nan(), "{chip}, {i}: {got}, want {want}");
+        }
+    }
+}
+
 #[test]
 #[cfg_attr(not(feature = "emu"), ignore = "wants --features emu")]
 fn unknown_units_and_a_driver_that_is_too_old_are_refused_in_one_line() {

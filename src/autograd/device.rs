@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     error::Result,
-    ops::fault,
+    ops::fault_error,
     runtime::{
         cuda::{CudaEvent, CudaStream, DeviceBuffer, DeviceView, Gpu, Launch, Windows, abi},
         *,
@@ -379,13 +379,11 @@ impl BoundProgram {
         let nodes = || variants.iter().flat_map(|variant| &variant.nodes);
         let mut words = vec![0u64; nodes().count()];
         self.status.download(&mut words, self.stream())?;
-        match nodes().zip(words).find(|(_, word)| *word != 0) {
-            Some((planned, word)) => {
-                let (row, value) = Status::read(word);
-                Err(fault(planned.node.op.name(), row, f32::from_bits(value)))
-            }
-            None => Ok(()),
-        }
+        let mut faults =
+            nodes().zip(words).filter_map(|(planned, word)| Some((planned, Status::read(word)?)));
+        faults
+            .next()
+            .map_or(Ok(()), |(planned, (row, fault))| Err(fault_error(planned.node.op.name(), row, fault)))
     }
     /// Returns the live rows of a value of a variant, and its elements, copied to the host.
     fn fetch(&self, variant: &Variant, v: Var, store: &Store) -> Result<(usize, Vec<u64>)> {

@@ -5,7 +5,7 @@ use super::{
 };
 use crate::{
     error::Result,
-    ops::{Backend, Cost, fault},
+    ops::{Backend, Cost, fault_error},
     runtime::*,
 };
 use std::time::Instant;
@@ -206,7 +206,7 @@ impl BoundVariant<'_> {
         op.run(self.backend, self.precision, &io);
         match (status.failure(), status.take()) {
             (Some(e), _) => Err(e),
-            (None, Some((row, value))) => Err(fault(op.name(), row, f32::from_bits(value))),
+            (None, Some((row, fault))) => Err(fault_error(op.name(), row, fault)),
             (None, None) => Ok(()),
         }
     }

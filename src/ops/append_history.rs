@@ -135,7 +135,7 @@ impl Op for AppendHistory {
             let list = entries.get_mut(from..to);
             let roots_of_node = order.get(group[0] as usize..group[1] as usize);
             let (Some(list), Some(roots_of_node)) = (list, roots_of_node) else {
-                io.fault(row, v as f64);
+                io.fault(row, Fault::out_of_range(v));
                 continue;
             };
             let mut used = list.partition_point(|e| e.event != NONE);

@@ -263,7 +263,7 @@ impl<'a> Call<'a> {
         if let Some(e) = status.failure() {
             return Err(e);
         }
-        status.take().map_or(Ok(()), |(row, value)| Err(fault(shapes.op.name(), row, f32::from_bits(value))))
+        status.take().map_or(Ok(()), |(row, fault)| Err(fault_error(shapes.op.name(), row, fault)))
     }
     /// Runs the op as [`run`](Self::run) does, with `threads` threads (0: one per core). The threads are
     /// started by the first such call, wait for the next one with the same number, and are shared by all
@@ -284,12 +284,13 @@ fn fits<T: Element>(op: &str, what: std::fmt::Arguments<'_>, spec: Spec, values:
     Ok(())
 }
 
-/// Returns the error of an op that reported `value` in `row`: an index outside of its table if `value` is
-/// finite, else a number that is not finite.
-pub(crate) fn fault(op: &str, row: u32, value: f32) -> Error {
-    if value.is_finite() {
-        return Error::new(ErrorKind::Data, format!("{op}: row {row} names row {value} of a smaller table"));
+/// Returns the error of an op that reported a fault of `row`.
+pub(crate) fn fault_error(op: &str, row: u32, fault: Fault) -> Error {
+    match fault {
+        Fault::OutOfRange(index) => {
+            Error::new(ErrorKind::Data, format!("{op}: row {row} names row {index} of a smaller table"))
+        }
+        Fault::NotFinite(value) => Error::new(ErrorKind::Diverged, format!("{op}: row {row} is {value}"))
+            .remedy("lower the learning rate, or look for extreme values among the features"),
     }
-    Error::new(ErrorKind::Diverged, format!("{op}: row {row} is {value}"))
-        .remedy("lower the learning rate, or look for extreme values among the features")
 }

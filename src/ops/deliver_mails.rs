@@ -256,7 +256,7 @@ impl DeliverMails {
         let sent = 2 * self.each * inputs.event.len();
         let Some(latest) = io.row_of(row, inputs.phi[row], sent) else { return };
         let Some(deliveries) = inputs.deliveries(row) else {
-            io.fault(row, f64::from(inputs.starts[row]));
+            io.fault(row, Fault::OutOfRange(inputs.starts[row]));
             return;
         };
         let slot = v * k + boxes.next[v] as usize % k;

@@ -1,5 +1,5 @@
 //! One run of one op on device memory of the caller, on a CUDA stream of the caller.
-use super::{DynOp, call::Shapes, fault};
+use super::{DynOp, call::Shapes, fault_error};
 use crate::{
     error::{Error, Result, ensure},
     runtime::{
@@ -208,11 +208,10 @@ impl<'a> DeviceCall<'a> {
     /// `Data` or `Diverged` if the op met an index outside of its table or a number that is not finite, as a
     /// program reports it.
     pub fn check(&self, status: u64) -> Result<()> {
-        if status == 0 {
-            return Ok(());
+        match Status::read(status) {
+            Some((row, fault)) => Err(fault_error(self.shapes.op.name(), row, fault)),
+            None => Ok(()),
         }
-        let (row, value) = Status::read(status);
-        Err(fault(self.shapes.op.name(), row, f32::from_bits(value)))
     }
 }
 

@@ -119,7 +119,7 @@ impl<'a> Edges<'a> {
         let step = io.row_of(0, io.input::<u32>(STEP)[0], offsets.len() - 1);
         let mut step = step.map_or(0..0, |s| offsets[s] as usize..offsets[s + 1] as usize);
         if step.start > step.end || step.end > src.len() {
-            io.fault(0, step.start as f64);
+            io.fault(0, Fault::out_of_range(step.start));
             step = 0..0;
         }
         Edges { src, dst, step }

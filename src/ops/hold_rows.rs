@@ -123,7 +123,7 @@ impl Op for HoldRows {
         let n = io.rows(input::ID);
         let Some(slot) = io.row_of(0, slot, held.len()) else { return };
         if n > self.rows {
-            io.fault(self.rows, n as f64);
+            io.fault(self.rows, Fault::out_of_range(n));
         }
         held[slot] = n.min(self.rows) as u32;
         for (i, place) in io.out::<u32>(0)[..n].iter_mut().enumerate() {

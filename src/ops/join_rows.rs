@@ -50,7 +50,7 @@ impl JoinRows {
             let [first, end] = [slice, slice + 1].map(|slice| first_row(rows, slice, parts));
             let part = io.input::<T>(FIRST + slice);
             if io.rows(FIRST + slice) != end - first {
-                io.fault(first, (end - first) as f64);
+                io.fault(first, Fault::out_of_range(end - first));
                 return;
             }
             out[first * d..end * d].copy_from_slice(part);

@@ -105,8 +105,8 @@ impl Op for MailSources {
             let latest = io.row_of(i, row, phi.len()).map(|row| phi[row]);
             let root = latest.filter(|&at| at != NONE).and_then(|at| self.root(at as usize));
             let there = root.filter(|(event, _)| (event + 1) * self.stride <= psi.len());
-            if there.is_none() && row != NONE {
-                io.fault(i, latest.map_or(-1.0, f64::from));
+            if let (None, Some(latest)) = (there, latest) {
+                io.fault(i, Fault::OutOfRange(latest));
             }
             [pair[2 * i], pair[2 * i + 1], partner_row[i], end[i], event[i]] = match there {
                 Some((at, side)) => {

@@ -55,7 +55,7 @@ use crate::{
     },
 };
 pub use call::Call;
-pub(crate) use call::fault;
+pub(crate) use call::fault_error;
 pub use case::{Built, Case, CaseBuilder};
 pub use device_call::DeviceCall;
 pub use link::Link;

@@ -156,7 +156,7 @@ fn even_ranges(starts: &[u32], vertices: usize) -> Vec<Range<usize>> {
 fn span_of(io: &Io<'_>, starts: &[u32], v: usize, list: &[u32]) -> Range<usize> {
     let [first, last] = [starts[v], starts[v + 1]];
     if first > last || last as usize > list.len() {
-        io.fault(v, f64::from(last));
+        io.fault(v, Fault::OutOfRange(last));
         return 0..0;
     }
     first as usize..last as usize

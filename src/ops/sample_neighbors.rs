@@ -225,7 +225,7 @@ impl<'a> Tables<'a> {
         match (start, end) {
             (Ok(start), Ok(end)) if start <= end && end <= self.entries.len() => start..end,
             _ => {
-                io.fault(i, v as f64);
+                io.fault(i, Fault::out_of_range(v));
                 0..0
             }
         }

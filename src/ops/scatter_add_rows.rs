@@ -91,7 +91,7 @@ impl Op for ScatterAddRows {
         let (index, out, rows) = (io.input::<u32>(1), io.out::<f32>(0), io.out_rows(0));
         out.fill(0.0);
         if let Some(i) = index.iter().position(|&r| r != NONE && r as usize >= rows) {
-            io.fault(i, f64::from(index[i]));
+            io.fault(i, Fault::OutOfRange(index[i]));
         }
         add_rows(out, io.input::<f32>(0), index, io.cols(0));
     }

@@ -150,7 +150,7 @@ impl JoinSplit {
         let (out, d, n) = (io.out::<T>(0), io.out_cols(0), io.rows(0));
         let [first, rest] = [io.rows(1), io.rows(2)];
         if first + rest != n {
-            io.fault(first, rest as f64);
+            io.fault(first, Fault::out_of_range(rest));
             return;
         }
         out[..first * d].copy_from_slice(io.input::<T>(1));

@@ -132,7 +132,7 @@ impl SquaredLoss {
         if !loss.f64().is_finite() {
             let mut elements = io.input::<R>(0).iter().zip(io.input::<R>(1));
             let first = elements.position(|(p, w)| !w.f64().is_nan() && !(*p - *w).f64().is_finite());
-            io.fault(first.unwrap_or(0) / io.cols(0).max(1), loss.f64());
+            io.fault(first.unwrap_or(0) / io.cols(0).max(1), Fault::NotFinite(loss.f64() as f32));
         }
         io.out::<R>(0)[0] = loss;
         io.out::<u32>(1)[0] = known as u32;

@@ -85,7 +85,7 @@ impl Op for StepItems {
         let (first, past) = step.map_or((0, 0), |s| (offsets[s], offsets[s + 1]));
         let mut n = past.wrapping_sub(first);
         if past < first || n as usize > self.capacity {
-            io.fault(0, f64::from(n));
+            io.fault(0, Fault::OutOfRange(n));
             n = 0;
         }
         io.out::<u32>(0)[0] = n;

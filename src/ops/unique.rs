@@ -231,7 +231,7 @@ impl Op for Unique {
             }
             // The stamp was not zero before the run: there is no such row.
             if stamp[v] as usize > n {
-                io.fault(at, f64::from(stamp[v]));
+                io.fault(at, Fault::OutOfRange(stamp[v]));
                 return NONE;
             }
             stamp[v] - 1

@@ -217,7 +217,7 @@ impl<'a, R: Real> Batch<'a, R> {
         let v = self.io.row_of(row, self.node[row], self.io.rows(input::MEMORY))?;
         let latest = self.io.row_of(row, self.phi[row], self.psi.len())?;
         if latest % self.stride > 1 {
-            self.io.fault(row, latest as f64);
+            self.io.fault(row, Fault::out_of_range(latest));
             return None;
         }
         Some((v, latest))

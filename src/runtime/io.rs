@@ -1,7 +1,7 @@
 //! The operands of a running op.
 use super::{
     spec::{Element, NONE, Precision, Real, Rows, Spec},
-    status::Status,
+    status::{Fault, Status},
 };
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -166,16 +166,16 @@ impl<'a> Io<'a> {
     pub fn spec(&self, i: usize) -> Spec {
         self.ins[i].spec
     }
-    /// Records that `row` holds an invalid value, such as a NaN; `value` is for the message.
-    pub fn fault(&self, row: usize, value: f64) {
-        self.status.fault(row as u32, (value as f32).to_bits());
+    /// Records that `row` is invalid.
+    pub fn fault(&self, row: usize, fault: Fault) {
+        self.status.fault(row, fault);
     }
     /// Writes `loss`, of the rows of input 0, to output 0. A loss that is not finite is a fault of the first
     /// row that is not.
     pub(crate) fn write_loss<R: Real>(&self, loss: R) {
         if !loss.f64().is_finite() {
             let first = self.input::<R>(0).iter().position(|x| !x.f64().is_finite());
-            self.fault(first.unwrap_or(0) / self.cols(0), loss.f64());
+            self.fault(first.unwrap_or(0) / self.cols(0), Fault::NotFinite(loss.f64() as f32));
         }
         self.out::<R>(0)[0] = loss;
     }
@@ -215,7 +215,7 @@ impl<'a> Io<'a> {
             return Some(row);
         }
         if index != NONE {
-            self.fault(at, f64::from(index));
+            self.fault(at, Fault::OutOfRange(index));
         }
         None
     }

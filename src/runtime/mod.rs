@@ -38,7 +38,7 @@ pub(crate) use memory::OwnBytes;
 pub(crate) use memory::check_room;
 pub use memory::{available_memory_bytes, peak_memory_bytes};
 pub use spec::{DType, Element, Live, NONE, Precision, Real, Rows, Spec, Var};
-pub use status::Status;
+pub use status::{Fault, Status};
 pub(crate) use store::StoreId;
 pub use store::{BufferId, Bytes, Store};
 pub use stored::{Stored, StoredAs};

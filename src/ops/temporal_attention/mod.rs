@@ -200,7 +200,7 @@ impl<'a, R: Real> Operands<'a, R> {
         let ends = [starts[0], starts[queries]].map(|end| end as usize);
         let grouped = ends == [0, order.len()] && starts[..=queries].is_sorted();
         if !grouped {
-            io.fault(queries, ends[1] as f64);
+            io.fault(queries, Fault::out_of_range(ends[1]));
         }
         Operands {
             io,
@@ -237,7 +237,7 @@ impl<'a, R: Real> Operands<'a, R> {
         let i = self.order[at] as usize;
         match self.count.get(i) {
             None => drop(self.io.row_of(at, self.order[at], self.count.len())),
-            Some(&n) if n as usize > self.k => self.io.fault(i, f64::from(n)),
+            Some(&n) if n as usize > self.k => self.io.fault(i, Fault::OutOfRange(n)),
             Some(_) => {}
         }
         (i, self.used(i))

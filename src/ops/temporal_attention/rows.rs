@@ -11,7 +11,7 @@ use super::{
     Operands,
 };
 use crate::runtime::{
-    Io, parts,
+    Fault, Io, parts,
     simd::{self, Block, LANES, vectorised},
 };
 
@@ -400,14 +400,14 @@ vectorised! {
             dh.fill(0.0);
             let (row, [begin, end]) = (first + i, [first + i, first + i + 1].map(|row| starts[row]));
             let Some(row_slots) = slots.get(begin as usize..end as usize) else {
-                io.fault(row, f64::from(end));
+                io.fault(row, Fault::OutOfRange(end));
                 continue;
             };
             for &slot in row_slots {
                 match leading.get(slot as usize / k) {
                     Some(0) => {}
                     Some(_) => simd::add_assign(dh, &dz[slot as usize * d..][..d]),
-                    None => io.fault(row, f64::from(slot)),
+                    None => io.fault(row, Fault::OutOfRange(slot)),
                 }
             }
         }
