@@ -28,7 +28,7 @@ template <class T> __device__ __forceinline__ T& as(float* p) { return *reinterp
 template <class T> __device__ __forceinline__ const T& as(const float* p) { return *reinterpret_cast<const T*>(p); }
 
 // Adds what leaves this rank, `values` values of `bytes` bytes, to `sent`, which is null except in the last launch.
-extern "C" __global__ void __launch_bounds__(256, 8)
+extern "C" __global__ void __launch_bounds__(256, FULL)
 write_values_to_window(Parameters parameters, uint64_t* sent, uint32_t values, uint64_t bytes) {
   for_elements(parameters, [](const Parameter& p, uint32_t i, auto zero) {
     using T = decltype(zero);
@@ -38,7 +38,7 @@ write_values_to_window(Parameters parameters, uint64_t* sent, uint32_t values, u
 }
 
 // `progress` is null except in the last launch.
-extern "C" __global__ void __launch_bounds__(256, 8)
+extern "C" __global__ void __launch_bounds__(256, FULL)
 sum_windows(Parameters parameters, Windows windows, uint64_t* progress) {
   uint64_t own = windows.of[2 * windows.rank];
   for_elements(parameters, [&](const Parameter& p, uint32_t i, auto sum) {

@@ -14,7 +14,7 @@ struct Entry {
   uint2 end;  // other end, event
 };
 
-extern "C" __global__ void __launch_bounds__(256, 8)
+extern "C" __global__ void __launch_bounds__(256, FULL)
 append_history(const int64_t* offsets, int64_t* entries, const uint32_t* node, const uint32_t* positives,
                const uint32_t* starts, const uint32_t* order, const uint32_t* src, const uint32_t* dst,
                const int64_t* time, const uint32_t* event, Rows nodes, Rows listed, Rows events, uint32_t tables, uint32_t groups,

@@ -10,7 +10,7 @@
 
 // `ahead`: 0 is the batch before the step's, 1 the step's, 2 the one after it. Of `ranks` ranks, only the one whose turn
 // that batch is gets its roots; with 0, all do.
-extern "C" __global__ void __launch_bounds__(256, 8)
+extern "C" __global__ void __launch_bounds__(256, FULL)
 batch_roots(const uint32_t* __restrict__ src, const uint32_t* __restrict__ dst, const uint32_t* range,
             const uint32_t* index, uint32_t* count, uint32_t* node, Rows events, uint32_t capacity, uint32_t ahead,
             uint32_t rank, uint32_t ranks) {

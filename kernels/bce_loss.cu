@@ -39,7 +39,7 @@ bce_loss(const float* logits, float* loss, Rows rows, uint32_t m, Status status)
   if (loss) *loss = sum;
 }
 
-extern "C" __global__ void __launch_bounds__(256, 8)
+extern "C" __global__ void __launch_bounds__(256, FULL)
 bce_loss_grad(const float* logits, const float* dloss, float* dlogits, Rows rows, uint32_t m) {
   uint32_t n = rows.live();
   uint64_t size = uint64_t(n) * m;

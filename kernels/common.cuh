@@ -13,6 +13,13 @@ constexpr unsigned NONE = 0xFFFFFFFFu;  // no node, no event
 constexpr unsigned WARP = 32;
 constexpr unsigned ALL = 0xFFFFFFFFu;   // mask of every lane of a warp
 
+// Blocks of 256 threads that fill a multiprocessor.
+#if defined(__CUDA_ARCH__) && (__CUDA_ARCH__ >= 1200 || (__CUDA_ARCH__ >= 860 && __CUDA_ARCH__ < 900))
+constexpr unsigned FULL = 6;  // 8.6, 8.9, 12.x: 1,536 threads
+#else
+constexpr unsigned FULL = 8;
+#endif
+
 // The row count of a value. `*count * times` rows are live, at most `capacity`; all of them if `count` is null.
 // Grids are sized for `capacity`; a kernel reads and writes live rows only. (`runtime::Rows` on the host.)
 struct Rows {

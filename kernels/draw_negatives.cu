@@ -8,7 +8,7 @@
 // source    -
 #include "common.cuh"
 
-extern "C" __global__ void __launch_bounds__(256, 8)
+extern "C" __global__ void __launch_bounds__(256, FULL)
 draw_negatives(const uint32_t* pool, const uint32_t* now, uint32_t* out, Rows from, Rows rows, uint32_t m, uint32_t per_event,
                Key key) {
   uint64_t n = uint64_t(rows.live()) * m;

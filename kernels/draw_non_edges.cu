@@ -21,7 +21,7 @@ __device__ __forceinline__ uint32_t numbers_below(const uint32_t* of, uint32_t n
   return low;
 }
 
-extern "C" __global__ void __launch_bounds__(256, 8)
+extern "C" __global__ void __launch_bounds__(256, FULL)
 draw_non_edges(const uint32_t* src, const uint32_t* dst, const uint32_t* offsets, const uint32_t* step, const uint32_t* item,
                const uint32_t* now, uint32_t* out, Rows items, uint32_t edges, uint32_t steps, uint32_t vertices, uint32_t m,
                Key key, Status s) {

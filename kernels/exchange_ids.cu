@@ -8,7 +8,7 @@
 // source    -
 #include "common.cuh"
 
-extern "C" __global__ void __launch_bounds__(256, 8)
+extern "C" __global__ void __launch_bounds__(256, FULL)
 exchange_ids(const uint32_t* id, uint32_t* count, uint32_t* out, uint32_t* counts, Rows ids, uint32_t capacity) {
   uint32_t n = min(ids.live(), capacity);
   if (thread_item() == 0) *count = n, counts[0] = n;

@@ -8,7 +8,7 @@
 // source    memory parallelism of DistTGL, section 3.2.3
 #include "common.cuh"
 
-extern "C" __global__ void __launch_bounds__(256, 8)
+extern "C" __global__ void __launch_bounds__(256, FULL)
 fill_when(const uint32_t* now, Fills fills) {
   if (*now == NONE) return;
   for (const Fill& fill : fills.of) {

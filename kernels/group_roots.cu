@@ -56,7 +56,7 @@ group_roots(const uint32_t* __restrict__ query, const uint32_t* __restrict__ cou
 }
 
 // The rank of a root in its group: the number of roots of the group with a smaller index.
-extern "C" __global__ void __launch_bounds__(256, 8)
+extern "C" __global__ void __launch_bounds__(256, FULL)
 group_roots_order(const uint32_t* __restrict__ query, const uint32_t* __restrict__ starts, const uint32_t* __restrict__ grouped,
                   uint32_t* order, uint32_t* position, Rows roots) {
   uint32_t n = roots.live();

@@ -29,7 +29,7 @@ __device__ __forceinline__ void gates(const float* pre, const float* h, float* z
   }
 }
 
-extern "C" __global__ void __launch_bounds__(256, 8)
+extern "C" __global__ void __launch_bounds__(256, FULL)
 gru_gates(const float* pre, const float* h, float* z, float* y, Rows rows, uint32_t d) {
   bool aligned = by_four(pre, d) && by_four(h, d) && by_four(z, d) && by_four(y, d);
   if (aligned) gates<4>(pre, h, z, y, rows.live(), d);

@@ -26,22 +26,28 @@ gru_memory(MemoryUpdate u) {
     float h = gate == 2 ? 0.f : u.w_h[uint64_t(min(gate, 2u) * d + j) * d + l];
     return gate < 3 ? input_row(column)[l] + h : h;
   };
-  auto take = [=](const Sums& sums, uint32_t row0, uint32_t column0, const uint32_t* nodes) {
-    uint32_t j = (column0 + own_column()) / SUMS;
+  auto take = [=](const Sums& sums, Tile tile, const uint32_t* nodes) {
+    uint32_t j = (tile.column0 + own_column()) / SUMS;
     if (j >= d) return;
     const float *b_x = u.b_x, *b_h = u.b_h;
     float r_bias = b_x[j] + b_h[j], z_bias = b_x[d + j] + b_h[d + j], n_bias = b_x[2 * d + j], h_bias = b_h[2 * d + j];
-    uint32_t m = u.mails.live();
+    // All loads come before all stores, so that they wait for memory once.
+    float state[EACH];
+    uint32_t to_row[EACH];
 #pragma unroll
     for (uint32_t i = 0; i < EACH; i++) {
-      uint32_t own = own_row() + i, k = row0 + own;
-      if (k >= m) break;
-      float s = u.memory[uint64_t(nodes[own]) * d + j];
+      uint32_t own = own_row() + i, k = tile.row0 + own;
+      if (k < tile.rows) state[i] = u.memory[uint64_t(nodes[own]) * d + j], to_row[i] = u.mailed[k];
+    }
+#pragma unroll
+    for (uint32_t i = 0; i < EACH; i++) {
+      uint32_t k = tile.row0 + own_row() + i;
+      if (k >= tile.rows) break;
       float r = sigmoid(sums.at[i][0] + r_bias);
       float z = sigmoid(sums.at[i][1] + z_bias);
       float h = sums.at[i][3] + h_bias;
       float candidate = tanhf(fmaf(r, h, sums.at[i][2] + n_bias));
-      u.out[uint64_t(u.mailed[k]) * d + j] = fmaf(1.f - z, candidate, z * s);
+      u.out[uint64_t(to_row[i]) * d + j] = fmaf(1.f - z, candidate, z * state[i]);
       if (u.gates) {
         float* to = u.gates + uint64_t(k) * SUMS * d + j;
         to[0] = r, to[d] = z, to[2 * d] = candidate, to[3 * d] = h;

@@ -25,7 +25,7 @@ __device__ __forceinline__ void states(const float* z, const float* pre, const f
   }
 }
 
-extern "C" __global__ void __launch_bounds__(256, 8)
+extern "C" __global__ void __launch_bounds__(256, FULL)
 gru_state(const float* z, const float* pre, const float* h, const uint32_t* present, float* out, Rows rows, uint32_t d) {
   if (!out) return;
   bool aligned = by_four(z, d) && by_four(pre, d) && by_four(h, d) && by_four(out, d);

@@ -9,7 +9,7 @@
 // source    epoch parallelism of DistTGL, section 3.2.2
 #include "common.cuh"
 
-extern "C" __global__ void __launch_bounds__(256, 8)
+extern "C" __global__ void __launch_bounds__(256, FULL)
 hold_rows(const uint32_t* slot, uint32_t* held, uint32_t* place, Rows ids, uint32_t each, uint32_t slots, Status s) {
   uint32_t at = s.row_of(0, *slot, slots), n = ids.live();
   if (at == NONE) return;
@@ -22,7 +22,7 @@ hold_rows(const uint32_t* slot, uint32_t* held, uint32_t* place, Rows ids, uint3
   }
 }
 
-extern "C" __global__ void __launch_bounds__(256, 8)
+extern "C" __global__ void __launch_bounds__(256, FULL)
 due_rows(const uint32_t* slot, const uint32_t* held, const uint32_t* after, uint32_t* count, uint32_t* out, uint32_t slots,
          uint32_t begin, uint32_t end, uint32_t each) {
   if (*after != NONE) begin = max(begin, *after + 1);

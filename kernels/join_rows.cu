@@ -8,7 +8,7 @@
 // source    the micro-batches of Sven, section 3.3.2
 #include "common.cuh"
 
-extern "C" __global__ void __launch_bounds__(256, 8)
+extern "C" __global__ void __launch_bounds__(256, FULL)
 join_rows(const uint32_t* x, uint32_t* out, Rows all, Rows part, uint32_t d, uint32_t slice, uint32_t parts, Status s) {
   uint64_t n = all.live(), first = n * slice / parts, rows = n * (slice + 1) / parts - first;
   if (part.live() != rows) {

@@ -20,7 +20,7 @@ __device__ __forceinline__ bool is_in(const uint32_t* set, uint32_t m, uint32_t 
 __device__ __forceinline__ float share(uint32_t n, uint32_t classes) { return float(1.0 / (double(n) * classes)); }
 
 // `sums` holds one number per block.
-extern "C" __global__ void __launch_bounds__(256, 8)
+extern "C" __global__ void __launch_bounds__(256, FULL)
 label_loss(const float* logits, const uint32_t* labels, float* sums, uint32_t* ticket, float* loss, Rows rows, uint32_t classes,
            uint32_t m, float weight, Status status) {
   uint32_t n = rows.live();
@@ -35,7 +35,7 @@ label_loss(const float* logits, const uint32_t* labels, float* sums, uint32_t* t
   write_loss(loss, n ? sum * share(n, classes) : 0.f, logits, n, classes, status);
 }
 
-extern "C" __global__ void __launch_bounds__(256, 8)
+extern "C" __global__ void __launch_bounds__(256, FULL)
 label_loss_grad(const float* logits, const uint32_t* labels, const float* dloss, float* dlogits, Rows rows, uint32_t classes,
                 uint32_t m, float weight) {
   uint32_t n = rows.live();

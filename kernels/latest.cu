@@ -9,7 +9,7 @@
 // source    Sven, Algorithm 2 (Phi), over ranks
 #include "common.cuh"
 
-extern "C" __global__ void __launch_bounds__(256, 8)
+extern "C" __global__ void __launch_bounds__(256, FULL)
 latest_stamp(uint32_t* stamp, const uint32_t* id, Rows ids, uint32_t v, Status s) {
   uint32_t n = ids.live();
   for (uint32_t i = uint32_t(thread_item()); i < n; i += uint32_t(thread_items())) {
@@ -18,7 +18,7 @@ latest_stamp(uint32_t* stamp, const uint32_t* id, Rows ids, uint32_t v, Status s
   }
 }
 
-extern "C" __global__ void __launch_bounds__(256, 8)
+extern "C" __global__ void __launch_bounds__(256, FULL)
 latest(const uint32_t* stamp, const uint32_t* id, uint32_t* out, Rows ids, uint32_t v) {
   uint32_t n = ids.live();
   for (uint32_t i = uint32_t(thread_item()); i < n; i += uint32_t(thread_items())) {
@@ -26,7 +26,7 @@ latest(const uint32_t* stamp, const uint32_t* id, uint32_t* out, Rows ids, uint3
   }
 }
 
-extern "C" __global__ void __launch_bounds__(256, 8)
+extern "C" __global__ void __launch_bounds__(256, FULL)
 latest_clear(uint32_t* stamp, const uint32_t* id, const uint32_t* out, Rows ids) {
   uint32_t n = ids.live();
   for (uint32_t i = uint32_t(thread_item()); i < n; i += uint32_t(thread_items())) {

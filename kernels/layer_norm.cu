@@ -18,7 +18,7 @@ __device__ void normalise(const float* x, const float* gain, const float* bias, 
   }
 }
 
-extern "C" __global__ void __launch_bounds__(256, 8)
+extern "C" __global__ void __launch_bounds__(256, FULL)
 layer_norm(const float* x, const float* gain, const float* bias, float* y, float* stats, Rows rows, uint32_t d,
            float eps) {
   bool aligned = by_four(x, d) && by_four(y, d) && by_four(gain, d) && by_four(bias, d);

@@ -21,11 +21,13 @@ linear(const float* x, const float* w, const float* b, const float* residual, fl
   }
   product<Along::Sum, Along::Sum>(
       precision, rows.live(), m, 0, k, Matrix{x, k}, Matrix{w, k},
-      [=](uint32_t i, uint32_t j, float z) {
-        uint64_t at = uint64_t(i) * m + j;
-        if (b) z += b[j];
-        if (residual) z += residual[at];
-        y[at] = epilogue.of(z, kept, i % EACH * EACH + j % EACH);
+      [=](Sums& sums, Tile tile) {
+        tile.map(sums, [=](uint32_t i, uint32_t j, float z) {
+          if (b) z += b[j];
+          if (residual) z += residual[uint64_t(i) * m + j];
+          return epilogue.of(z, kept, i % EACH * EACH + j % EACH);
+        });
+        tile.store(sums, Output{y, m, m});
       });
 }
 
@@ -57,12 +59,15 @@ extern "C" __global__ void __launch_bounds__(256, 2)
 linear_input_grad(const float* dz, const float* w, float* dx, Rows rows, uint32_t m, uint32_t k, uint32_t precision) {
   product<Along::Sum, Along::Edge>(
       precision, rows.live(), k, 0, m, Matrix{dz, m}, Matrix{w, k},
-      [=](uint32_t i, uint32_t l, float sum) { dx[uint64_t(i) * k + l] = sum; });
+      [=](const Sums& sums, Tile tile) { tile.store(sums, Output{dx, k, k}); });
 }
 
 extern "C" __global__ void __launch_bounds__(256, 2)
 linear_weight_grad(const float* dz, const float* x, float* made, uint32_t* tickets, float* dw, float* db, Rows rows,
                    uint32_t m, uint32_t k, uint32_t precision) {
   weight_grad(
-      precision, rows.live(), m, k, gridDim.z, {made, tickets}, Matrix{dz, m}, Matrix{x, k}, WeightAndBias{dw, db, k});
+      precision, rows.live(), m, k, gridDim.z, {made, tickets}, Matrix{dz, m}, Matrix{x, k},
+      [=](const Sums& sums, Tile tile) {
+        tile.store(sums, Output{dw, k, k}, [=](uint32_t j, float sum) { if (db) db[j] = sum; });
+      });
 }

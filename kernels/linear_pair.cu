@@ -32,10 +32,10 @@ linear_pair(const float* x, const float* w1, const float* b1, const float* c, co
   const float *w = second ? w2 : w1, *b = second ? b2 : b1;
   float* y = second ? y2 : y1;
   uint32_t m = second ? m2 : m1;
-  uint32_t row0 = blockIdx.x * TILE, column0 = (blockIdx.y - (second ? of_first : 0)) * TILE;
-  if (row0 >= n || column0 >= m) return;  // the whole block
+  Tile tile{blockIdx.x * TILE, n, (blockIdx.y - (second ? of_first : 0)) * TILE, m};
+  if (tile.is_empty()) return;  // the whole block
   // The term that all rows share, four threads per column; the first barrier of the product makes it visible.
-  uint32_t column = threadIdx.x / 4, j = column0 + column;
+  uint32_t column = threadIdx.x / 4, j = tile.column0 + column;
   float shared = 0.f;
   if (!second && j < m) {
     const float* of_v = v + uint64_t(j) * s;
@@ -44,26 +44,24 @@ linear_pair(const float* x, const float* w1, const float* b1, const float* c, co
   shared += __shfl_xor_sync(ALL, shared, 1), shared += __shfl_xor_sync(ALL, shared, 2);
   if (threadIdx.x % 4 == 0 && j < m) bias[column] = b[j] + shared;
   Sums sums = {};
-  add_products<Along::Sum, Along::Sum>(
-      precision, sums, row0, n, column0, m, 0, k, Matrix{x, k}, Matrix{w, k});
-  take_sums(sums, row0, n, column0, m,
-            [&](uint32_t i, uint32_t j, float z) { y[uint64_t(i) * m + j] = z + bias[j - column0]; });
+  add_products<Along::Sum, Along::Sum>(precision, sums, tile, 0, k, Matrix{x, k}, Matrix{w, k});
+  tile.map(sums, [&](uint32_t, uint32_t j, float z) { return z + bias[j - tile.column0]; });
+  tile.store(sums, Output{y, m, m});
 }
 
 extern "C" __global__ void __launch_bounds__(256, 2)
 linear_pair_input_grad(const float* dy1, const float* w1, const float* dy2, const float* w2, float* dx, Rows rows,
                        uint32_t m1, uint32_t m2, uint32_t k, uint32_t precision) {
-  uint32_t n = rows.live(), row0 = blockIdx.x * TILE, column0 = blockIdx.y * TILE;
-  if (row0 >= n || column0 >= k) return;  // the whole block
+  Tile tile = Tile::of_block(rows.live(), k);
+  if (tile.is_empty()) return;  // the whole block
   Sums sums = {};
 #pragma unroll 1  // one copy of the code
   for (uint32_t of = 0; of < 2; of++) {
     const float *dy = of ? dy2 : dy1, *w = of ? w2 : w1;
     uint32_t m = of ? m2 : m1;
-    add_products<Along::Sum, Along::Edge>(
-        precision, sums, row0, n, column0, k, 0, m, Matrix{dy, m}, Matrix{w, k});
+    add_products<Along::Sum, Along::Edge>(precision, sums, tile, 0, m, Matrix{dy, m}, Matrix{w, k});
   }
-  take_sums(sums, row0, n, column0, k, [=](uint32_t i, uint32_t l, float sum) { dx[uint64_t(i) * k + l] = sum; });
+  tile.store(sums, Output{dx, k, k});
 }
 
 // Any of the outputs may be null.
@@ -71,16 +69,17 @@ extern "C" __global__ void __launch_bounds__(256, 2)
 linear_pair_weight_grad(const float* dy1, const float* dy2, const float* x, const float* c, float* made, uint32_t* tickets,
                         float* dw1, float* db1, float* dw2, float* db2, float* dv, Rows rows, uint32_t m1, uint32_t m2,
                         uint32_t k, uint32_t s, uint32_t precision) {
-  uint32_t parts = gridDim.z / 2;
-  bool second = blockIdx.z >= parts;
+  uint32_t room = gridDim.z / 2;
+  bool second = blockIdx.z >= room;
   const float* dy = second ? dy2 : dy1;
-  WeightAndBias grads = second ? WeightAndBias{dw2, db2, k} : WeightAndBias{dw1, db1, k};
-  float* shared = second ? nullptr : dv;
+  float *dw = second ? dw2 : dw1, *db = second ? db2 : db1, *shared = second ? nullptr : dv;
   uint32_t m = second ? m2 : m1;
   weight_grad(
-      precision, rows.live(), m, k, parts, {made, tickets}, Matrix{dy, m}, Matrix{x, k},
-      [=](uint32_t j, uint32_t l, float sum) {
-        grads(j, l, sum);
-        for (uint32_t q = 0; l == k && shared && q < s; q++) shared[uint64_t(j) * s + q] = sum * c[q];
+      precision, rows.live(), m, k, room, {made, tickets}, Matrix{dy, m}, Matrix{x, k},
+      [=](const Sums& sums, Tile tile) {
+        tile.store(sums, Output{dw, k, k}, [=](uint32_t j, float sum) {
+          if (db) db[j] = sum;
+          for (uint32_t q = 0; shared && q < s; q++) shared[uint64_t(j) * s + q] = sum * c[q];
+        });
       });
 }

@@ -22,7 +22,7 @@ link_decoder_products(const float* z, const float* w_src, const float* w_dst, fl
     uint64_t stride = root ? uint64_t(roots - 1) * c : c;
     product<Along::Sum, Along::Sum>(
         precision, events.live(), c, 0, d, Matrix{z + uint64_t(root) * d, uint64_t(roots) * d}, Matrix{w, d},
-        [=](uint32_t i, uint32_t l, float sum) { to[i * stride + l] = sum; });
+        [=](const Sums& sums, Tile tile) { tile.store(sums, Output{to, stride, c}); });
   }
 }
 
@@ -51,11 +51,12 @@ link_decoder_grad(const float* w, const float* hidden, const float* dlogits, flo
                          uint32_t* tickets, float* db, float* dw, float* db_out, Rows events, uint32_t x, uint32_t c) {
   constexpr uint32_t WARPS = 256 / WARP;
   __shared__ float of_b[WARPS][WARP], of_w[WARPS][WARP];
-  Part part(gridDim.z);
-  uint32_t n = events.live(), last = part.last(n), warp = threadIdx.x / WARP, l = blockIdx.x * WARP + lane_id();
+  Part part(events.live(), gridDim.z, 32);
+  if (part.is_idle()) return;  // the whole block
+  uint32_t last = part.last(), warp = threadIdx.x / WARP, l = blockIdx.x * WARP + lane_id();
   bool column = l < c;
   float own_w = column ? w[l] : 0.f, sum_b = 0.f, sum_w = 0.f;
-  for (uint32_t i = part.first(n) + warp; i < last; i += WARPS) {
+  for (uint32_t i = part.first() + warp; i < last; i += WARPS) {
     float* to = dhidden + uint64_t(i) * (1 + x) * c + l;
     float du = 0.f;
     for (uint32_t j = 0; j < x; j++) {
@@ -86,24 +87,25 @@ link_decoder_input_grad(const float* dhidden, const float* w_src, const float* w
     const float* w = root ? w_dst : w_src;
     product<Along::Sum, Along::Edge>(
         precision, n, d, 0, c, Matrix{dhidden + uint64_t(root) * c, uint64_t(roots) * c}, Matrix{w, d},
-        [=](uint32_t i, uint32_t k, float sum) { dz[(uint64_t(i) * roots + root) * d + k] = sum; });
+        [=](const Sums& sums, Tile tile) { tile.store(sums, Output{dz + uint64_t(root) * d, uint64_t(roots) * d, d}); });
   }
 }
 
 // Gradients of W_src and W_dst, the latter summed over all candidates; either may be null.
 extern "C" __global__ void __launch_bounds__(256, 2)
 link_decoder_weight_grad(const float* dhidden, const float* z, float* made, uint32_t* tickets, float* dw_src, float* dw_dst,
-                         Rows rows, uint32_t roots, uint32_t d, uint32_t c, uint32_t parts, uint32_t precision) {
-  uint32_t n = rows.live() / roots, dst = blockIdx.z / parts, row0 = blockIdx.x * TILE, column0 = blockIdx.y * TILE;
+                         Rows rows, uint32_t roots, uint32_t d, uint32_t c, uint32_t precision) {
+  uint32_t room = gridDim.z / 2, dst = blockIdx.z / room;
   float* dw = dst ? dw_dst : dw_src;
-  if (!dw) return;  // the whole block
-  Part part(parts);
+  Tile tile = Tile::of_block(c, d);
+  Part part(rows.live() / roots, room);
+  if (!dw || part.is_idle()) return;  // the whole block
   Sums sums = {};
   for (uint32_t root = dst; root < (dst ? roots : 1); root++) {
     add_products<Along::Edge, Along::Edge>(
-        precision, sums, row0, c, column0, d, part.first(n), part.last(n),
+        precision, sums, tile, part.first(), part.last(),
         Matrix{dhidden + uint64_t(root) * c, uint64_t(roots) * c}, Matrix{z + uint64_t(root) * d, uint64_t(roots) * d});
   }
   if (!add_parts(sums, part, {made, tickets})) return;
-  take_sums(sums, row0, c, column0, d, [=](uint32_t l, uint32_t k, float sum) { dw[uint64_t(l) * d + k] = sum; });
+  tile.store(sums, Output{dw, d, d});
 }

@@ -9,7 +9,7 @@
 #include "common.cuh"
 
 // `each`: deliveries per root, or 0 if phi holds roots. The outputs may be null.
-extern "C" __global__ void __launch_bounds__(256, 8)
+extern "C" __global__ void __launch_bounds__(256, FULL)
 mail_sources(const uint32_t* node_row, const uint32_t* phi, const uint32_t* psi, uint32_t* pair, uint32_t* partner_row,
              uint32_t* end, uint32_t* event, Rows rows, Rows known, Rows roots, uint32_t stride, uint32_t each, Status s) {
   uint32_t n = rows.live(), u = known.live(), r = roots.live();

@@ -19,7 +19,7 @@ mean(const float* a, float* made, uint32_t* ticket, float* out, Rows rows, uint3
   if (sum_of_grid(sum, made, ticket)) *out = sum * reciprocal(n);
 }
 
-extern "C" __global__ void __launch_bounds__(256, 8) mean_grad(const float* dout, float* da, Rows rows, uint32_t d) {
+extern "C" __global__ void __launch_bounds__(256, FULL) mean_grad(const float* dout, float* da, Rows rows, uint32_t d) {
   uint64_t n = uint64_t(rows.live()) * d;
   float each = *dout * reciprocal(n);
   for (uint64_t i = thread_item(); i < n; i += thread_items()) da[i] = each;

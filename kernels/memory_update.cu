@@ -97,23 +97,25 @@ memory_update_weight_grad(const float* dpre, const float* messages, const float*
                     float slope = -sinf(time_angle(dt[i], w[p], b[p]));
                     return l - c < t ? slope : slope * dt[i];
                   }},
-      [=](uint32_t row, uint32_t l, float sum) {
-        bool of_x = row < gates, of_h = row < joint || !of_x;
-        uint32_t row_h = of_x ? row : row - apart;
-        if (l == k) {
-          if (of_x && db_x) db_x[row] = sum;
-          if (of_h && db_h) db_h[row_h] = sum;
-        } else if (l >= c) {
-          if (of_x) of_time[uint64_t(row) * 2 * t + (l - c)] = sum;
-        } else {
-          if (of_x && dw_x) dw_x[uint64_t(row) * c + l] = sum;
-          if (of_h && l < d && dw_h) dw_h[uint64_t(row_h) * d + l] = sum;
-        }
+      [=](const Sums& sums, Tile tile) {
+        tile.each(sums, [=](uint32_t row, uint32_t l, float sum) {
+          bool of_x = row < gates, of_h = row < joint || !of_x;
+          uint32_t row_h = of_x ? row : row - apart;
+          if (l == k) {
+            if (of_x && db_x) db_x[row] = sum;
+            if (of_h && db_h) db_h[row_h] = sum;
+          } else if (l >= c) {
+            if (of_x) of_time[uint64_t(row) * 2 * t + (l - c)] = sum;
+          } else {
+            if (of_x && dw_x) dw_x[uint64_t(row) * c + l] = sum;
+            if (of_h && l < d && dw_h) dw_h[uint64_t(row_h) * d + l] = sum;
+          }
+        });
       });
 }
 
 // dw and db of the time encoding from `of_time`: 32 columns per block, whose warps divide the rows.
-extern "C" __global__ void __launch_bounds__(1024, 2)
+extern "C" __global__ void __launch_bounds__(1024, 1)
 memory_update_time_grad(const float* of_time, const float* w_x, float* dw, float* db, uint32_t gates, uint32_t c,
                         uint32_t t) {
   __shared__ float partial[1024 / WARP][WARP];

@@ -43,7 +43,7 @@ struct Messages {
 // Computes this block's tile of messages times weights, [m, columns]. Tiles are numbered row by row.
 // - `own_weight(l, column)`: the weight of element l of the node's own memory, i.e. of the first d elements.
 // - `input_row(column)`: the row of weights of a whole message, used for its other elements; null for zeros.
-// - `take(sums, row0, column0, nodes)` computes the new memory from the tile's sums.
+// - `take(sums, tile, nodes)` computes the new memory from the tile's sums.
 // Every thread of the grid must call it.
 template <class Own, class Row, class Take>
 __device__ __forceinline__ void update_memory(const MemoryUpdate& u, uint32_t columns, Own own_weight, Row input_row,
@@ -71,8 +71,9 @@ __device__ __forceinline__ void update_memory(const MemoryUpdate& u, uint32_t co
     for (uint32_t l = lane_id(); l < c; l += WARP) u.messages[uint64_t(k) * c + l] = message(u, v, row, gap, l);
   }
 
-  uint32_t row0 = blockIdx.x / across * TILE, column0 = blockIdx.x % across * TILE;
-  if (row0 >= m || column0 >= columns) return;  // the whole block
+  Tile tile{blockIdx.x / across * TILE, m, blockIdx.x % across * TILE, columns};
+  if (tile.is_empty()) return;  // the whole block
+  uint32_t row0 = tile.row0;
   if (threadIdx.x < TILE && row0 + threadIdx.x < m) {
     uint32_t k = row0 + threadIdx.x;
     tile_node[threadIdx.x] = u.node[k], tile_feature[threadIdx.x] = u.feature[k], tile_dt[threadIdx.x] = u.dt[k];
@@ -81,10 +82,10 @@ __device__ __forceinline__ void update_memory(const MemoryUpdate& u, uint32_t co
 
   Sums sums = {};
   add_products<Along::Sum, Along::Sum>(
-      u.precision, sums, row0, m, column0, columns, 0, d,
+      u.precision, sums, tile, 0, d,
       ByRow{[=](uint32_t k) { return u.memory + uint64_t(tile_node[k - row0]) * d; }, by_four(u.memory, d)}, own_weight);
   add_products<Along::Sum, Along::Sum>(
-      u.precision, sums, row0, m, column0, columns, d, c, Messages(u, tile_node, tile_feature, tile_dt, row0),
+      u.precision, sums, tile, d, c, Messages(u, tile_node, tile_feature, tile_dt, row0),
       ByRow{input_row, by_four(u.w_x, c)});
-  take(sums, row0, column0, tile_node);
+  take(sums, tile, tile_node);
 }

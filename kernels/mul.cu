@@ -8,7 +8,7 @@
 // source    -
 #include "common.cuh"
 
-extern "C" __global__ void __launch_bounds__(256, 8) mul(const float* a, const float* b, float* out, Rows rows, uint32_t d) {
+extern "C" __global__ void __launch_bounds__(256, FULL) mul(const float* a, const float* b, float* out, Rows rows, uint32_t d) {
   uint64_t n = uint64_t(rows.live()) * d;
   for (uint64_t i = thread_item(); i < n; i += thread_items()) out[i] = a[i] * b[i];
 }

@@ -17,7 +17,7 @@ __device__ __forceinline__ void copy_first(const T* x, const T* base, T* out, ui
   }
 }
 
-extern "C" __global__ void __launch_bounds__(256, 8)
+extern "C" __global__ void __launch_bounds__(256, FULL)
 prefix_rows(const float* x, const float* base, float* out, Rows from, Rows rows, uint32_t d) {
   uint64_t m = from.live(), n = rows.live();
   if (by_four(x, d) && by_four(base, d) && by_four(out, d)) {

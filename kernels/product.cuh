@@ -40,6 +40,61 @@ struct Sums {
 __device__ __forceinline__ uint32_t own_row() { return threadIdx.x / (TILE / EACH) * EACH; }
 __device__ __forceinline__ uint32_t own_column() { return threadIdx.x % (TILE / EACH) * EACH; }
 
+// A matrix in memory that sums are stored to. `y` may be null.
+struct Output {
+  float* y;
+  uint64_t stride;  // of rows
+  uint32_t columns;
+};
+
+// A tile of a product of `rows` x `columns`, at (row0, column0).
+struct Tile {
+  uint32_t row0, rows, column0, columns;
+  // The tile of this block, if the grid's x dimension tiles the rows and its y dimension the columns.
+  static __device__ __forceinline__ Tile of_block(uint32_t rows, uint32_t columns) {
+    return {blockIdx.x * TILE, rows, blockIdx.y * TILE, columns};
+  }
+  __device__ __forceinline__ bool is_empty() const { return row0 >= rows || column0 >= columns; }
+  // Replaces each sum by `value(i, j, sum)`. All that `value` reads is loaded before anything is stored.
+  template <class Value> __device__ __forceinline__ void map(Sums& sums, Value value) const {
+    each(sums, [&](uint32_t i, uint32_t j, float& sum) { sum = value(i, j, sum); });
+  }
+  // Calls `out(i, j, sum)` for every sum.
+  template <class S, class Out> __device__ __forceinline__ void each(S& sums, Out out) const {
+    uint32_t i0 = row0 + own_row(), j0 = column0 + own_column();
+#pragma unroll
+    for (uint32_t i = 0; i < EACH; i++) {
+#pragma unroll
+      for (uint32_t j = 0; j < EACH; j++) {
+        if (i0 + i < rows && j0 + j < columns) out(i0 + i, j0 + j, sums.at[i][j]);
+      }
+    }
+  }
+  // Stores the sums, 16 bytes at a time if rows are aligned. `extra(i, sum)` receives those beyond the columns of `to`.
+  template <class Extra> __device__ __forceinline__ void store(const Sums& sums, Output to, Extra extra) const {
+    uint32_t i0 = row0 + own_row(), j0 = column0 + own_column();
+    bool four = by_four(to.y, uint32_t(to.stride % EACH)) && j0 + EACH <= to.columns;
+#pragma unroll
+    for (uint32_t i = 0; i < EACH; i++) {
+      if (i0 + i >= rows) break;
+      float* row = to.y + (i0 + i) * to.stride + j0;
+      if (four) {
+        if (to.y) ::store(row, sums.at[i]);
+        continue;
+      }
+#pragma unroll
+      for (uint32_t j = 0; j < EACH; j++) {
+        if (j0 + j >= columns) break;
+        if (j0 + j >= to.columns) extra(i0 + i, sums.at[i][j]);
+        else if (to.y) row[j] = sums.at[i][j];
+      }
+    }
+  }
+  __device__ __forceinline__ void store(const Sums& sums, Output to) const {
+    store(sums, to, [](uint32_t, float) {});
+  }
+};
+
 // Operands. Any function object that returns an element (edge, l), or (l, column) for the second operand, is an
 // operand. It may also have a `four(edge, l, x)` that loads four elements consecutive along the sum and returns whether
 // it did. The other operands describe a memory layout:
@@ -267,12 +322,11 @@ __device__ __forceinline__ void add_slab_bf16(Fragments& sums, const float (&sa)
   }
 }
 
-// Adds the products of a whole slab in f32, in the order of the depths.
+// Adds the products of a whole slab in f32.
 __device__ __forceinline__ void add_slab_unsplit(Fragments& sums, const float (&sa)[DEPTH][PITCH],
                                                  const float (&sb)[DEPTH][PITCH], uint32_t t, uint32_t r, uint32_t c) {
 #pragma unroll 1
-  for (uint32_t l = 0; l < DEPTH; l++) {
-    uint32_t k = row_of_depth(l);
+  for (uint32_t k = 0; k < DEPTH; k++) {
     float a[2] = {sa[k][r], sa[k][r + 8]};
 #pragma unroll
     for (uint32_t n = 0; n < 4; n++) {
@@ -303,38 +357,39 @@ __device__ __forceinline__ bool has_nan(const Fragments& sums) {
   return all != all;
 }
 
-// Adds the warps' fragments to the threads' sums through shared memory, one half of the tile at a time.
+// Adds the warps' fragments to the threads' sums through shared memory, one half of the tile at a time, with rows PITCH
+// apart.
 __device__ __forceinline__ void hand_out(const Fragments& from, Sums& sums, float (&shared)[2 * DEPTH * PITCH]) {
   constexpr uint32_t HALF = TILE / 2;
+  static_assert(HALF * PITCH <= 2 * DEPTH * PITCH, "half a tile fits");
   uint32_t g = lane_id() / 4, t = lane_id() % 4;
 #pragma unroll
   for (uint32_t half = 0; half < 2; half++) {
     if (warp_tile_row() / HALF == half) {
 #pragma unroll
       for (uint32_t n = 0; n < 4; n++) {
-        float* to = shared + (warp_tile_row() % HALF + g) * TILE + warp_tile_column() + 8 * n + 2 * t;
-        to[0] = from.at[n][0], to[1] = from.at[n][1];
-        to[8 * TILE] = from.at[n][2], to[8 * TILE + 1] = from.at[n][3];
+        float* to = shared + (warp_tile_row() % HALF + g) * PITCH + warp_tile_column() + 8 * n + 2 * t;
+        *reinterpret_cast<float2*>(to) = make_float2(from.at[n][0], from.at[n][1]);
+        *reinterpret_cast<float2*>(to + 8 * PITCH) = make_float2(from.at[n][2], from.at[n][3]);
       }
     }
     __syncthreads();  // this half has been written
     if (own_row() / HALF == half) {
 #pragma unroll
       for (uint32_t i = 0; i < EACH; i++) {
+        float of[EACH];
+        load(shared + (own_row() % HALF + i) * PITCH + own_column(), of);
 #pragma unroll
-        for (uint32_t j = 0; j < EACH; j++) {
-          sums.at[i][j] += shared[(own_row() % HALF + i) * TILE + own_column() + j];
-        }
+        for (uint32_t j = 0; j < EACH; j++) sums.at[i][j] += of[j];
       }
     }
     __syncthreads();  // this half has been read
   }
 }
 
-// Adds the products over l0..l1 to the sums of the tile at (row0, column0). Every thread of the block must call it.
+// Adds the products over l0..l1 to the sums of a tile. Every thread of the block must call it.
 template <Along a_along, Along b_along, class A, class B>
-__device__ __forceinline__ void add_products(uint32_t precision, Sums& sums, uint32_t row0, uint32_t rows, uint32_t column0,
-                                             uint32_t columns, uint32_t l0, uint32_t l1, A a, B b) {
+__device__ __forceinline__ void add_products(uint32_t precision, Sums& sums, Tile tile, uint32_t l0, uint32_t l1, A a, B b) {
   __shared__ __align__(16) float shared[2 * DEPTH * PITCH];
   auto& sa = reinterpret_cast<float(&)[DEPTH][PITCH]>(shared[0]);
   auto& sb = reinterpret_cast<float(&)[DEPTH][PITCH]>(shared[DEPTH * PITCH]);
@@ -342,8 +397,8 @@ __device__ __forceinline__ void add_products(uint32_t precision, Sums& sums, uin
   Fragments fragments;
 #pragma unroll 1
   for (bool again = true; again;) {
-    Source<a_along, A> of_a(a, row0, rows, l0);
-    Source<b_along, decltype(turned)> of_b(turned, column0, columns, l0);
+    Source<a_along, A> of_a(a, tile.row0, tile.rows, l0);
+    Source<b_along, decltype(turned)> of_b(turned, tile.column0, tile.columns, l0);
     fragments = {};
     Slab next_a = of_a.next(l0, l1), next_b = of_b.next(l0, l1);
     for (uint32_t l = l0; l < l1; l += DEPTH) {
@@ -361,45 +416,32 @@ __device__ __forceinline__ void add_products(uint32_t precision, Sums& sums, uin
   hand_out(fragments, sums, shared);
 }
 
-// Calls `out(i, j, sum)` for every element of the tile at (row0, column0).
-template <class Out>
-__device__ __forceinline__ void take_sums(const Sums& sums, uint32_t row0, uint32_t rows, uint32_t column0, uint32_t columns,
-                                          Out out) {
-  uint32_t i0 = row0 + own_row(), j0 = column0 + own_column();
-#pragma unroll
-  for (uint32_t i = 0; i < EACH; i++) {
-#pragma unroll
-    for (uint32_t j = 0; j < EACH; j++) {
-      if (i0 + i < rows && j0 + j < columns) out(i0 + i, j0 + j, sums.at[i][j]);
-    }
-  }
-}
-
-// Computes this block's tile of a product of `rows` x `columns` with sums over l0..l1, and calls `out(i, j, sum)` for
-// every element. The grid's x dimension tiles the rows, its y dimension the columns.
-template <Along a_along, Along b_along, class A, class B, class Out>
+// Computes this block's tile of a product of `rows` x `columns` with sums over l0..l1, and calls `finish(sums, tile)`.
+template <Along a_along, Along b_along, class A, class B, class Finish>
 __device__ __forceinline__ void product(uint32_t precision, uint32_t rows, uint32_t columns, uint32_t l0, uint32_t l1, A a,
-                                        B b, Out out) {
-  uint32_t row0 = blockIdx.x * TILE, column0 = blockIdx.y * TILE;
-  if (row0 >= rows || column0 >= columns) return;  // the whole block
+                                        B b, Finish finish) {
+  Tile tile = Tile::of_block(rows, columns);
+  if (tile.is_empty()) return;  // the whole block
   Sums sums = {};
-  add_products<a_along, b_along>(precision, sums, row0, rows, column0, columns, l0, l1, a, b);
-  take_sums(sums, row0, rows, column0, columns, out);
+  add_products<a_along, b_along>(precision, sums, tile, l0, l1, a, b);
+  finish(sums, tile);
 }
 
-// Sums over the rows of a value, such as weight gradients, are split into `parts` row ranges: each block sums over the
-// rows of its range, and the last block of a tile adds the partial sums in order. The ranges depend on the live rows
-// and on their number, which the host derives from the capacity. The z dimension of the grid holds the ranges of one
-// product, then those of the next.
+// Long sums, such as weight gradients over the rows of a batch, are split into ranges: each block adds up one range, and
+// the last block of a tile adds the partial sums in order. The grid has room for `room` ranges in its z dimension, those
+// of one product after those of the one before. A range has at least `least` terms if there are several; the blocks of
+// the other ranges are idle. (`Grid::ranges`.)
 struct Part {
-  uint32_t at, of;
-  __device__ __forceinline__ explicit Part(uint32_t parts) : at(blockIdx.z % parts), of(parts) {}
-  __device__ __forceinline__ uint32_t first(uint32_t rows, uint32_t part) const {
-    uint32_t size = ((rows + of - 1) / of + DEPTH - 1) / DEPTH * DEPTH;
-    return min(rows, part * size);
+  uint32_t at, of, room, terms;
+  __device__ __forceinline__ Part(uint32_t terms, uint32_t room, uint32_t least = 128)
+      : at(blockIdx.z % room), of(max(1u, min(room, terms / least))), room(room), terms(terms) {}
+  __device__ __forceinline__ bool is_idle() const { return at >= of; }
+  __device__ __forceinline__ uint32_t start(uint32_t part) const {
+    uint32_t size = ((terms + of - 1) / of + DEPTH - 1) / DEPTH * DEPTH;
+    return min(terms, part * size);
   }
-  __device__ __forceinline__ uint32_t first(uint32_t rows) const { return first(rows, at); }
-  __device__ __forceinline__ uint32_t last(uint32_t rows) const { return first(rows, at + 1); }
+  __device__ __forceinline__ uint32_t first() const { return start(at); }
+  __device__ __forceinline__ uint32_t last() const { return start(at + 1); }
 };
 
 // Scratch for partial sums of tiles, in the layout of the threads, and one ticket per tile. (`Grid::tile_parts`.)
@@ -410,8 +452,8 @@ struct TileParts {
 // Turns the partial sums of this block's tile into the total; returns false in all but the last block.
 __device__ __forceinline__ bool add_parts(Sums& sums, Part part, TileParts to) {
   if (part.of == 1) return true;
-  uint32_t tile = (blockIdx.z / part.of * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
-  float4* parts = reinterpret_cast<float4*>(to.made) + uint64_t(tile) * part.of * EACH * PRODUCT_THREADS + threadIdx.x;
+  uint32_t tile = (blockIdx.z / part.room * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
+  float4* parts = reinterpret_cast<float4*>(to.made) + uint64_t(tile) * part.room * EACH * PRODUCT_THREADS + threadIdx.x;
 #pragma unroll
   for (uint32_t i = 0; i < EACH; i++) {
     const float(&row)[EACH] = sums.at[i];
@@ -430,43 +472,31 @@ __device__ __forceinline__ bool add_parts(Sums& sums, Part part, TileParts to) {
   return true;
 }
 
-// Like `product`, with sums over rows 0..n split into `parts` row ranges.
-template <class A, class B, class Out>
+// Like `product`, with sums over rows 0..n split into row ranges.
+template <class A, class B, class Finish>
 __device__ __forceinline__ void product_over_rows(uint32_t precision, uint32_t rows, uint32_t columns, uint32_t n,
-                                                  uint32_t parts, TileParts to, A a, B b, Out out) {
-  uint32_t row0 = blockIdx.x * TILE, column0 = blockIdx.y * TILE;
-  if (row0 >= rows || column0 >= columns) return;  // the whole block
-  Part part(parts);
+                                                  uint32_t room, TileParts to, A a, B b, Finish finish) {
+  Tile tile = Tile::of_block(rows, columns);
+  Part part(n, room);
+  if (tile.is_empty() || part.is_idle()) return;  // the whole block
   Sums sums = {};
-  add_products<Along::Edge, Along::Edge>(precision, sums, row0, rows, column0, columns, part.first(n), part.last(n), a, b);
-  if (add_parts(sums, part, to)) take_sums(sums, row0, rows, column0, columns, out);
+  add_products<Along::Edge, Along::Edge>(precision, sums, tile, part.first(), part.last(), a, b);
+  if (add_parts(sums, part, to)) finish(sums, tile);
 }
 
 // An extra column of ones: the product then sums the rows of the other matrix.
 struct Ones {
   __device__ __forceinline__ float operator()(uint32_t, uint32_t) const { return 1.f; }
 };
-// The gradients of a linear map: dw = dz^T x [m, k], and db = column sums of dz, which `out` receives as column k. `dz`
+// The gradients of a linear map: dw = dz^T x [m, k], and db = column sums of dz, which `finish` finds in column k. `dz`
 // and `x` are matrices of `n` rows. Column k of x counts as 1; a `WithColumns` must return that 1.
-template <class Extra, class Out>
-__device__ __forceinline__ void weight_grad(uint32_t precision, uint32_t n, uint32_t m, uint32_t k, uint32_t parts,
-                                            TileParts to, Matrix dz, WithColumns<Extra> x, Out out) {
-  product_over_rows(precision, m, k + 1, n, parts, to, dz, x, out);
+template <class Extra, class Finish>
+__device__ __forceinline__ void weight_grad(uint32_t precision, uint32_t n, uint32_t m, uint32_t k, uint32_t room,
+                                            TileParts to, Matrix dz, WithColumns<Extra> x, Finish finish) {
+  product_over_rows(precision, m, k + 1, n, room, to, dz, x, finish);
 }
-template <class Out>
-__device__ __forceinline__ void weight_grad(uint32_t precision, uint32_t n, uint32_t m, uint32_t k, uint32_t parts,
-                                            TileParts to, Matrix dz, Matrix x, Out out) {
-  weight_grad(precision, n, m, k, parts, to, dz, WithColumns{x, k, Ones{}}, out);
+template <class Finish>
+__device__ __forceinline__ void weight_grad(uint32_t precision, uint32_t n, uint32_t m, uint32_t k, uint32_t room,
+                                            TileParts to, Matrix dz, Matrix x, Finish finish) {
+  weight_grad(precision, n, m, k, room, to, dz, WithColumns{x, k, Ones{}}, finish);
 }
-// Stores the sums of `weight_grad` in dw and db directly; either may be null.
-struct WeightAndBias {
-  float *dw, *db;
-  uint32_t k;
-  __device__ __forceinline__ void operator()(uint32_t j, uint32_t l, float sum) const {
-    if (l == k) {
-      if (db) db[j] = sum;
-    } else if (dw) {
-      dw[uint64_t(j) * k + l] = sum;
-    }
-  }
-};

@@ -33,7 +33,7 @@ __device__ __forceinline__ void project(const float* h, const uint32_t* row, con
   }
 }
 
-extern "C" __global__ void __launch_bounds__(256, 8)
+extern "C" __global__ void __launch_bounds__(256, FULL)
 project_time(const float* h, const uint32_t* row, const int64_t* node_time, const int64_t* time, const float* w,
              const float* b, float* y, Rows rows, Rows from, uint32_t d, Gaps gaps, Status s) {
   bool aligned = by_four(h, d) && by_four(w, d) && by_four(b, d) && by_four(y, d);

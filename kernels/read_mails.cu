@@ -8,7 +8,7 @@
 // source    APAN (Wang et al., SIGMOD 2021)
 #include "common.cuh"
 
-extern "C" __global__ void __launch_bounds__(256, 8)
+extern "C" __global__ void __launch_bounds__(256, FULL)
 read_mails(const uint32_t* node, const int64_t* time, const uint32_t* mail_event, const int64_t* mail_time,
            const uint32_t* next, uint32_t* row, uint32_t* event, float* dt, uint32_t* count, Rows queries, uint32_t nodes,
            uint32_t k, Gaps gaps, Status s) {

@@ -14,12 +14,10 @@ rnn_memory(MemoryUpdate u) {
   auto input_row = [=](uint32_t j) { return u.w_x + uint64_t(j) * c; };
   // The node's own memory is both message and state.
   auto own_weight = [=](uint32_t l, uint32_t j) { return input_row(j)[l] + u.w_h[uint64_t(j) * d + l]; };
-  auto take = [=](const Sums& sums, uint32_t row0, uint32_t column0, const uint32_t*) {
-    take_sums(sums, row0, u.mails.live(), column0, d, [=](uint32_t k, uint32_t j, float sum) {
-      float s = tanhf(sum + (u.b_x[j] + u.b_h[j]));
-      u.out[uint64_t(u.mailed[k]) * d + j] = s;
-      if (u.gates) u.gates[uint64_t(k) * d + j] = s;
-    });
+  auto take = [=](Sums& sums, Tile tile, const uint32_t*) {
+    tile.map(sums, [=](uint32_t, uint32_t j, float sum) { return tanhf(sum + (u.b_x[j] + u.b_h[j])); });
+    tile.each(sums, [=](uint32_t k, uint32_t j, float s) { u.out[uint64_t(u.mailed[k]) * d + j] = s; });
+    tile.store(sums, Output{u.gates, d, d});
   };
   update_memory(u, d, own_weight, input_row, take);
 }

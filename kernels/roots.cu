@@ -8,7 +8,7 @@
 // source    -
 #include "common.cuh"
 
-extern "C" __global__ void __launch_bounds__(256, 8)
+extern "C" __global__ void __launch_bounds__(256, FULL)
 roots(const uint32_t* src, const uint32_t* dst, const int64_t* time, const uint32_t* negatives, uint32_t* node, int64_t* at,
       Rows events, uint32_t m) {
   uint32_t n = events.live() * (2 + m);

@@ -34,7 +34,7 @@ __device__ uint32_t history(const Entry* list, uint32_t n, uint32_t guess, uint3
 
 // Without positions (e = 0) every query searches from the end of its list. `stride`: roots per event, the first two of
 // which are its ends; 0 if the queries are not roots. `clocks`: words of the clock. `per_event`: slots of an event.
-extern "C" __global__ void __launch_bounds__(256, 8)
+extern "C" __global__ void __launch_bounds__(256, FULL)
 sample_neighbors(const int64_t* offsets, const int64_t* entries, const uint32_t* position, const uint32_t* query,
                  const int64_t* time, const uint32_t* batch, const uint32_t* clock, uint32_t* node, uint32_t* event,
                  float* dt, int64_t* when, uint32_t* count, Rows queries, Rows events, uint32_t v, uint32_t e,

@@ -24,7 +24,7 @@ __device__ float update(float& w, float g, float v, const Factors& f) {
 }
 
 // `ticket` is null except in the last launch of a step, whose last block increments the step.
-extern "C" __global__ void __launch_bounds__(256, 8)
+extern "C" __global__ void __launch_bounds__(256, FULL)
 sgd(Parameters parameters, const float* rate, uint32_t rates, uint32_t* step, const float* scale, float momentum, float decay,
     uint32_t* ticket) {
   uint32_t at = 0;

@@ -32,7 +32,7 @@ __device__ __forceinline__ void exponentials(const float* x, uint32_t classes, f
 }
 
 // `sums` holds one number per block.
-extern "C" __global__ void __launch_bounds__(256, 8)
+extern "C" __global__ void __launch_bounds__(256, FULL)
 soft_label_loss(const float* logits, const uint32_t* row, const uint32_t* offsets, const uint32_t* classes,
                 const float* weights, float* sums, uint32_t* ticket, float* loss, Rows rows, uint32_t width,
                 uint32_t labelled, uint32_t entries, Status status) {
@@ -53,7 +53,7 @@ soft_label_loss(const float* logits, const uint32_t* row, const uint32_t* offset
   write_loss(loss, n ? sum * float(1.0 / double(n)) : 0.f, logits, n, width, status);
 }
 
-extern "C" __global__ void __launch_bounds__(256, 8)
+extern "C" __global__ void __launch_bounds__(256, FULL)
 soft_label_loss_grad(const float* logits, const uint32_t* row, const uint32_t* offsets, const uint32_t* classes,
                      const float* weights, const float* dloss, float* dlogits, Rows rows, uint32_t width,
                      uint32_t labelled, uint32_t entries, Status status) {

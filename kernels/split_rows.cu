@@ -9,7 +9,7 @@
 #include "common.cuh"
 
 // `firsts`: the rows of the first part, unless `count` says how many there are; `rests`: at most those of the second.
-extern "C" __global__ void __launch_bounds__(256, 8)
+extern "C" __global__ void __launch_bounds__(256, FULL)
 split_rows(const uint32_t* x, const uint32_t* count, uint32_t* first, uint32_t* rest, uint32_t* first_count,
            uint32_t* rest_count, Rows all, Rows firsts, Rows rests, uint32_t d) {
   uint32_t n = all.live(), cut = min(count ? *count : firsts.live(), n), end = min(rests.live(), n - cut);
@@ -20,7 +20,7 @@ split_rows(const uint32_t* x, const uint32_t* count, uint32_t* first, uint32_t* 
   if (rest_count) *rest_count = n - cut;
 }
 
-extern "C" __global__ void __launch_bounds__(256, 8)
+extern "C" __global__ void __launch_bounds__(256, FULL)
 join_split(const uint32_t* first, const uint32_t* rest, uint32_t* out, Rows all, Rows firsts, Rows rests, uint32_t d,
            Status s) {
   uint32_t n = all.live(), cut = firsts.live();

@@ -187,7 +187,7 @@ __device__ __forceinline__ void sum_all(const T* x, T* y, T* parts, uint32_t* ti
 }
 
 // y [1, d] = column sums of x [n, d]; `parts` holds one row for each block with live rows.
-extern "C" __global__ void __launch_bounds__(256, 8)
+extern "C" __global__ void __launch_bounds__(256, FULL)
 sum_rows(const float* x, float* y, float* parts, uint32_t* ticket, Rows rows, uint32_t d, uint32_t block_rows) {
   __shared__ float4 sums[THREADS];
   if (by_four(x, d) && by_four(y, d) && by_four(parts, d)) {

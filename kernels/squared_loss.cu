@@ -46,7 +46,7 @@ squared_loss(const float* pred, const float* want, float* made, uint32_t* ticket
   *known = count;
 }
 
-extern "C" __global__ void __launch_bounds__(256, 8)
+extern "C" __global__ void __launch_bounds__(256, FULL)
 squared_loss_grad(const float* pred, const float* want, const uint32_t* known, const float* dloss, float* dpred, Rows rows,
                   uint32_t h) {
   uint64_t size = uint64_t(rows.live()) * h;

@@ -8,7 +8,7 @@
 // source    -
 #include "copies.cuh"
 
-extern "C" __global__ void __launch_bounds__(256, 8)
+extern "C" __global__ void __launch_bounds__(256, FULL)
 stale_copies(uint32_t* copies, const uint32_t* id, const uint32_t* counts, uint32_t* mark, Rows ids, uint32_t v, uint32_t words,
              uint32_t ranks, uint32_t own, Status s) {
   uint32_t n = ids.live();

@@ -8,7 +8,7 @@
 // source    -
 #include "common.cuh"
 
-extern "C" __global__ void __launch_bounds__(256, 8)
+extern "C" __global__ void __launch_bounds__(256, FULL)
 step_items(const uint32_t* offsets, const uint32_t* step, const uint32_t* base, uint32_t* count, uint32_t* item, uint32_t* rank,
            uint32_t steps, uint32_t capacity, Status s) {
   bool first_thread = thread_item() == 0;

@@ -10,7 +10,7 @@
 // source    GraphMixer, TGL
 #include "common.cuh"
 
-extern "C" __global__ void __launch_bounds__(256, 8)
+extern "C" __global__ void __launch_bounds__(256, FULL)
 time_encode(const float* dt, const float* w, const float* b, float* y, Rows rows, uint32_t t) {
   uint32_t n = rows.live();
   for (uint32_t i = warp_row(); i < n; i += warp_rows()) {

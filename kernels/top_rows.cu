@@ -23,7 +23,7 @@ __device__ __forceinline__ float row_product(const float* a, const float* b, uin
   return warp_sum(sum);
 }
 
-extern "C" __global__ void __launch_bounds__(256, 8)
+extern "C" __global__ void __launch_bounds__(256, FULL)
 top_rows_score(const float* x, const float* p, const uint32_t* present, uint32_t* keys, Rows rows, uint32_t d) {
   uint32_t n = rows.live();
   float length = sqrtf(row_product(p, p, d));
@@ -75,7 +75,7 @@ top_rows_select(const uint32_t* keys, uint32_t* taken, uint32_t* index, float* s
   }
 }
 
-extern "C" __global__ void __launch_bounds__(256, 8)
+extern "C" __global__ void __launch_bounds__(256, FULL)
 top_rows(const float* x, const uint32_t* index, const float* score, float* out, uint32_t k, uint32_t d) {
   if (!out) return;
   for (uint32_t r = warp_row(); r < k; r += warp_rows()) {
@@ -116,7 +116,7 @@ top_rows_input_grad(const float* x, const float* p, const uint32_t* index, const
   }
 }
 
-extern "C" __global__ void __launch_bounds__(256, 8)
+extern "C" __global__ void __launch_bounds__(256, FULL)
 top_rows_score_grad(const float* x, const float* p, const uint32_t* index, const float* score, const float* dscore, float* dp,
                     Rows rows, uint32_t k, uint32_t d) {
   uint32_t n = rows.live();

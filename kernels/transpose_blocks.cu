@@ -8,7 +8,7 @@
 // source    -
 #include "common.cuh"
 
-extern "C" __global__ void __launch_bounds__(256, 8)
+extern "C" __global__ void __launch_bounds__(256, FULL)
 transpose_blocks(const float* x, float* out, Rows rows, uint32_t a, uint32_t b) {
   __shared__ float tile[WARP][WARP + 1];
   uint64_t down = (uint64_t(a) + WARP - 1) / WARP, across = (uint64_t(b) + WARP - 1) / WARP;

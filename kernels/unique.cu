@@ -38,7 +38,7 @@ __device__ Occurrence occurrence(const IdLists& ids, uint32_t key) {
   return {list, key};
 }
 
-extern "C" __global__ void __launch_bounds__(256, 8) unique_mark(IdLists ids, uint32_t* stamp, uint32_t nodes, Status s) {
+extern "C" __global__ void __launch_bounds__(256, FULL) unique_mark(IdLists ids, uint32_t* stamp, uint32_t nodes, Status s) {
   uint32_t all = total(ids);
   for (uint32_t key = uint32_t(thread_item()); key < all; key += uint32_t(thread_items())) {
     Occurrence o = occurrence(ids, key);
@@ -49,7 +49,7 @@ extern "C" __global__ void __launch_bounds__(256, 8) unique_mark(IdLists ids, ui
 
 // Stores in psi the key of the node's first occurrence; and for every 32 keys, a mask of the first occurrences and the
 // number of first occurrences before them in the tile.
-extern "C" __global__ void __launch_bounds__(256, 8)
+extern "C" __global__ void __launch_bounds__(256, FULL)
 unique_first(IdLists ids, const uint32_t* stamp, uint32_t nodes, uint32_t* phi, uint32_t capacity, uint32_t* firsts,
                uint32_t* before, uint32_t* tiles, uint32_t rounds) {
   __shared__ uint32_t sums[WARP];
@@ -71,7 +71,7 @@ unique_first(IdLists ids, const uint32_t* stamp, uint32_t nodes, uint32_t* phi, 
   if (threadIdx.x == 0) tiles[blockIdx.x] = found;
 }
 
-extern "C" __global__ void __launch_bounds__(256, 8)
+extern "C" __global__ void __launch_bounds__(256, FULL)
 unique_rows(IdLists ids, uint32_t* stamp, const uint32_t* firsts, const uint32_t* before, const uint32_t* tiles,
               uint32_t n_tiles, uint32_t tile, uint32_t* node, uint32_t* phi, uint32_t* n_nodes, uint32_t* n_roots,
               uint32_t* n_positives, Status s) {

@@ -45,7 +45,8 @@ fn claims() -> Vec<(String, usize, usize)> {
             let claim = bounds.and_then(|(bounds, rest)| {
                 let (threads, blocks) = bounds.split_once(", ")?;
                 let name = rest.trim().split('(').next()?;
-                Some((name.to_owned(), threads.parse().ok()?, blocks.parse().ok()?))
+                let blocks = if blocks == "FULL" { 8 } else { blocks.parse().ok()? };
+                Some((name.to_owned(), threads.parse().ok()?, blocks))
             });
             found.push(claim.unwrap_or_else(|| panic!("{path:?}: no threads and blocks in `{signature}`")));
         }

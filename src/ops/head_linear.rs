@@ -122,6 +122,13 @@ vectorised! {
     }
 }
 
+impl HeadLinear {
+    /// Returns a grid over the tiles of the short rows of all heads.
+    fn tiles_down(&self, x: &Spec, w: &Spec) -> Grid {
+        Grid::tiles(x.rows.capacity, w.rows.capacity / self.heads).parts(self.heads)
+    }
+}
+
 impl Op for HeadLinear {
     const NAME: &'static str = "head_linear";
     const KIND: OpKind = OpKind::Nn;
@@ -147,6 +154,13 @@ impl Op for HeadLinear {
         }
         let y = Spec::real(x.rows, to).into();
         Ok(if self.down || ins.len() == 2 { vec![y] } else { vec![y, weights.into()] })
+    }
+    fn scratch(&self, ins: &[Spec]) -> usize {
+        let tiles = self.down.then(|| self.tiles_down(&ins[X], &ins[W]).over_depth(ins[W].cols));
+        tiles.map_or(0, Grid::tile_parts)
+    }
+    fn tickets(&self, ins: &[Spec]) -> usize {
+        if self.down { self.tiles_down(&ins[X], &ins[W]).count() } else { 0 }
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
         Cost::streaming(ins, outs, 2 * ins[X].rows.capacity * ins[W].len())
@@ -212,9 +226,12 @@ impl Op for HeadLinear {
         let b = if biased { on.input(B) } else { null() };
         if self.down {
             let s = if biased { on.input(S) } else { null() };
-            let grid = Grid::tiles(on.capacity(X), p as usize).parts(self.heads);
+            let (sums, tickets) = (on.scratch(), on.tickets());
+            let grid = self.tiles_down(&on.spec(X), &on.spec(W)).over_depth(c as usize);
             // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-            unsafe { k.head_linear_down(on, grid, x, w, b, s, y, rows, heads, p, c, on.precision()) }
+            unsafe {
+                k.head_linear_down(on, grid, x, w, b, s, sums, tickets, y, rows, heads, p, c, on.precision())
+            }
         } else {
             let s = if biased { on.kept(1) } else { null_mut() };
             let grid = Grid::tiles(on.capacity(X), c as usize + usize::from(biased)).parts(self.heads);
@@ -239,9 +256,10 @@ impl Op for HeadLinear {
 }
 
 impl HeadWeightGrad {
-    /// Returns a grid over the tiles of one head's gradient, the bias being one more column.
+    /// Returns a grid over the tiles of the heads' gradients, the bias being one more column.
     fn tiles(&self, ins: &[Spec]) -> Grid {
         Grid::tiles(ins[SHORT].cols / self.heads, ins[LONG].cols / self.heads + ins.len() - 2)
+            .parts(self.heads)
     }
 }
 
@@ -272,12 +290,11 @@ impl Op for HeadWeightGrad {
         })
     }
     fn scratch(&self, ins: &[Spec]) -> usize {
-        let device =
-            self.tiles(ins).parts(self.heads * Grid::parts_of(ins[SHORT].rows.capacity)).tile_parts();
+        let device = self.tiles(ins).over_rows(ins[SHORT].rows.capacity).tile_parts();
         device.max(parts::PARTS * ins[SHORT].cols)
     }
     fn tickets(&self, ins: &[Spec]) -> usize {
-        self.tiles(ins).parts(self.heads).count()
+        self.tiles(ins).count()
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
         Cost::streaming(ins, outs, 2 * ins[SHORT].rows.capacity * outs[0].len())
@@ -321,9 +338,9 @@ impl Op for HeadWeightGrad {
         }
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        let (heads, parts) = (self.heads as u32, Grid::parts_of(on.capacity(SHORT)));
+        let heads = self.heads as u32;
         let ins: Vec<Spec> = (0..on.inputs()).map(|i| on.spec(i)).collect();
-        let grid = self.tiles(&ins).parts(self.heads * parts);
+        let grid = self.tiles(&ins).over_rows(on.capacity(SHORT));
         let (s, db) =
             if ins.len() > BIAS_WEIGHT { (on.input(BIAS_WEIGHT), on.out(1)) } else { (null(), null_mut()) };
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
@@ -342,7 +359,6 @@ impl Op for HeadWeightGrad {
                 heads,
                 on.cols(SHORT) / heads,
                 on.cols(LONG) / heads,
-                parts as u32,
                 on.precision(),
             )
         }

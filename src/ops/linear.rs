@@ -253,7 +253,7 @@ impl Op for LinearInputGrad {
 impl LinearWeightGrad {
     /// Returns the grid: the tiles of `{dW | db}`, times the chunks of the rows.
     fn grid(dz: &Spec, x: &Spec) -> Grid {
-        Grid::tiles(dz.cols, x.cols + 1).parts(Grid::parts_of(dz.rows.capacity))
+        Grid::tiles(dz.cols, x.cols + 1).over_rows(dz.rows.capacity)
     }
 }
 

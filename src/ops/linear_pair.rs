@@ -278,7 +278,7 @@ impl LinearPairWeightGrad {
     /// Returns the grid: the tiles of the wider `{dW | db}`, times the chunks of the rows for both maps.
     fn grid(ins: &[Spec]) -> Grid {
         let ([m1, m2], x) = (Self::DY.map(|dy| ins[dy].cols), &ins[Self::X]);
-        Grid::tiles(m1.max(m2), x.cols + 1).parts(2 * Grid::parts_of(x.rows.capacity))
+        Grid::tiles(m1.max(m2), x.cols + 1).parts(2).over_rows(x.rows.capacity)
     }
 }
 

@@ -167,7 +167,7 @@ impl LinearSumGrad {
     }
     /// Returns the grid of one map's weight gradient: the tiles of `{dW | db}`, times the chunks of the rows.
     fn weight_grid(dy: &Spec, x: &Spec) -> Grid {
-        Grid::tiles(dy.cols, x.cols + 1).parts(Grid::parts_of(dy.rows.capacity))
+        Grid::tiles(dy.cols, x.cols + 1).over_rows(dy.rows.capacity)
     }
     fn weight_grids(ins: &[Spec]) -> [Grid; 2] {
         Self::X.map(|x| Self::weight_grid(&ins[Self::DY], &ins[x]))

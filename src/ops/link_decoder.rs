@@ -139,20 +139,24 @@ impl LinkDecoderGrad {
     const W: usize = 0;
     const HIDDEN: usize = 1;
     const DLOGITS: usize = 2;
-    /// Returns a grid with one block for every 32 columns of the gradients of `b`, `w` and `b_out`, and the
-    /// number of chunks of the events.
-    fn grid(dlogits: &Spec, c: usize) -> (Grid, usize) {
-        (
-            Grid::new((c + 1).div_ceil(32), Grid::THREADS),
-            Grid::parts_of(dlogits.rows.capacity * (1 + dlogits.cols)),
-        )
+    /// Returns a grid with one block for every 32 columns of the gradients of `b`, `w` and `b_out`.
+    fn tiles(c: usize) -> Grid {
+        Grid::new((c + 1).div_ceil(32), Grid::THREADS)
+    }
+    /// Returns the same grid, times the chunks of the events, of at least 32 each.
+    fn grid(dlogits: &Spec, c: usize) -> Grid {
+        Self::tiles(c).over_rows(4 * dlogits.rows.capacity)
     }
 }
 
 impl LinkDecoderWeightGrad {
-    /// Returns a grid with the tiles of both gradients, and the number of chunks of the events.
-    fn grid(dhidden: &Spec, z: &Spec) -> (Grid, usize) {
-        (Grid::tiles(dhidden.cols, z.cols).parts(2), Grid::parts_of(z.rows.capacity))
+    /// Returns a grid with the tiles of both gradients.
+    fn tiles(dhidden: &Spec, z: &Spec) -> Grid {
+        Grid::tiles(dhidden.cols, z.cols).parts(2)
+    }
+    /// Returns the same grid, times the chunks of the events.
+    fn grid(&self, dhidden: &Spec, z: &Spec) -> Grid {
+        Self::tiles(dhidden, z).over_rows(z.rows.capacity / self.roots as usize)
     }
 }
 
@@ -296,11 +300,11 @@ impl Op for LinkDecoderGrad {
     }
     fn scratch(&self, ins: &[Spec]) -> usize {
         let c = ins[Self::W].cols;
-        let (_, chunks) = Self::grid(&ins[Self::DLOGITS], c);
-        (2 * (parts::PARTS + 1) * c).max(chunks * 2 * (c + 1))
+        let (_, _, chunks) = Self::grid(&ins[Self::DLOGITS], c).blocks;
+        (2 * (parts::PARTS + 1) * c).max(chunks as usize * 2 * (c + 1))
     }
     fn tickets(&self, ins: &[Spec]) -> usize {
-        Self::grid(&ins[Self::DLOGITS], ins[Self::W].cols).0.count()
+        Self::tiles(ins[Self::W].cols).count()
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
         Cost::streaming(ins, outs, 6 * ins[Self::HIDDEN].len())
@@ -356,10 +360,10 @@ impl Op for LinkDecoderGrad {
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (events, x, c) = (on.rows(Self::DLOGITS), on.cols(Self::DLOGITS), on.cols(Self::W));
-        let (grid, chunks) = Self::grid(&on.spec(Self::DLOGITS), c as usize);
+        let grid = Self::grid(&on.spec(Self::DLOGITS), c as usize);
         let [w, hidden, dlogits] = [Self::W, Self::HIDDEN, Self::DLOGITS].map(|i| on.input(i));
         let (dhidden, db, dw, db_out) = (on.kept(0), on.out(1), on.out(2), on.out(3));
-        let (grid, sums, tickets) = (grid.parts(chunks), on.scratch(), on.tickets());
+        let (sums, tickets) = (on.scratch(), on.tickets());
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
         unsafe {
             k.link_decoder_grad(
@@ -444,11 +448,10 @@ impl Op for LinkDecoderWeightGrad {
         Ok(vec![dw.into(), dw.into()])
     }
     fn scratch(&self, ins: &[Spec]) -> usize {
-        let (grid, chunks) = Self::grid(&ins[0], &ins[1]);
-        (chunks * grid.tile_parts()).max(ins[0].cols * ins[1].cols)
+        self.grid(&ins[0], &ins[1]).tile_parts().max(ins[0].cols * ins[1].cols)
     }
     fn tickets(&self, ins: &[Spec]) -> usize {
-        Self::grid(&ins[0], &ins[1]).0.count()
+        Self::tiles(&ins[0], &ins[1]).count()
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
         Cost::streaming(ins, outs, 2 * ins[1].len() * ins[0].cols)
@@ -474,13 +477,13 @@ impl Op for LinkDecoderWeightGrad {
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (c, d) = (on.cols(0), on.cols(1));
-        let (grid, chunks) = Self::grid(&on.spec(0), &on.spec(1));
+        let grid = self.grid(&on.spec(0), &on.spec(1));
         let (dhidden, z, dw_src, dw_dst) = (on.input(0), on.input(1), on.out(0), on.out(1));
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
         unsafe {
             k.link_decoder_weight_grad(
                 on,
-                grid.parts(2 * chunks),
+                grid,
                 dhidden,
                 z,
                 on.scratch(),
@@ -491,7 +494,6 @@ impl Op for LinkDecoderWeightGrad {
                 self.roots,
                 d,
                 c,
-                chunks as u32,
                 on.precision(),
             )
         }

@@ -92,8 +92,9 @@ impl<C: Cell> Op for MemoryUpdateGrad<C> {
         let host = w_x.len() + n * (sums + t) + sums * (parts::PARTS + 1) + (4 * parts::PARTS + 2) * t;
         // On a device: partial tiles of the product, gradients before the gates, the product's columns of the
         // time encoding.
-        let tiles = Self::tiles(message, w_h, t).parts(Grid::parts_of(n)).tile_parts();
-        host.max(tiles + n * sums + 2 * C::GATES * d * t)
+        // Fewer columns have fewer tiles, but may have more row ranges.
+        let tiles = [0, t].map(|t| Self::tiles(message, w_h, t).over_rows(n).tile_parts());
+        host.max(tiles[0].max(tiles[1]) + n * sums + 2 * C::GATES * d * t)
     }
     fn tickets(&self, ins: &[Spec]) -> usize {
         Self::tiles(ins[input::MESSAGE], ins[input::W_H], ins[input::W].cols).count()
@@ -188,7 +189,7 @@ impl<C: Cell> Op for MemoryUpdateGrad<C> {
         let t = if learn_time { on.cols(input::W) } else { 0 };
         let (joint, apart) = (C::JOINT as u32 * d, C::APART as u32 * d);
         let (messages, w_h) = (on.spec(input::MESSAGE), on.spec(input::W_H));
-        let grid = Self::tiles(messages, w_h, t as usize).parts(Grid::parts_of(m));
+        let grid = Self::tiles(messages, w_h, t as usize).over_rows(m);
         // The scratch holds all three; the partial tiles come first, because they must be aligned.
         let tiles = on.scratch();
         let dpre = tiles.wrapping_add(grid.tile_parts());

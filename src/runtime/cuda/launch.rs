@@ -47,10 +47,23 @@ impl Grid {
         let tiles = |n: usize| n.div_ceil(Self::TILE).max(1) as u32;
         Grid { blocks: (tiles(rows), tiles(columns), 1), ..Self::new(1, Self::THREADS) }
     }
-    /// Returns the number of row ranges into which sums over `rows` rows are split (`kernels/product.cuh`).
-    /// `rows` is a capacity, so that the number does not depend on the live rows.
-    pub(crate) fn parts_of(rows: usize) -> usize {
-        (rows / 128).clamp(1, 16)
+    /// Splits sums of `terms` terms, of which this is the grid of tiles, into ranges of at least `least`
+    /// terms each, at most 16, and at most as many as make about `blocks` blocks: beyond that, partial sums
+    /// cost more than they save. Kernels use fewer ranges if fewer terms are live (`Part` in
+    /// `kernels/product.cuh`).
+    fn ranges(self, terms: usize, least: usize, blocks: usize) -> Self {
+        let (x, y, z) = self.blocks;
+        let ranges = (terms / least).clamp(1, 16).min((blocks / self.count()).max(1));
+        Grid { blocks: (x, y, z * ranges as u32), ..self }
+    }
+    /// Returns the grid of sums over `rows` rows, a capacity, if this is the grid of their tiles.
+    pub(crate) fn over_rows(self, rows: usize) -> Self {
+        self.ranges(rows, 128, 512)
+    }
+    /// Returns the grid of sums over `depth` columns, if this is the grid of their tiles: at most one block
+    /// for each half of a multiprocessor.
+    pub(crate) fn over_depth(self, depth: usize) -> Self {
+        self.ranges(depth, 64, 264)
     }
     /// Returns the total number of blocks.
     pub fn count(self) -> usize {
