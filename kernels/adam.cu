@@ -39,6 +39,7 @@ __device__ void update(float& w, float g, float& m, float& v, const Factors& f) 
 extern "C" __global__ void __launch_bounds__(256, 4)
 adam(Parameters parameters, const float* rate, uint32_t rates, uint32_t* step, const float* scale, double decay,
      uint32_t decoupled, uint32_t* ticket) {
+  after_previous_kernel();
   __shared__ Factors of_step;
   uint32_t at = 0;
   while (blockIdx.x >= parameters.of[at].end) at++;

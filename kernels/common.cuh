@@ -20,6 +20,16 @@ constexpr unsigned FULL = 6;  // 8.6, 8.9, 12.x: 1,536 threads
 constexpr unsigned FULL = 8;
 #endif
 
+// Every kernel calls this before anything else. From compute capability 9.0 on, a kernel may be launched before the
+// previous one on its CUDA stream has ended ("programmatic dependent launch"), so that its blocks are there when it does.
+// This waits until the previous kernel has ended and its writes are visible, and only then allows the next kernel to be
+// launched early: at most one kernel waits on each stream, on the places that blocks of the running one have left.
+__device__ __forceinline__ void after_previous_kernel() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;\n\tgriddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
 // The row count of a value. `*count * times` rows are live, at most `capacity`; all of them if `count` is null.
 // Grids are sized for `capacity`; a kernel reads and writes live rows only. (`runtime::Rows` on the host.)
 struct Rows {

@@ -11,6 +11,7 @@
 extern "C" __global__ void __launch_bounds__(256, 4)
 slot_features(const uint32_t* event, const float* dt, const float* edge, const float* w, const float* b, float* out,
               Rows slots, Rows events, uint32_t f, uint32_t t, Status s) {
+  after_previous_kernel();
   uint32_t n = slots.live(), e = events.live();
   for (uint32_t i = warp_row(); i < n; i += warp_rows()) {
     uint32_t row = f ? s.row_of(i, event[i], e) : event[i];

@@ -12,6 +12,7 @@
 
 extern "C" __global__ void __launch_bounds__(256, FULL)
 time_encode(const float* dt, const float* w, const float* b, float* y, Rows rows, uint32_t t) {
+  after_previous_kernel();
   uint32_t n = rows.live();
   for (uint32_t i = warp_row(); i < n; i += warp_rows()) {
     float gap = dt[i];
@@ -23,6 +24,7 @@ time_encode(const float* dt, const float* w, const float* b, float* y, Rows rows
 extern "C" __global__ void __launch_bounds__(256, 2)
 time_encode_grad(const float* dt, const float* w, const float* b, const float* dy, float* sums, uint32_t* ticket, float* dw,
                  float* db, Rows rows, uint32_t t, uint32_t block_rows) {
+  after_previous_kernel();
   __shared__ float of_warps[8][WARP];
   uint32_t n = rows.live(), blocks = max(1u, (n + block_rows - 1) / block_rows);
   if (blockIdx.x >= blocks) return;  // the whole block

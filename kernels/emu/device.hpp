@@ -55,6 +55,7 @@ struct Stream {
   std::vector<Mark> last;                 // the next work waits for these
   std::shared_ptr<Capture> capture;
   std::vector<size_t> last_nodes;         // the same, in a graph under capture
+  bool after_kernel = false;              // whether the last work is a kernel
 };
 struct Event {
   Device& device;
