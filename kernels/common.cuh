@@ -206,18 +206,7 @@ __device__ __forceinline__ float sigmoid(float x) { return 1.f / (1.f + expf(-x)
 // ln(1 + e^x) without overflow.
 __device__ __forceinline__ float softplus(float x) { return fmaxf(x, 0.f) + log1pf(expf(-fabsf(x))); }
 
-// ---- time encoding ----
-// The argument of the cosine in Phi(dt): a product and a sum, each rounded separately, as on the host.
-//
-// Beyond 105,615 radians, cosf and sinf would reduce their argument by a hundred instructions and an array in local
-// memory; here four operations in f64 subtract multiples of 2 pi. From 1e15 on, f64 has too few bits for it.
-__device__ __forceinline__ float time_angle(float dt, float w, float b) {
-  float x = __fadd_rn(__fmul_rn(w, dt), b);
-  if (!(fabsf(x) > 1e5f && fabsf(x) < 1e15f)) return x;
-  double turns = rint(double(x) * 0.15915494309189535);
-  return float(fma(turns, -2.4492935982947064e-16, fma(turns, -6.283185307179586, double(x))));
-}
-
+// ---- memory ----
 // Loads and stores V consecutive floats; four of them in one instruction.
 template <int V> __device__ __forceinline__ void load(const float* p, float (&v)[V]) {
   if constexpr (V == 4) {

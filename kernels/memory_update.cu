@@ -12,6 +12,7 @@
 //           the gradients of the weights, the biases and the time encoding
 // source    TGN, equations 1 to 4
 #include "product.cuh"
+#include "time_encoding.cuh"
 
 constexpr uint32_t LIST_THREADS = 1024;
 constexpr uint32_t LIST_EACH = 4;  // rows per thread of the list, loaded at once
@@ -96,7 +97,7 @@ memory_update_weight_grad(const float* dpre, const float* messages, const float*
                   [=](uint32_t i, uint32_t l) {
                     if (l == k) return 1.f;
                     uint32_t p = l - c < t ? l - c : l - c - t;
-                    float slope = -sinf(time_angle(dt[i], w[p], b[p]));
+                    float slope = -Turned(time_angle(dt[i], w[p], b[p])).sine();
                     return l - c < t ? slope : slope * dt[i];
                   }},
       [=](const Sums& sums, Tile tile) {

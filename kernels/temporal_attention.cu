@@ -9,7 +9,7 @@
 // backward  one more such pass: dz and dquery of each root, {dw | db} of each block; then, in one launch, sums in a
 //           fixed order: of dz by row of h (group_slots lists the slots of each row), of {dw | db}, of dquery by query
 // source    TGAT (Xu et al. 2020), absorbed as in docs/attention.md
-#include "common.cuh"
+#include "time_encoding.cuh"
 
 constexpr uint32_t THREADS = 128, WARPS = THREADS / WARP;
 constexpr uint32_t CHUNK = 10;        // neighbours at a time; TGN samples ten
@@ -101,9 +101,9 @@ __device__ __forceinline__ void load_raw(const Attention& a, const Bounds& bound
   for (uint32_t j = 0; j < CHUNK; j++) {
     float sine = 0, cosine = 0;
     if (j < n) {
-      float x = time_angle(a.dt[slot + j], w, b);
-      if constexpr (SINES) sincosf(x, &sine, &cosine);
-      else cosine = cosf(x);
+      Turned angle(time_angle(a.dt[slot + j], w, b));
+      cosine = angle.cosine();
+      if constexpr (SINES) sine = angle.sine();
     }
     cosines[j][threadIdx.x] = cosine;
     if constexpr (SINES) (*sines)[j][threadIdx.x] = sine;

@@ -101,6 +101,7 @@ struct Device {
   std::map<uintptr_t, size_t> pinned;
   size_t used = 0;
   std::map<const Function*, size_t> shared_limit;
+  uint64_t early_launches = 0;  // before the previous kernel had ended
 
   Mark add(std::function<void()>, const std::vector<Mark>& after, Ready when = {});
   Result give(Stream&, std::function<void()>, Ready when = {});

@@ -46,6 +46,8 @@ void tgnn_emu_schedule(int device, uint64_t seed) {
   d.fault = SUCCESS;
   d.fault_text.clear();
 }
+// Returns the number of kernels that a device was given to start before the previous one has ended.
+uint64_t tgnn_emu_early(int device) { return devices[device].early_launches; }
 // Sets the matrix units of a device from now on: "h100", "a100" or "exact". Returns whether there are such.
 bool tgnn_emu_matrix(int device, const char* name) {
   Device& d = devices[device];
@@ -406,6 +408,7 @@ Result cuLaunchKernelEx(const Config* config, Handle f, void** arguments, void**
     early |= attributes[i].allowed != 0;
   }
   if (early && !stream.after_kernel) return INVALID_VALUE;  // stricter than the driver: it may ignore this, or refuse it
+  d.early_launches += early;
   auto* function = static_cast<const Function*>(f);
   auto limit = d.shared_limit.find(function);
   bool fits = shared <= std::max(PLAIN_SHARED, limit == d.shared_limit.end() ? 0 : limit->second);

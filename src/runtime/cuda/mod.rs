@@ -159,7 +159,8 @@ impl Gpu {
         enter(context)?;
         let (kernels, held, most) = (Kernels::load()?, AtomicU64::new(0), AtomicU64::new(0));
         // With TGNN_LAUNCH=late they are not, to measure what it gains.
-        let launches_early = capability >= (9, 0) && std::env::var_os("TGNN_LAUNCH").is_none_or(|v| v != "late");
+        let launches_early =
+            capability >= (9, 0) && std::env::var_os("TGNN_LAUNCH").is_none_or(|v| v != "late");
         let inner = Arc::new(Inner { ordinal, context, name, launches_early, kernels, held, most });
         Ok(Gpu { inner, values: Values::Packed, precision: MatmulPrecision::F32, rival: None })
     }

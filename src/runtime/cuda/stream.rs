@@ -108,7 +108,8 @@ impl CudaStream {
             numAttrs: u32::from(waits && after_kernel && self.gpu.launches_early()),
         };
         // SAFETY: guaranteed by the caller; the driver copies the arguments before it returns.
-        unsafe { sys::cuLaunchKernelEx(&raw const config, kernel, arguments.as_mut_ptr(), null_mut()) }.result()
+        unsafe { sys::cuLaunchKernelEx(&raw const config, kernel, arguments.as_mut_ptr(), null_mut()) }
+            .result()
     }
     /// Returns the number of kernels launched on the stream so far, including captured launches.
     pub fn launched(&self) -> usize {
@@ -131,7 +132,10 @@ impl CudaStream {
         self.gpu.enter()?;
         let flags = sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT;
         // SAFETY: both are alive.
-        checked(unsafe { result::stream::wait_event(self.raw(), event.raw, flags) }, "cannot wait for an event")
+        checked(
+            unsafe { result::stream::wait_event(self.raw(), event.raw, flags) },
+            "cannot wait for an event",
+        )
     }
     /// Submits operations on 32-bit words, in order. A write comes after all earlier work of the stream,
     /// whose writes every device and the host then see; a wait holds up all later work.
