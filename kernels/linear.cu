@@ -23,11 +23,9 @@ linear(const float* x, const float* w, const float* b, const float* residual, fl
   product<Along::Sum, Along::Sum>(
       precision, rows.live(), m, 0, k, Matrix{x, k}, Matrix{w, k},
       [=](Sums& sums, Tile tile) {
-        tile.map(sums, [=](uint32_t i, uint32_t j, float z) {
-          if (b) z += b[j];
-          if (residual) z += residual[uint64_t(i) * m + j];
-          return epilogue.of(z, kept, i % EACH * EACH + j % EACH);
-        });
+        if (b) tile.map(sums, [=](uint32_t, uint32_t j, float z) { return z + b[j]; });
+        if (residual) tile.map(sums, [=](uint32_t i, uint32_t j, float z) { return z + residual[uint64_t(i) * m + j]; });
+        tile.map(sums, [=](uint32_t i, uint32_t j, float z) { return epilogue.of(z, kept, i % EACH * EACH + j % EACH); });
         tile.store(sums, Output{y, m, m});
       });
 }

@@ -34,7 +34,7 @@ __device__ __forceinline__ void make_logits(const T* p, const T* q, const T* b, 
   }
 }
 
-extern "C" __global__ void __launch_bounds__(256, 4)
+extern "C" __global__ void __launch_bounds__(256, FULL / 2)
 pair_logits(const float* p, const float* q, const float* b, const float* w, const float* b_out, const uint32_t* src,
             const uint32_t* x, float* logits, Rows sources, Rows others, Rows rows, uint32_t m, uint32_t d, Status s) {
   after_previous_kernel();

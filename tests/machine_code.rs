@@ -45,7 +45,11 @@ fn claims() -> Vec<(String, usize, usize)> {
             let claim = bounds.and_then(|(bounds, rest)| {
                 let (threads, blocks) = bounds.split_once(", ")?;
                 let name = rest.trim().split('(').next()?;
-                let blocks = if blocks == "FULL" { 8 } else { blocks.parse().ok()? };
+                let blocks = match blocks {
+                    "FULL" => 8,
+                    "FULL / 2" => 4,
+                    blocks => blocks.parse().ok()?,
+                };
                 Some((name.to_owned(), threads.parse().ok()?, blocks))
             });
             found.push(claim.unwrap_or_else(|| panic!("{path:?}: no threads and blocks in `{signature}`")));
@@ -177,6 +181,10 @@ fn dense_products_run_on_the_matrix_units_in_every_precision() {
         // The memory updates scatter their results.
         assert!(file.contains("memory") || code.contains("STG.E.128"), "{kernel} has no STG.E.128");
         waits_before_it_reads(kernel, &code);
+        if ["gru_memory", "linear", "linear_pair"].contains(&kernel) {
+            let (_, epilogue) = code.rsplit_once("HMMA").unwrap();
+            assert!(epilogue.rfind("LDG") < epilogue.find("STG"), "{kernel} loads after it has stored");
+        }
         // A loop over a depth of 8: 12 products on halves of f32, the splitting of 12 operands, loads, and
         // loop control.
         let product_loops = loops(&code).into_iter().filter(|body| body.matches("HMMA").count() == 12);
