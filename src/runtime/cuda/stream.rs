@@ -213,6 +213,18 @@ impl CudaEvent {
         // SAFETY: both are alive.
         checked(unsafe { result::event::record(self.raw, stream.raw) }, "cannot record an event")
     }
+    /// Does the same in a [`capture`](CudaStream::capture): every launch of the graph marks the end of the
+    /// work before this call. The event must live as long as the graph.
+    ///
+    /// # Errors
+    /// `Device` if the driver refuses, or the stream is not being captured.
+    pub fn record_in_graph(&self, stream: &CudaStream) -> Result<()> {
+        self.gpu.enter()?;
+        let flags = sys::CUevent_record_flags_enum::CU_EVENT_RECORD_EXTERNAL as u32;
+        // SAFETY: both are alive.
+        let recorded = unsafe { sys::cuEventRecordWithFlags(self.raw, stream.raw, flags) };
+        checked(recorded.result(), "cannot record an event in a graph")
+    }
     /// Returns whether the marker has been reached, without blocking.
     ///
     /// # Errors
