@@ -151,7 +151,8 @@ pub(super) fn one_by_one(
             worker.run(node).map_err(|e| (Some(window.first + node.run), e))?;
         }
         for ran in &worker.ran {
-            times[ran.variant][ran.node].add((ran.end - ran.start).as_secs_f64(), 1);
+            let seconds = (ran.end - ran.start).as_secs_f64();
+            times[ran.variant][ran.node].add(seconds, 1, ran.cost.unwrap_or_default());
         }
         if let Some(trace) = &mut trace {
             trace.ran.append(&mut worker.ran);

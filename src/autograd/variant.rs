@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     error::Result,
-    ops::{Backend, Home, Node, OpKind, Tape},
+    ops::{Backend, Cost, Home, Node, OpKind, Tape},
     runtime::*,
 };
 use std::collections::BTreeMap;
@@ -73,6 +73,17 @@ impl PlannedNode {
         });
         depths.fold(1, common_multiple)
     }
+    /// Returns the cost of a run in which `count` tells the counts of live rows; where it tells none, all rows
+    /// are live.
+    pub fn cost_at(&self, count: impl Fn(Var) -> Option<usize>) -> Cost {
+        let live = |&(_, spec): &(Place, Spec)| {
+            let counted = spec.rows.live.and_then(|live| Some(count(live.var)?.saturating_mul(live.times)));
+            let rows = counted.unwrap_or(spec.rows.capacity).min(spec.rows.capacity);
+            Spec { rows: Rows::fixed(rows), ..spec }
+        };
+        let specs = |operands: &[(Place, Spec)]| operands.iter().map(live).collect::<Vec<_>>();
+        self.node.op.cost(&specs(&self.ins), &specs(&self.outs))
+    }
     fn work(&self) -> LaneWork {
         match (self.node.op.kind(), self.stage) {
             (OpKind::Comm, _) => LaneWork::Communicates,
@@ -112,6 +123,10 @@ pub(super) struct Variant {
 }
 
 impl Variant {
+    /// Whether a value is the count of the live rows of another.
+    pub fn counts(&self, v: Var) -> bool {
+        self.specs.iter().any(|spec| spec.rows.live.is_some_and(|live| live.var == v))
+    }
     /// Whether a node of a lane exchanges values with other ranks.
     pub fn communicates_on(&self, lane: usize) -> bool {
         self.nodes.iter().any(|p| p.placement.lane == lane && p.node.op.kind() == OpKind::Comm)

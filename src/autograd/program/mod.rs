@@ -516,7 +516,7 @@ fn run_all(
     }
     let mut after = |node: usize, start: Instant, end: Instant, cost: Cost| {
         if let Some(times) = &mut times {
-            times[variant][node].add((end - start).as_secs_f64(), 1);
+            times[variant][node].add((end - start).as_secs_f64(), 1, cost);
         }
         if let Some(trace) = &mut trace {
             trace.ran.push(Ran { step: trace.steps, variant, node, start, end, cost: Some(cost) });

@@ -1,5 +1,5 @@
 //! Times of a program's ops: while it runs, or of single ops by themselves.
-use super::{Memory, Program, specs};
+use super::{Memory, Program};
 use crate::{
     autograd::{
         host::{NodeWatch, ViewBuffers},
@@ -22,7 +22,7 @@ pub struct OpTime {
     pub seconds: f64,
     /// Median seconds of a run; if the step has several nodes of the op, the mean of their medians.
     pub median: f64,
-    /// Bytes and operations at full row counts, of all runs.
+    /// Bytes and operations of all runs, at their row counts.
     pub cost: Cost,
     /// Number of runs.
     pub runs: usize,
@@ -161,9 +161,9 @@ impl Program {
                     flush.flush();
                 }
             };
-            let mut after = |node: usize, start: Instant, end: Instant, _: Cost| {
+            let mut after = |node: usize, start: Instant, end: Instant, cost: Cost| {
                 if is_timed(&nodes[node]) {
-                    times[node].add((end - start).as_secs_f64(), 1);
+                    times[node].add((end - start).as_secs_f64(), 1, cost);
                 }
             };
             let mut watch = NodeWatch { before: &mut before, after: &mut after };
@@ -191,7 +191,6 @@ impl Program {
         let timed =
             self.variants.iter().zip(times).flat_map(|(variant, times)| variant.nodes.iter().zip(times));
         for (p, time) in timed.filter(|(_, time)| time.runs > 0) {
-            let cost = p.node.op.cost(&specs(&p.ins), &specs(&p.outs));
             let (op, lane) = (p.node.op.name(), p.placement.lane);
             let at = by_op.iter().position(|t| t.op == op && t.lane == lane).unwrap_or_else(|| {
                 let (seconds, median, cost) = (0.0, 0.0, Cost::default());
@@ -204,8 +203,8 @@ impl Program {
             of_op.seconds += time.seconds;
             of_op.runs += time.runs;
             of_op.kernels += time.kernels;
-            of_op.cost.bytes += cost.bytes * time.runs;
-            of_op.cost.flops += cost.flops * time.runs;
+            of_op.cost.bytes += time.cost.bytes;
+            of_op.cost.flops += time.cost.flops;
         }
         by_op.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
         by_op
