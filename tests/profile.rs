@@ -13,8 +13,8 @@ use tempfile::TempDir;
 /// The settings of a short training in a folder that `made` has made.
 const SMALL: [&str; 4] = ["--config", "small.toml", "--warm-up", "3"];
 
-/// What Nsight Compute writes for two runs of `add`: written by hand from the format of its CSV (`--page raw`,
-/// `--nvtx`, `--print-units base`), for want of a GPU.
+/// What Nsight Compute writes for two runs of `add`: written by hand from the format of its CSV
+/// (`--page raw`, `--nvtx`, `--print-units base`), for want of a GPU.
 const CSV: &str = r#"==PROF== Connected to process 4711 (/tgnn-bench)
 ==PROF== Profiling "add" - 0: 0%....50%....100% - 3 passes
 ==PROF== Disconnected from process 4711
@@ -101,7 +101,8 @@ impl Tools {
     fn seen(&self) -> String {
         fs::read_to_string(self.path("seen")).unwrap()
     }
-    /// Returns the kernels that were launched in the range of profilers, with their numbers, and forgets them.
+    /// Returns the kernels that were launched in the range of profilers, with their numbers, and forgets
+    /// them.
     fn kernels(&self) -> BTreeMap<String, usize> {
         let names = fs::read_to_string(self.path("kernels")).unwrap_or_default();
         let _ = fs::remove_file(self.path("kernels"));
@@ -145,7 +146,7 @@ fn what_cannot_be_profiled_is_refused_in_one_line() {
         refused(dir.path(), &[&["profile"], words].concat(), 2, texts);
     };
     refused(&["gru_memry"], &["there is no op `gru_memry`; did you mean gru_memory?"]);
-    refused(&["head"], &["did you mean head_linear?"]);
+    refused(&["head"], &["did you mean head_linear, mean?"]);
     refused(&["nonsense"], &["give step, epoch, or one of accumulate, adam, add, ", "write_rows"]);
     refused(&["add", "--case", "3x4x5"], &["--case 3x4x5 has 3 sizes, and add has 2", "is --case 10x100"]);
     refused(&["add", "--case", "3by4"], &["--case 3by4 is not sizes with an x between them"]);
@@ -348,7 +349,7 @@ fn a_profiler_sees_a_range_for_every_pass_stage_and_op() {
     });
     let (first, second) = op_ranges[0].split_at(op_ranges[0].len() / 2);
     assert!(
-        first == second && first.contains(&"embed gru_memory_grad".into()),
+        first == second && first.contains(&"weight_grads gru_memory_grad".into()),
         "two steps: {:?}",
         op_ranges[0]
     );

@@ -73,8 +73,8 @@ impl PlannedNode {
         });
         depths.fold(1, common_multiple)
     }
-    /// Returns the cost of a run in which `count` tells the counts of live rows; where it tells none, all rows
-    /// are live.
+    /// Returns the cost of a run in which `count` tells the counts of live rows; where it tells none, all
+    /// rows are live.
     pub fn cost_at(&self, count: impl Fn(Var) -> Option<usize>) -> Cost {
         let live = |&(_, spec): &(Place, Spec)| {
             let counted = spec.rows.live.and_then(|live| Some(count(live.var)?.saturating_mul(live.times)));

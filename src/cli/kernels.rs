@@ -190,7 +190,7 @@ fn table(ceilings: &Ceilings, lines: &[Line], missing: &BTreeSet<String>) {
     let row = |name: &str, seconds: [f64; 2], work: Work, limit: &str, last: &str| {
         let Speeds { warm, cold } = Speeds::of(ceilings, work, seconds);
         say(format_args!(
-            "{name:<25}{:>9.1}{:>9.1}{:>9.0}{:>9.0} %{:>11.0} %{:>10.0}{:>9.0} %  {limit:<12}{last}",
+            "{name:<25}{:>10.1}{:>10.1}{:>9.0}{:>9.0} %{:>11.0} %{:>10.0}{:>9.0} %  {limit:<12}{last}",
             1e6 * seconds[0],
             1e6 * seconds[1],
             warm.gb_per_s,
@@ -202,7 +202,7 @@ fn table(ceilings: &Ceilings, lines: &[Line], missing: &BTreeSet<String>) {
     };
     ceilings.lines().iter().for_each(say);
     say(format_args!(
-        "\n{:<25}{:>9}{:>9}{:>9}{:>11}{:>13}{:>10}{:>11}  {:<12}case",
+        "\n{:<25}{:>10}{:>10}{:>9}{:>11}{:>13}{:>10}{:>11}  {:<12}case",
         "op", "us", "us cold", "GB/s", "of copy", "of cached", "GFLOP/s", "of product", "limit"
     ));
     for l in lines {

@@ -446,8 +446,8 @@ impl BoundProgram {
                 self.capture(variants, window, cached)?;
             }
             match (&cached.graph, &traced) {
-                // SAFETY: the program owns the memory of its values, the store that of its buffers, and both are
-                // borrowed.
+                // SAFETY: the program owns the memory of its values, the store that of its buffers, and both
+                // are borrowed.
                 (Some(graph), None) => unsafe { graph.launch(stream)? },
                 (_, Some(trace)) => {
                     let timing = Timing { launches: &mut launches, first_step: trace.steps + window.first };

@@ -21,8 +21,8 @@ use std::collections::HashMap;
 /// Most nodes that are profiled before the host waits.
 const PROFILED: usize = 512;
 
-/// Nodes as a graph that also marks when each begins and ends: these are times of the device, however long the
-/// host takes for a launch.
+/// Nodes as a graph that also marks when each begins and ends: these are times of the device, however long
+/// the host takes for a launch.
 pub(in crate::autograd) struct TimedGraph {
     graph: CudaGraph,
     marked: Marked,
@@ -241,8 +241,8 @@ impl BoundProgram {
         }
         Ok(())
     }
-    /// Adds the times of nodes, and their costs at the row counts that they had. `counts` has those of earlier
-    /// nodes.
+    /// Adds the times of nodes, and their costs at the row counts that they had. `counts` has those of
+    /// earlier nodes.
     fn add_times(
         &self,
         variants: &[Variant],

@@ -38,8 +38,8 @@ fn fastest(mut work: impl FnMut()) -> f64 {
     (0..TIMINGS).map(time).fold(f64::INFINITY, f64::min)
 }
 
-/// Returns the bytes per second, read plus written, of a copy of `bytes`, `times` in a row. Each thread copies
-/// one range, as the rows of an op are divided.
+/// Returns the bytes per second, read plus written, of a copy of `bytes`, `times` in a row. Each thread
+/// copies one range, as the rows of an op are divided.
 fn copy_rate(bytes: usize, times: usize) -> f64 {
     let (from, mut to) = (vec![1u8; bytes], vec![0u8; bytes]);
     let range = team::share(bytes);

@@ -125,9 +125,9 @@ impl Ceilings {
             None => Ok(Self::of_host(device)),
         }
     }
-    /// Returns the seconds that the bytes of `work` take at the rate of a copy, and its operations at that of a
-    /// product. A warm op whose bytes may lie in the cache is compared with a copy that does, any other with a
-    /// large copy.
+    /// Returns the seconds that the bytes of `work` take at the rate of a copy, and its operations at that of
+    /// a product. A warm op whose bytes may lie in the cache is compared with a copy that does, any other
+    /// with a large copy.
     fn least_seconds(&self, work: Work, caches: Caches) -> (f64, f64) {
         let cached = caches == Caches::Warm && work.bytes <= PARTLY_CACHED * self.cache;
         let copy = if cached { self.cached_copy } else { self.copy };

@@ -1,7 +1,8 @@
 //! What Nsight Compute counts: its metrics, the reader of its CSV, and the table.
 //!
 //! The format is that of `--csv --page raw`: a line of column names, a line of units, and a line for every
-//! launch of a kernel. With `--nvtx`, a column has the profiler ranges that were open, the innermost one last.
+//! launch of a kernel. With `--nvtx`, a column has the profiler ranges that were open, the innermost one
+//! last.
 use super::{
     csv::{fields, number},
     report::OpDone,
@@ -244,8 +245,8 @@ impl<'a> OpRuns<'a> {
         }
         names
     }
-    /// Returns the seconds of a run of an op, and how many times as long that is as its floor; NaN if it is not
-    /// known.
+    /// Returns the seconds of a run of an op, and how many times as long that is as its floor; NaN if it is
+    /// not known.
     fn of(&self, op: &str) -> (f64, f64) {
         let of_op = self.kernels.iter().filter(|kernel| kernel.op == op);
         let total: f64 = of_op.map(|kernel| kernel.total).sum();
