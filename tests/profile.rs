@@ -363,7 +363,7 @@ fn a_profiler_sees_a_range_for_every_pass_stage_and_op() {
     let step = ranges(dir, &[&["profile", "step"], &SMALL[..], &inside].concat(), &tool);
     let ops = |name: &str| step.iter().filter(|r| r.len() == 3 && r[2] == name).count();
     assert_eq!((ops("next_batch"), ops("adam")), (2, 2), "{step:?}");
-    let add = ranges(dir, &[&["profile", "exp", "--case", "1x1"], &inside[..]].concat(), &tool);
+    let add = ranges(dir, &[&["profile", "exp", "--case", "4x3x1"], &inside[..]].concat(), &tool);
     let own = |r: &&Vec<String>| r[0] == "profile exp" && r.len() == 3;
     assert_eq!(add.iter().filter(own).map(|r| r[2].as_str()).collect::<Vec<_>>(), ["exp", "exp"]);
 }

@@ -37,7 +37,8 @@ impl OpCases {
         owners.sort_by_key(|case| std::cmp::Reverse((case.op.len(), size(case))));
         let found = owners.iter().find_map(|case| Some((**case, op_in(case, name)?)));
         let Some((largest, op)) = found else { return Err(unknown(name, &all)) };
-        let own = |case: &&Case| case.op == largest.op && op_in(case, name).is_some();
+        // All cases of an op run it; not all of them have every gradient.
+        let own = |case: &&Case| case.op == largest.op && (op == case.op || op_in(case, name).is_some());
         let cases = match dims {
             Some(dims) => vec![with_dims(&largest, dims)?],
             None => match bench.iter().filter(own).copied().collect::<Vec<_>>() {
@@ -140,10 +141,9 @@ mod tests {
 
     #[test]
     fn every_op_that_a_case_runs_is_found_by_its_name() {
-        for case in cases() {
-            let Some(op) = op_in(&case, case.op) else { panic!("{case} runs no op of this name") };
-            let found = OpCases::of(op, None).unwrap();
-            assert_eq!((found.op, found.cases[0].op), (op, case.op));
+        for name in cases().iter().map(|case| case.op).collect::<BTreeSet<_>>() {
+            let found = OpCases::of(name, None).unwrap();
+            assert_eq!((found.op, found.cases[0].op), (name, name));
         }
         let grad = OpCases::of("linear_pair_input_grad", None).unwrap();
         assert_eq!((grad.op, grad.cases[0].op), ("linear_pair_input_grad", "linear_pair"));
