@@ -476,6 +476,10 @@ fn the_kernel_table_lists_rivals_below_their_op_with_verification_and_times() {
     let found = json(&done(dir.path(), &[&words[..], &["--json"]].concat()).out);
     let rival = &found["ops"][0]["rivals"][0];
     assert_eq!((&rival["name"], &rival["within_allowance"]), (&"atomics".into(), &true.into()), "{found}");
+    let op = &found["ops"][0];
+    for key in ["us", "us_cold", "share_of_copy_cold", "share_of_copy_warm", "share_of_product"] {
+        assert!(op[key].as_f64().unwrap() >= 0.0, "{key}: {op}");
+    }
     assert!(rival["us"].as_f64().unwrap() > 0.0 && found["missing_rivals"].as_array().unwrap().is_empty());
 }
 

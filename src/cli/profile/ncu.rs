@@ -204,7 +204,8 @@ pub(super) fn print(
     ));
     for op in runs.names() {
         let (seconds, floor) = runs.of(op);
-        say(format_args!("{op:<43}{:>10.1}{:>75}", 1e6 * seconds, floors(floor)));
+        let name = if op.is_empty() { "outside of ops" } else { op };
+        say(format_args!("{name:<43}{:>10.1}{:>75}", 1e6 * seconds, floors(floor)));
         kernels.iter().filter(|kernel| kernel.op == op).for_each(line);
     }
     Ok(())

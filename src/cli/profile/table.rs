@@ -6,7 +6,7 @@ use crate::{
         say,
     },
     error::{Error, Result},
-    runtime::Device,
+    runtime::{Device, MatmulPrecision},
 };
 use serde_json::{Value, json};
 
@@ -21,9 +21,8 @@ pub(super) fn print(
     if as_json {
         return print_json(&json(device, ceilings, found, caches));
     }
-    let precision = device.gpu().map_or("f32", |gpu| gpu.precision().name());
-    let threads =
-        if device.gpu().is_none() { format!(", {} threads", device.threads()) } else { String::new() };
+    let (precision, threads) = (precision(device), device.threads());
+    let threads = if device.gpu().is_none() { format!(", {threads} threads") } else { String::new() };
     say(format_args!("{}{threads}, products in {precision}, caches {}", device.name(), caches.name()));
     ceilings.lines().iter().for_each(say);
     say(format_args!(
@@ -49,6 +48,11 @@ pub(super) fn print(
         ));
     }
     Ok(())
+}
+
+/// Returns the precision of dense products.
+fn precision(device: &Device) -> &'static str {
+    device.gpu().map_or(MatmulPrecision::F32, |gpu| gpu.precision()).name()
 }
 
 /// Returns the seconds of all runs.
@@ -81,7 +85,7 @@ fn json(device: &Device, ceilings: &Ceilings, found: &[Measured], caches: Caches
     });
     let mut table = json!({
         "schema": 1, "version": env!("CARGO_PKG_VERSION"), "device": device.name(),
-        "caches": caches.name(),
+        "threads": device.threads(), "precision": precision(device), "caches": caches.name(),
     });
     ceilings.json().into_iter().for_each(|(key, value)| table[key] = value);
     table["ops"] = ops.collect();

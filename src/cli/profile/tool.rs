@@ -75,20 +75,20 @@ impl Tool {
     }
 }
 
-/// Files in a folder of their own, which ends with this value.
+/// A file for the time of a run. It is in no folder of its own, so that the command line that names it can be
+/// run again by hand.
 struct Scratch(PathBuf);
 
 impl Scratch {
-    fn new() -> Result<Self> {
-        let folder = std::env::temp_dir().join(format!("tgnn-profile-{}", std::process::id()));
-        fs::create_dir_all(&folder).map_err(|e| Error::io(&folder, "cannot create", e))?;
-        Ok(Scratch(folder))
+    fn new(extension: &str) -> Self {
+        let name = format!("tgnn-profile-{}.{extension}", std::process::id());
+        Scratch(std::env::temp_dir().join(name))
     }
 }
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
+        let _ = fs::remove_file(&self.0);
     }
 }
 
@@ -98,10 +98,9 @@ struct Session {
     /// The command line.
     words: Vec<OsString>,
     /// What the program reports.
-    report: PathBuf,
+    report: Scratch,
     /// What ncu writes.
-    log: PathBuf,
-    _scratch: Scratch,
+    log: Scratch,
 }
 
 impl Session {
@@ -112,7 +111,7 @@ impl Session {
     fn run(&self) -> Result<(Vec<OpDone>, String)> {
         // The sanitizer's findings are for people: they are shown as they come.
         let ran = ran(&self.words, self.tool != Tool::Sanitizer)?;
-        let log = fs::read_to_string(&self.log).unwrap_or_default();
+        let log = fs::read_to_string(&self.log.0).unwrap_or_default();
         let said =
             [&ran.stdout, &ran.stderr].map(|text| String::from_utf8_lossy(text)).join("\n") + "\n" + &log;
         if self.tool == Tool::Sanitizer && ran.status.code() == Some(FAULTS) {
@@ -122,7 +121,7 @@ impl Session {
         if said.contains("ERR_NVGPUCTRPERM") {
             return Err(no_permission());
         }
-        let report = Report::read(&self.report).ok_or_else(|| failed(self.tool, ran.status, &said))?;
+        let report = Report::read(&self.report.0).ok_or_else(|| failed(self.tool, ran.status, &said))?;
         let done = report.done()?;
         if ran.status.success() { Ok((done, log)) } else { Err(failed(self.tool, ran.status, &said)) }
     }
@@ -156,12 +155,11 @@ impl ProfileArgs {
     }
     /// Returns the run under a tool, with the report of nsys at `out`.
     fn session(&self, tool: Tool, out: &Path) -> Result<Session> {
-        let (path, scratch) = (tool.find()?, Scratch::new()?);
-        let (report, log) = (scratch.0.join("report.json"), scratch.0.join("ncu.csv"));
+        let (path, report, log) = (tool.find()?, Scratch::new("json"), Scratch::new("csv"));
         let mut words = vec![path.into_os_string()];
-        words.extend(self.tool_words(tool, &log, out));
-        words.extend(own_words(&report)?);
-        Ok(Session { tool, words, report, log, _scratch: scratch })
+        words.extend(self.tool_words(tool, &log.0, out));
+        words.extend(own_words(&report.0)?);
+        Ok(Session { tool, words, report, log })
     }
     /// Prints a line for people: to standard error if standard output is JSON.
     fn note(&self, text: impl std::fmt::Display) {
