@@ -156,14 +156,18 @@ fn what_cannot_be_profiled_is_refused_in_one_line() {
     refused(&["step", "--case", "1x1"], &["--case 1x1 is for an op, and this is `step`"]);
     refused(&["epoch", "--cold"], &["--cold is for an op"]);
     refused(&["step", "--ranks", "2"], &["one rank is profiled", "--ranks"]);
-    refused(&["step", "--warm-up", "100000"], &["no step after the first 100000", "--warm-up"]);
     let code = |words: &[&str], code, texts: &[&str]| {
         crate::command_line::refused(dir.path(), &[&["profile"], words].concat(), code, texts);
     };
     code(&["add", "--with", "ncu", "--device", "cpu"], 5, &["--with ncu is for GPUs", "--device cuda"]);
-    if std::env::var_os("TGNN_TEST_DEVICE").is_none() {
-        code(&["add", "--with", "nsys"], 5, &["device"]);
-    }
+    // Without a GPU that is missing first; with one, the tool is.
+    let program = Command::new(env!("CARGO_BIN_EXE_tgnn-bench"))
+        .args(["profile", "add", "--with", "nsys"])
+        .env("PATH", "")
+        .output()
+        .unwrap();
+    let said = String::from_utf8(program.stderr).unwrap();
+    assert_eq!((program.status.code(), said.lines().count()), (Some(5), 1), "{said}");
 }
 
 #[test]
@@ -194,6 +198,8 @@ fn steps_are_profiled_after_those_that_warm_up_with_the_row_counts_of_the_cpu() 
     let cpu = crate::command_line::done(tools.dir.path(), &[&["profile"], &words[..]].concat());
     assert_eq!(per_op(&emulated.out), per_op(&cpu.out), "the same runs, bytes and operations");
     assert!(per_op(&cpu.out).len() > 20);
+    let late = ["step", "--config", "small.toml", "--warm-up", "100"];
+    tools.refused(&late, 2, &["an epoch has no step after the first 100; give a smaller --warm-up"]);
 }
 
 #[test]

@@ -228,7 +228,7 @@ impl BoundVariant<'_> {
         let Operands { ins, outs, .. } = &choices[run % choices.len()];
         // SAFETY: the caller's.
         let specs = |of: &[Operand]| of.iter().map(|o| unsafe { o.live_spec() }).collect::<Vec<_>>();
-        self.nodes[at].node.op.cost(&specs(ins), &specs(outs))
+        self.nodes[at].cost(&specs(ins), &specs(outs))
     }
     /// Runs every node in order, in the first buffers; `watch` sees each of them.
     ///

@@ -73,6 +73,17 @@ impl PlannedNode {
         });
         depths.fold(1, common_multiple)
     }
+    /// Returns the cost of a run with operands of these shapes. What an op reads twice, such as `x` in
+    /// `x + x`, moves once, if the op counts every operand in full.
+    pub fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
+        let cost = self.node.op.cost(ins, outs);
+        if cost != Cost::streaming(ins, outs, cost.flops) {
+            return cost;
+        }
+        let of = &self.node.ins;
+        let once = (0..ins.len()).filter(|&i| !of[..i].contains(&of[i])).map(|i| ins[i]);
+        Cost::streaming(&once.collect::<Vec<_>>(), outs, cost.flops)
+    }
     /// Returns the cost of a run in which `count` tells the counts of live rows; where it tells none, all
     /// rows are live.
     pub fn cost_at(&self, count: impl Fn(Var) -> Option<usize>) -> Cost {
@@ -82,7 +93,7 @@ impl PlannedNode {
             Spec { rows: Rows::fixed(rows), ..spec }
         };
         let specs = |operands: &[(Place, Spec)]| operands.iter().map(live).collect::<Vec<_>>();
-        self.node.op.cost(&specs(&self.ins), &specs(&self.outs))
+        self.cost(&specs(&self.ins), &specs(&self.outs))
     }
     fn work(&self) -> LaneWork {
         match (self.node.op.kind(), self.stage) {

@@ -243,7 +243,7 @@ impl Program {
     pub fn node_infos(&self, variant: usize) -> Vec<NodeInfo> {
         let info = |p: &PlannedNode| {
             let (ins, outs) = (specs(&p.ins), specs(&p.outs));
-            let (op, kind, cost) = (p.node.op.name(), p.node.op.kind(), p.node.op.cost(&ins, &outs));
+            let (op, kind, cost) = (p.node.op.name(), p.node.op.kind(), p.cost(&ins, &outs));
             let cols = outs.first().or(ins.first()).map_or(0, |s| s.cols);
             let (stage, tag, lane, resource) = (p.stage, p.node.tag, p.placement.lane, p.resource);
             let traffic = p.node.op.traffic();
