@@ -2,6 +2,7 @@
 use super::{
     ProfileArgs, Subject, ncu,
     report::{OpDone, Report},
+    table::print_json,
 };
 use crate::{
     cli::{ceilings::Ceilings, quoted, say},
@@ -9,6 +10,7 @@ use crate::{
     task::Config,
 };
 use clap::ValueEnum;
+use serde_json::json;
 use std::{
     ffi::OsString,
     fs,
@@ -198,6 +200,9 @@ impl ProfileArgs {
         if !file.exists() {
             let what = "nsys wrote no report";
             return Err(Error::new(ErrorKind::Device, what).in_file(&file));
+        }
+        if self.json {
+            return print_json(&json!({"schema": 1, "tool": "nsys", "report": file}));
         }
         let shown = quoted(file.display().to_string());
         self.note(format!("wrote {shown}; open it with nsys-ui, or list the kernels of each op:"));
