@@ -63,6 +63,15 @@ impl ErrorKind {
             ErrorKind::Interrupted => 130,
         }
     }
+    /// Returns the kind with an exit code; `None` if no kind has it.
+    pub fn of_exit_code(code: u8) -> Option<Self> {
+        use ErrorKind::{
+            Checkpoint, Comm, Data, Device, Diverged, Interrupted, Io, OutOfMemory, Plan, Shape, Usage,
+        };
+        let all =
+            [Usage, Data, Plan, Device, OutOfMemory, Diverged, Comm, Checkpoint, Io, Shape, Interrupted];
+        all.into_iter().find(|kind| kind.exit_code() == code)
+    }
 }
 
 /// Position of an error in an input. Lines and columns count from 1; 0 means unknown.
@@ -200,6 +209,14 @@ pub(crate) use ensure;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_kind_is_known_by_its_exit_code() {
+        for kind in [ErrorKind::Usage, ErrorKind::Shape, ErrorKind::Interrupted] {
+            assert_eq!(ErrorKind::of_exit_code(kind.exit_code()), Some(kind));
+        }
+        assert_eq!(ErrorKind::of_exit_code(1), None);
+    }
 
     #[test]
     fn an_error_is_one_line_with_place_what_cause_and_remedy() {

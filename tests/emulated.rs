@@ -420,6 +420,24 @@ fn only_events_with_a_time_tell_the_time_between_them() {
 
 #[test]
 #[cfg_attr(not(feature = "emu"), ignore = "wants --features emu")]
+fn an_event_in_a_graph_is_recorded_by_a_launch_of_it_and_only_by_a_capture() {
+    let Some(emu) = emulated() else { return };
+    let (stream, x) = (CudaStream::new(&emu.gpu).unwrap(), emu.words(&[5]));
+    let [start, end] = [(); 2].map(|()| CudaEvent::timed(&emu.gpu).unwrap());
+    let record = |event: &CudaEvent| event.record_in_graph(&stream);
+    let graph =
+        stream.capture(|| record(&start).and_then(|()| x.fill(1, &stream)).and_then(|()| record(&end)));
+    assert!(end.seconds_since(&start).is_err(), "captured, not recorded");
+    // SAFETY: `x` and the events outlive the run.
+    unsafe { graph.unwrap().launch(&stream) }.unwrap();
+    stream.synchronize().unwrap();
+    assert!(end.is_reached().unwrap() && end.seconds_since(&start).unwrap() >= 0.0);
+    let e = record(&start).expect_err("nothing is captured");
+    assert!(e.to_string().contains("CUDA_ERROR_INVALID_VALUE"), "{e}");
+}
+
+#[test]
+#[cfg_attr(not(feature = "emu"), ignore = "wants --features emu")]
 fn a_missing_event_between_cuda_streams_shows_as_a_wrong_result() {
     let Some(emu) = emulated() else { return };
     let results = |ordered| -> Vec<u32> { SEEDS.map(|s| handed_over(&emu, s, ordered).unwrap()).collect() };

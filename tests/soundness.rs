@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 use tgnn::{
-    autograd::{Lanes, Parameters, Program, ScaledInit},
+    autograd::{Alone, Lanes, Parameters, Program, ScaledInit},
     data::{Events, Split, SynthOptions, Tcsr, synth},
     error::{ErrorKind, Result},
     ops::{Backend, Home, Op, OpKind, Out, Tape, sample_neighbors::*},
@@ -41,7 +41,8 @@ fn a_program_runs_over_the_store_of_its_tape_alone() {
     let mut program = Program::new(&t, &[y], F32, Backend::Cpu).unwrap();
     refused(program.run(&mut other), "its tape is over another store");
     refused(program.repeat(&mut other, 3, &mut |_| ()).map_err(|e| e.1), "its tape is over another store");
-    refused(program.time_ops(&mut other, 1), "its tape is over another store");
+    let alone = Alone { op: &|_| true, runs: 1, timings: 1, cold: false, by_launch: false };
+    refused(program.time_alone(&mut other, &alone, &mut |_| Ok(())), "its tape is over another store");
     program.run(&mut store).unwrap();
     assert_eq!(program.read::<f32>(y, &store).unwrap(), [2.0; 1000]);
     refused(program.read::<f32>(y, &other), "another store");

@@ -29,6 +29,7 @@ mod plans;
 mod predict;
 mod predict_command;
 mod predictions;
+mod profile;
 mod properties;
 mod ptx;
 mod ptx_faults;

@@ -27,7 +27,7 @@ Result Device::give(Stream& stream, std::function<void()> f, Ready when) {
   if (stream.capture) {
     if (stream.capture->invalid) return CAPTURE_INVALIDATED;
     auto& nodes = stream.capture->graph->nodes;
-    nodes.push_back({std::move(f), stream.last_nodes, std::move(when)});
+    nodes.push_back({std::move(f), stream.last_nodes, std::move(when), nullptr});
     stream.last_nodes = {nodes.size() - 1};
     return SUCCESS;
   }
@@ -145,6 +145,10 @@ bool Device::lies(Address a, size_t n) {
 bool Device::is_pinned(const void* p) {
   auto at = pinned.upper_bound(reinterpret_cast<uintptr_t>(p));
   return at != pinned.begin() && reinterpret_cast<uintptr_t>(p) < (--at)->first + at->second;
+}
+// Called for every kernel that a program launches, by itself or in a graph.
+void Device::launched(const std::string& kernel) {
+  if (profiled) profile.push_back(kernel);
 }
 void Device::failed(Result code, const std::string& text) {
   if (fault == SUCCESS) {

@@ -45,10 +45,12 @@ struct Work {
   std::vector<std::shared_ptr<Work>> next;
 };
 using Mark = std::shared_ptr<Work>;
-struct Node { std::function<void()> run; std::vector<size_t> after; Ready when; };
-struct Device;
-struct Graph { Device& device; std::vector<Node> nodes; };
 struct Event;
+// A node of a graph. One that records an event as its own work names the event, which then counts as recorded by the last
+// launch of the graph.
+struct Node { std::function<void()> run; std::vector<size_t> after; Ready when; Event* recorded = nullptr; };
+struct Device;
+struct Graph { Device& device; std::vector<Node> nodes; std::vector<std::string> kernels; };
 struct Capture { Graph* graph; struct Stream* origin; std::set<struct Stream*> joined; bool invalid = false; };
 struct Stream {
   Device& device;
@@ -102,6 +104,8 @@ struct Device {
   size_t used = 0;
   std::map<const Function*, size_t> shared_limit;
   uint64_t early_launches = 0;  // before the previous kernel had ended
+  bool profiled = false;              // between cuProfilerStart and cuProfilerStop
+  std::vector<std::string> profile;   // the kernels launched there
 
   Mark add(std::function<void()>, const std::vector<Mark>& after, Ready when = {});
   Result give(Stream&, std::function<void()>, Ready when = {});
@@ -115,6 +119,7 @@ struct Device {
   bool lies(Address, size_t n);
   bool is_pinned(const void*);
   void failed(Result, const std::string& text);
+  void launched(const std::string& kernel);
 };
 struct Lock : std::lock_guard<std::recursive_mutex> {
   explicit Lock(Device& d) : std::lock_guard<std::recursive_mutex>(d.guard) {}

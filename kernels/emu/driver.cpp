@@ -106,6 +106,7 @@ Result cuDeviceGetAttribute(int* v, int attribute, int) {
     case 8: *v = PLAIN_SHARED; break;         // shared memory per block
     case 10: *v = 32; break;                  // threads per warp
     case 16: *v = 2; break;                   // multiprocessors
+    case 38: *v = 1 << 20; break;             // bytes of L2
     case 75: *v = 9; break;                   // compute capability 9.0
     case 76: *v = 0; break;
     case 97: *v = MOST_SHARED; break;         // opt-in shared memory per block
@@ -324,6 +325,18 @@ Result cuEventRecord(Handle e, Handle s) {
   event->mark = stream.last[0];
   return SUCCESS;
 }
+// Flag 1, CU_EVENT_RECORD_EXTERNAL: during a capture, adds a node that records the event in every launch of the graph.
+Result cuEventRecordWithFlags(Handle e, Handle s, unsigned flags) {
+  if (flags == 0) return cuEventRecord(e, s);
+  Stream& stream = stream_of(s);
+  Device& d = stream.device;
+  Lock lock(d);
+  if (flags != 1 || !stream.capture) return INVALID_VALUE;
+  auto* event = static_cast<Event*>(e);
+  Result given = d.give(stream, [=] { event->at = std::chrono::steady_clock::now(); });
+  if (!given) stream.capture->graph->nodes.back().recorded = event;
+  return given;
+}
 Result cuEventSynchronize(Handle e) {
   auto* event = static_cast<Event*>(e);
   Device& d = event->device;
@@ -340,10 +353,33 @@ Result cuEventQuery(Handle e) {
 }
 Result cuEventElapsedTime_v2(float* ms, Handle a, Handle b) {
   auto *from = static_cast<Event*>(a), *to = static_cast<Event*>(b);
-  if (!from->timed || !to->timed) return INVALID_HANDLE;
+  if (!from->timed || !to->timed || !from->mark || !to->mark) return INVALID_HANDLE;
+  if (!from->mark->done || !to->mark->done) return NOT_READY;
   return *ms = std::chrono::duration<float, std::milli>(to->at - from->at).count(), SUCCESS;
 }
 Result cuEventElapsedTime(float* ms, Handle a, Handle b) { return cuEventElapsedTime_v2(ms, a, b); }
+
+// ---- profiler ----
+// The range that a profiler would record. At its end, the names of the kernels that were launched in it are appended to
+// the file that TGNN_EMU_PROFILE names, a line each.
+Result cuProfilerStart() {
+  Device& d = here();
+  Lock lock(d);
+  return d.profiled = true, SUCCESS;
+}
+Result cuProfilerStop() {
+  Device& d = here();
+  Lock lock(d);
+  const char* path = getenv("TGNN_EMU_PROFILE");
+  FILE* file = d.profiled && path ? fopen(path, "a") : nullptr;
+  if (file) {
+    for (auto& kernel : d.profile) fprintf(file, "%s\n", kernel.c_str());
+    fclose(file);
+  }
+  d.profiled = false;
+  d.profile.clear();
+  return SUCCESS;
+}
 
 // ---- kernels ----
 // No module (null) stands for the kernels of this library, as host code alone.
@@ -425,6 +461,8 @@ Result cuLaunchKernelEx(const Config* config, Handle f, void** arguments, void**
     offsets.push_back(at);
     at += (function->sizes[i] + 15u) / 16 * 16;
   }
+  if (stream.capture) stream.capture->graph->kernels.push_back(function->name);
+  else d.launched(function->name);
   dim3 grid{gx, gy, gz}, size{bx, by, bz};
   Result given = d.give(stream, [=, &d, dynamic = shared] {
     std::vector<void*> a;
@@ -448,7 +486,7 @@ Result cuStreamBeginCapture_v2(Handle s, int) {
   Lock lock(d);
   if (stream.capture || &stream == &d.null_stream) return CAPTURE_UNSUPPORTED;
   stream.capture = std::make_shared<Capture>();
-  stream.capture->graph = new Graph{d};
+  stream.capture->graph = new Graph{d, {}, {}};
   stream.capture->origin = &stream;
   stream.capture->joined.insert(&stream);
   stream.last_nodes.clear();
@@ -497,6 +535,7 @@ Result cuGraphLaunch(Handle e, Handle s) {
   if (stream.capture) return d.forbidden(), CAPTURE_UNSUPPORTED;
   auto* graph = static_cast<Graph*>(e);
   if (graph->nodes.empty()) return SUCCESS;
+  for (auto& kernel : graph->kernels) d.launched(kernel);
   std::vector<Mark> marks;
   std::set<size_t> leaves;
   for (size_t n = 0; n < graph->nodes.size(); n++) {
@@ -508,6 +547,7 @@ Result cuGraphLaunch(Handle e, Handle s) {
     }
     if (node.after.empty()) after = stream.last;
     marks.push_back(d.add(node.run, after, node.when));
+    if (node.recorded) node.recorded->mark = marks.back();
     leaves.insert(n);
   }
   stream.last.clear();

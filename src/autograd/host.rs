@@ -1,6 +1,7 @@
 //! A program on the host: the memory of its values, and its nodes bound to addresses.
 use super::{
     lanes::MAX_LANES,
+    stages::StageRange,
     variant::{Place, PlannedNode, Variant},
 };
 use crate::{
@@ -56,6 +57,14 @@ pub(super) struct ViewBuffers {
 }
 // SAFETY: the views are used only while their node runs, and every run fills them anew.
 unsafe impl Send for ViewBuffers {}
+
+/// What is called for every node that runs.
+pub(super) struct NodeWatch<'a> {
+    /// Before the node runs.
+    pub before: &'a mut dyn FnMut(&PlannedNode),
+    /// After it, with its number, its start, its end, and its cost at live row counts.
+    pub after: &'a mut dyn FnMut(usize, Instant, Instant, Cost),
+}
 
 impl OnHost {
     /// Allocates `bytes` for each lane, as many times as its buffer depth, and bytes for [`Place::Zeros`].
@@ -219,28 +228,27 @@ impl BoundVariant<'_> {
         let Operands { ins, outs, .. } = &choices[run % choices.len()];
         // SAFETY: the caller's.
         let specs = |of: &[Operand]| of.iter().map(|o| unsafe { o.live_spec() }).collect::<Vec<_>>();
-        self.nodes[at].node.op.cost(&specs(ins), &specs(outs))
+        self.nodes[at].cost(&specs(ins), &specs(outs))
     }
-    /// Runs every node in order, in the first buffers. `on_node` is called after each node, with its start,
-    /// its end, and its cost at live row counts.
+    /// Runs every node in order, in the first buffers; `watch` sees each of them.
     ///
     /// # Errors
     /// As [`run`](Self::run).
-    pub fn run_all(
-        &self,
-        on_node: Option<&mut dyn FnMut(usize, Instant, Instant, Cost)>,
-        views: &mut ViewBuffers,
-    ) -> Result<()> {
-        let mut on_node = on_node;
-        for at in 0..self.nodes.len() {
-            let start = on_node.is_some().then(Instant::now);
+    pub fn run_all(&self, mut watch: Option<&mut NodeWatch<'_>>, views: &mut ViewBuffers) -> Result<()> {
+        let mut stage = StageRange::default();
+        for (at, planned) in self.nodes.iter().enumerate() {
+            stage.enter(planned.stage);
+            let start = watch.as_mut().map(|watch| {
+                (watch.before)(planned);
+                Instant::now()
+            });
             // SAFETY: one node after the other, in the order in which they were planned; store and memory are
             // borrowed.
             unsafe { self.run(0, at, views)? };
-            if let (Some(on_node), Some(start)) = (&mut on_node, start) {
+            if let (Some(watch), Some(start)) = (&mut watch, start) {
                 let end = Instant::now();
                 // SAFETY: the node has run; store and memory are borrowed.
-                on_node(at, start, end, unsafe { self.cost_of_run(0, at) });
+                (watch.after)(at, start, end, unsafe { self.cost_of_run(0, at) });
             }
         }
         Ok(())

@@ -5,6 +5,7 @@ use super::{
     run::{self, NodeTime, OnProgress, VariantRuns},
     schedule::{Schedule, ScheduledNode},
     schedule_cache::ScheduleCache,
+    stages::StageRange,
     trace::{Ran, Trace},
     windows::{Window, windows},
 };
@@ -143,14 +144,15 @@ pub(super) fn one_by_one(
     for window in windows(runs.variants, runs.variant_of_run, schedules.buffer_depth()) {
         let cached = schedules.of(runs.variants, window).map_err(|e| (None, e))?;
         let mut worker = Worker::new(bound, window.variant_of_run, Some(steps_before + window.first));
+        let mut stage = StageRange::default();
         for &(lane, index) in &cached.order {
             let node = cached.schedule.0[lane][index];
+            stage.enter(runs.variants[window.variant_of_run[node.run]].nodes[node.node].stage);
             worker.run(node).map_err(|e| (Some(window.first + node.run), e))?;
         }
         for ran in &worker.ran {
-            let time = &mut times[ran.variant][ran.node];
-            time.seconds += (ran.end - ran.start).as_secs_f64();
-            time.runs += 1;
+            let seconds = (ran.end - ran.start).as_secs_f64();
+            times[ran.variant][ran.node].add(seconds, 1, ran.cost.unwrap_or_default());
         }
         if let Some(trace) = &mut trace {
             trace.ran.append(&mut worker.ran);

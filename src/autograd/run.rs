@@ -1,6 +1,7 @@
 //! Definitions that the executors of a program share: progress and the times of nodes.
 use crate::{
     error::{Error, ErrorKind, Result},
+    ops::Cost,
     runtime::Store,
 };
 use std::cell::Cell;
@@ -39,9 +40,35 @@ pub(super) struct VariantRuns<'a> {
 }
 
 /// Time taken by the runs of a node.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Default)]
 pub(super) struct NodeTime {
     pub seconds: f64,
     pub runs: usize,
     pub kernels: usize,
+    /// Bytes and operations of all runs, at their row counts.
+    pub cost: Cost,
+    /// Seconds of a run, of every run that was timed by itself, or on average of runs that were timed
+    /// together.
+    samples: Vec<f32>,
+}
+
+impl NodeTime {
+    /// Adds runs of the same cost, without a time.
+    pub fn count(&mut self, runs: usize, cost: Cost) {
+        self.runs += runs;
+        self.cost.bytes += runs * cost.bytes;
+        self.cost.flops += runs * cost.flops;
+    }
+    /// Adds runs of the same cost that took `seconds` together.
+    pub fn add(&mut self, seconds: f64, runs: usize, cost: Cost) {
+        self.count(runs, cost);
+        self.seconds += seconds;
+        self.samples.push((seconds / runs.max(1) as f64) as f32);
+    }
+    /// Returns the median seconds of a run; 0 if there was none.
+    pub fn median(&self) -> f64 {
+        let mut samples = self.samples.clone();
+        samples.sort_unstable_by(f32::total_cmp);
+        samples.get(samples.len() / 2).map_or(0.0, |&seconds| f64::from(seconds))
+    }
 }

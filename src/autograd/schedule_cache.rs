@@ -1,5 +1,5 @@
 //! Caches the schedules of the last windows.
-use super::{lanes::MAX_LANES, schedule::Schedule, variant::Variant, windows::Window};
+use super::{device::TimedGraph, lanes::MAX_LANES, schedule::Schedule, variant::Variant, windows::Window};
 use crate::{error::Result, runtime::cuda::CudaGraph};
 
 /// Number of schedules that are cached.
@@ -17,6 +17,8 @@ pub(super) struct CachedSchedule {
     pub order: Vec<(usize, usize)>,
     /// On a device, its launches as a graph, from the second use on.
     pub graph: Option<CudaGraph>,
+    /// On a device, if ops are timed: its launches as graphs that also record times.
+    pub timed: Vec<TimedGraph>,
     /// Number of uses.
     pub uses: usize,
 }
@@ -66,7 +68,8 @@ impl ScheduleCache {
                 let order = order.unwrap_or_default();
                 self.cached.truncate(CACHED - 1);
                 let variant_of_run = variant_of_run.to_vec();
-                CachedSchedule { variant_of_run, updates, begins, schedule, order, graph: None, uses: 0 }
+                let (graph, timed, uses) = (None, Vec::new(), 0);
+                CachedSchedule { variant_of_run, updates, begins, schedule, order, graph, timed, uses }
             }
         };
         cached.uses += 1;

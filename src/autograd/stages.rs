@@ -2,7 +2,7 @@
 use super::prefetchable::prefetchable;
 use crate::{
     ops::{Node, OpKind},
-    runtime::{DType, Spec, Var, comm::TrafficKind},
+    runtime::{DType, Spec, Var, comm::TrafficKind, nvtx},
 };
 use serde::{Deserialize, Serialize};
 use std::{collections::HashSet, fmt};
@@ -70,6 +70,20 @@ impl Stage {
             Stage::WriteMemory => "write_memory",
             Stage::ReduceGradients => "reduce_gradients",
             Stage::Step => "step",
+        }
+    }
+}
+
+/// The profiler range of a stage, around the ranges of the ops of consecutive nodes.
+#[derive(Default)]
+pub(super) struct StageRange(Option<(Stage, nvtx::Range)>);
+
+impl StageRange {
+    /// Says that the next node is of `stage`: the range of another stage ends.
+    pub fn enter(&mut self, stage: Stage) {
+        if self.0.as_ref().is_none_or(|(open, _)| *open != stage) {
+            self.0 = None; // ranges nest: this one ends before the next one begins
+            self.0 = Some((stage, nvtx::range(stage)));
         }
     }
 }

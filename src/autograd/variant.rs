@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     error::Result,
-    ops::{Backend, Home, Node, OpKind, Tape},
+    ops::{Backend, Cost, Home, Node, OpKind, Tape},
     runtime::*,
 };
 use std::collections::BTreeMap;
@@ -73,6 +73,28 @@ impl PlannedNode {
         });
         depths.fold(1, common_multiple)
     }
+    /// Returns the cost of a run with operands of these shapes. What an op reads twice, such as `x` in
+    /// `x + x`, moves once, if the op counts every operand in full.
+    pub fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
+        let cost = self.node.op.cost(ins, outs);
+        if cost != Cost::streaming(ins, outs, cost.flops) {
+            return cost;
+        }
+        let of = &self.node.ins;
+        let once = (0..ins.len()).filter(|&i| !of[..i].contains(&of[i])).map(|i| ins[i]);
+        Cost::streaming(&once.collect::<Vec<_>>(), outs, cost.flops)
+    }
+    /// Returns the cost of a run in which `count` tells the counts of live rows; where it tells none, all
+    /// rows are live.
+    pub fn cost_at(&self, count: impl Fn(Var) -> Option<usize>) -> Cost {
+        let live = |&(_, spec): &(Place, Spec)| {
+            let counted = spec.rows.live.and_then(|live| Some(count(live.var)?.saturating_mul(live.times)));
+            let rows = counted.unwrap_or(spec.rows.capacity).min(spec.rows.capacity);
+            Spec { rows: Rows::fixed(rows), ..spec }
+        };
+        let specs = |operands: &[(Place, Spec)]| operands.iter().map(live).collect::<Vec<_>>();
+        self.cost(&specs(&self.ins), &specs(&self.outs))
+    }
     fn work(&self) -> LaneWork {
         match (self.node.op.kind(), self.stage) {
             (OpKind::Comm, _) => LaneWork::Communicates,
@@ -112,6 +134,10 @@ pub(super) struct Variant {
 }
 
 impl Variant {
+    /// Whether a value is the count of the live rows of another.
+    pub fn counts(&self, v: Var) -> bool {
+        self.specs.iter().any(|spec| spec.rows.live.is_some_and(|live| live.var == v))
+    }
     /// Whether a node of a lane exchanges values with other ranks.
     pub fn communicates_on(&self, lane: usize) -> bool {
         self.nodes.iter().any(|p| p.placement.lane == lane && p.node.op.kind() == OpKind::Comm)

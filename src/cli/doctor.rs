@@ -1,16 +1,14 @@
 //! `tgnn-bench doctor`: reports what this machine has and lacks.
-use super::say;
+use super::{ceilings::product_rate, say};
 use crate::{
     error::Result,
     runtime::{
         Device,
         comm::{launched, mpi_library},
         cuda::{Gpu, nccl_version},
-        matmul::{Mat, MatMut, matmul},
         simd,
     },
 };
-use std::time::Instant;
 
 /// Prints the report.
 pub fn run() -> Result<()> {
@@ -25,7 +23,7 @@ pub fn run() -> Result<()> {
             _ => "",
         }
     ));
-    say(format_args!("products  {:.0} GFLOP/s in f32 (1024 cubed, best of 5)", product_rate(&device)));
+    say(format_args!("products  {:.0} GFLOP/s in f32 (1024 cubed, best of 5)", product_rate(&device) / 1e9));
     if let Some((total, free)) = memory() {
         say(format_args!("memory    {free:.1} GiB free of {total:.1}"));
     }
@@ -53,23 +51,6 @@ pub fn run() -> Result<()> {
         Err(e) => say(format_args!("launcher  {e}")),
     }
     Ok(())
-}
-
-/// Measures the rate of a dense f32 product, in GFLOP/s.
-fn product_rate(device: &Device) -> f64 {
-    const N: usize = 1024;
-    let a: Vec<f32> = (0..N * N).map(|i| (i % 997) as f32 / 997.0).collect();
-    let mut out = vec![0.0; N * N];
-    let best = (0..5)
-        .map(|_| {
-            let started = Instant::now();
-            device.install(|| {
-                matmul(MatMut::new(&mut out, N, N), Mat::new(&a, N, N), Mat::new(&a, N, N), false)
-            });
-            started.elapsed().as_secs_f64()
-        })
-        .fold(f64::INFINITY, f64::min);
-    2.0 * (N * N * N) as f64 / best / 1e9
 }
 
 /// Returns the total and the free host memory in GiB; `None` if the system does not tell.

@@ -1,38 +1,21 @@
 //! `tgnn-bench kernels`: verifies the kernels of every op on a device, then times them.
-use super::say;
+use super::{
+    ceilings::{Caches, Ceilings, Effort, ReadyCase, Speed, Work, limit},
+    say,
+};
 use crate::{
-    autograd::OpTime,
+    autograd::{Alone, OpTime},
     error::{Error, ErrorKind, Result},
     ops::{Backend, Case, bench_cases, cases},
     runtime::{
         Device, MatmulPrecision,
-        cuda::{CudaEvent, CudaStream, DeviceBuffer, Gpu, Rival},
+        cuda::{Gpu, Rival},
     },
     testing::{self, Off, rivals::Rivals},
 };
 use clap::Args;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
-
-/// A kernel below this fraction of both ceilings is limited by latency: it waits for its own loads, or is too
-/// small.
-const LATENCY_BOUND: f64 = 0.25;
-
-/// How often an op is timed.
-#[derive(Clone, Copy)]
-struct Effort {
-    /// Number of runs per timing.
-    runs: usize,
-    /// Number of timings, whose median counts.
-    timings: usize,
-}
-
-impl Effort {
-    /// Returns the effort for a device; an emulated one is timed once.
-    fn on(gpu: &Gpu) -> Self {
-        if gpu.is_emulated() { Effort { runs: 1, timings: 1 } } else { Effort { runs: 20, timings: 7 } }
-    }
-}
 
 /// Arguments of the command.
 #[derive(Args)]
@@ -58,20 +41,34 @@ pub struct KernelsArgs {
 struct Line {
     op: &'static str,
     case: String,
-    /// Median seconds of a run.
-    seconds: f64,
-    /// Compulsory bytes of a run.
-    bytes: f64,
-    /// Floating-point operations of a run.
-    flops: f64,
+    /// Median seconds of a run, warm and cold.
+    seconds: [f64; 2],
+    work: Work,
     rivals: Vec<Timed>,
 }
 
-/// A rival of an op: its largest error and its time.
+/// A rival of an op: its largest error and its times, as those of the op.
 struct Timed {
     name: &'static str,
     off: Off,
-    seconds: f64,
+    seconds: [f64; 2],
+}
+
+/// How fast an op or a rival is, warm and cold.
+struct Speeds {
+    warm: Speed,
+    cold: Speed,
+}
+
+impl Speeds {
+    fn of(ceilings: &Ceilings, work: Work, [warm, cold]: [f64; 2]) -> Self {
+        let speed = |seconds, caches| ceilings.speed(work, seconds, caches);
+        Speeds { warm: speed(warm, Caches::Warm), cold: speed(cold, Caches::Cold) }
+    }
+    /// Returns what limits the speed: memory if the operands come from there, or arithmetic if they do not.
+    fn limit(&self) -> &'static str {
+        limit(self.cold.of_copy, self.warm.of_product)
+    }
 }
 
 impl KernelsArgs {
@@ -99,7 +96,7 @@ impl KernelsArgs {
         }
         let effort = Effort::on(&gpu);
         let (rivals, mut lines, mut missing) = (Rivals::of(&gpu), Vec::new(), BTreeSet::new());
-        let ceilings = Ceilings::of(&gpu, &rivals, effort)?;
+        let ceilings = Ceilings::of_gpu(&gpu, &rivals, effort)?;
         let bench_cases = bench_cases();
         for case in bench_cases.iter().filter(|c| selected(c)) {
             let mut case_lines = time(&gpu, case, &bench_cases, effort)?;
@@ -139,104 +136,34 @@ fn verify(gpu: &Gpu, cases: &[Case]) -> Result<usize> {
     Ok(cases.len())
 }
 
-/// The peak rates of the device, measured in the same run.
-struct Ceilings {
-    /// Bytes per second, read plus written, of a large copy.
-    copy: f64,
-    /// Operations per second of a large product: the fastest of `products` that is as exact as the products
-    /// of the table.
-    product: f64,
-    /// Names of the implementations of the large product, with their operations per second.
-    products: Vec<(&'static str, f64)>,
-}
-
-impl Ceilings {
-    /// Returns the sizes of the large product as `linear` takes them: rows, depth, columns, and none of its
-    /// options. An emulated device is too slow for the large sizes.
-    fn sizes(gpu: &Gpu) -> &'static [usize] {
-        if gpu.is_emulated() { &[64, 64, 64, 0, 0, 0] } else { &[4096, 4096, 4096, 0, 0, 0] }
-    }
-    /// Measures the ceilings.
-    fn of(gpu: &Gpu, rivals: &Rivals, effort: Effort) -> Result<Self> {
-        let (dims, bench) = (Self::sizes(gpu), bench_cases());
-        let flops = 2.0 * dims[..3].iter().map(|&n| n as f64).product::<f64>();
-        let mut products = Vec::new();
-        if let Some(linear) = bench.iter().find(|c| c.op == "linear") {
-            let case = Case { dims, ..*linear };
-            let rate = |gpu: &Gpu| -> Result<f64> {
-                let ops = times(gpu, &case, effort)?;
-                let seconds = ops.iter().find(|t| t.op == case.op).map_or(f64::INFINITY, |t| t.seconds);
-                Ok(flops / seconds)
-            };
-            products.push(("tgnn", rate(gpu)?));
-            // A rival that fails is reported as missing when it is compared with an op.
-            let forward = rivals.on(&case).into_iter().flatten().filter(|r| r.op() == case.op);
-            products.extend(forward.filter_map(|r| Some((r.name(), rate(&gpu.with_rival(r)).ok()?))));
-        }
-        let exact = |name: &str| gpu.precision() != MatmulPrecision::F32 || !name.ends_with("tf32");
-        let product = products.iter().filter(|p| exact(p.0)).map(|p| p.1).fold(0.0, f64::max);
-        Ok(Ceilings { copy: copy_rate(gpu, effort)?, product, products })
-    }
-    /// Returns the fractions of the copy rate and of the product rate that a line reaches if it takes
-    /// `seconds`.
-    fn fractions(&self, l: &Line, seconds: f64) -> [f64; 2] {
-        [l.bytes / self.copy, l.flops / self.product].map(|minimum| minimum / seconds)
-    }
-    /// Returns what limits the speed of a line.
-    fn limit(&self, l: &Line) -> &'static str {
-        match self.fractions(l, l.seconds) {
-            [copy, product] if copy.max(product) < LATENCY_BOUND => "latency",
-            [copy, product] if copy >= product => "memory",
-            _ => "arithmetic",
-        }
-    }
-}
-
-/// Measures the bytes per second, read plus written, of a large copy on the device: the upper bound for any
-/// kernel.
-fn copy_rate(gpu: &Gpu, effort: Effort) -> Result<f64> {
-    let bytes = (gpu.memory()?.0 / 8).min(1 << 30);
-    let (stream, from, to) =
-        (CudaStream::new(gpu)?, DeviceBuffer::new(gpu, bytes)?, DeviceBuffer::new(gpu, bytes)?);
-    from.fill(1, &stream)?;
-    let mut rates = Vec::new();
-    for _ in 0..effort.timings {
-        let (start, end) = (CudaEvent::timed(gpu)?, CudaEvent::timed(gpu)?);
-        start.record(&stream)?;
-        to.copy(&from, &stream)?;
-        end.record(&stream)?;
-        end.synchronize()?;
-        rates.push(2.0 * bytes as f64 / end.seconds_since(&start)?);
-    }
-    Ok(median(rates))
-}
-
-/// Returns the median seconds of a run of every op of a case, and the ops' costs.
-fn times(gpu: &Gpu, case: &Case, effort: Effort) -> Result<Vec<OpTime>> {
-    let (mut program, mut store, _) = testing::program(case, Backend::Cuda(gpu.clone()))?;
-    program.run(&mut store)?;
-    let timings: Vec<_> =
-        (0..effort.timings).map(|_| program.time_ops(&mut store, effort.runs)).collect::<Result<_>>()?;
-    let mut ops = timings[0].clone();
-    for op in &mut ops {
-        let same = timings.iter().flatten().filter(|o| o.op == op.op);
-        op.seconds = median(same.map(|o| o.seconds / o.runs as f64).collect());
-    }
-    Ok(ops)
+/// Returns the times of the ops of a case for which `op` holds: warm and cold.
+fn times(
+    gpu: &Gpu,
+    case: &Case,
+    op: &dyn Fn(&str) -> bool,
+    Effort { runs, timings }: Effort,
+) -> Result<Vec<[OpTime; 2]>> {
+    let mut ready = ReadyCase::new(case, Backend::Cuda(gpu.clone()))?;
+    let [warm, cold] = [false, true].map(|cold| Alone { op, runs, timings, cold, by_launch: false });
+    let (warm, cold) = (ready.time(&warm)?, ready.time(&cold)?);
+    let with_cold = |warm: OpTime| {
+        let cold = cold.iter().find(|cold| cold.op == warm.op)?;
+        Some([warm, cold.clone()])
+    };
+    Ok(warm.into_iter().filter_map(with_cold).collect())
 }
 
 /// Times the op of a case, and the other ops that the case runs, unless they have a case of their own in
 /// `bench_cases`.
 fn time(gpu: &Gpu, case: &Case, bench_cases: &[Case], effort: Effort) -> Result<Vec<Line>> {
-    let ops = times(gpu, case, effort)?;
-    let shown = ops.iter().filter(|t| t.op == case.op || bench_cases.iter().all(|c| c.op != t.op));
-    let mut lines: Vec<Line> = shown
-        .map(|t| Line {
-            op: t.op,
+    let shown = |op: &str| op == case.op || bench_cases.iter().all(|c| c.op != op);
+    let mut lines: Vec<Line> = times(gpu, case, &shown, effort)?
+        .into_iter()
+        .map(|[warm, cold]| Line {
+            op: warm.op,
             case: case.to_string(),
-            seconds: t.seconds,
-            bytes: (t.cost.bytes / t.runs) as f64,
-            flops: (t.cost.flops / t.runs) as f64,
+            seconds: [warm.median, cold.median],
+            work: Work::of_run(&warm),
             rivals: Vec::new(),
         })
         .collect();
@@ -250,45 +177,40 @@ fn compare(gpu: &Gpu, case: &Case, rival: Rival, lines: &mut [Line], effort: Eff
     let (op, name, gpu) = (rival.op(), rival.name(), gpu.with_rival(rival));
     let failed = |e| format!("{name} for {op}: {e}");
     let off = testing::worst(case, Backend::Cuda(gpu.values_apart())).map_err(failed)?;
-    let times = times(&gpu, case, effort).map_err(failed)?;
+    let times = times(&gpu, case, &|timed| timed == op, effort).map_err(failed)?;
     for line in lines.iter_mut().filter(|l| l.op == op) {
-        let timed = times.iter().filter(|t| t.op == op);
-        line.rivals.extend(timed.map(|t| Timed { name, off: off.clone(), seconds: t.seconds }));
+        let timed = |t: &[OpTime; 2]| Timed { name, off: off.clone(), seconds: [t[0].median, t[1].median] };
+        line.rivals.extend(times.iter().map(timed));
     }
     Ok(())
 }
 
-/// Returns the median of a non-empty list; the upper one of an even number of values.
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_unstable_by(f64::total_cmp);
-    values[values.len() / 2]
-}
-
 /// Prints the table.
 fn table(ceilings: &Ceilings, lines: &[Line], missing: &BTreeSet<String>) {
-    let row = |name: &str, seconds: f64, l: &Line, limit: &str, last: &str| {
-        let [of_copy, of_product] = ceilings.fractions(l, seconds).map(|fraction| 100.0 * fraction);
+    let row = |name: &str, seconds: [f64; 2], work: Work, limit: &str, last: &str| {
+        let Speeds { warm, cold } = Speeds::of(ceilings, work, seconds);
         say(format_args!(
-            "{name:<25}{:>9.1}{:>9.0}{of_copy:>7.0} %{:>10.0}{of_product:>9.0} %  {limit:<12}{last}",
-            1e6 * seconds,
-            l.bytes / seconds / 1e9,
-            l.flops / seconds / 1e9,
+            "{name:<25}{:>10.1}{:>10.1}{:>9.0}{:>9.0} %{:>11.0} %{:>10.0}{:>9.0} %  {limit:<12}{last}",
+            1e6 * seconds[0],
+            1e6 * seconds[1],
+            warm.gb_per_s,
+            100.0 * cold.of_copy,
+            100.0 * warm.of_copy,
+            warm.gflops,
+            100.0 * warm.of_product,
         ));
     };
-    say(format_args!("copy {:.0} GB/s", ceilings.copy / 1e9));
-    for (name, rate) in &ceilings.products {
-        say(format_args!("large product by {name} {:.0} GFLOP/s", rate / 1e9));
-    }
+    ceilings.lines().iter().for_each(say);
     say(format_args!(
-        "\n{:<25}{:>9}{:>9}{:>9}{:>10}{:>11}  {:<12}case",
-        "op", "us", "GB/s", "of copy", "GFLOP/s", "of product", "limit"
+        "\n{:<25}{:>10}{:>10}{:>9}{:>11}{:>13}{:>10}{:>11}  {:<12}case",
+        "op", "us", "us cold", "GB/s", "of copy", "of cached", "GFLOP/s", "of product", "limit"
     ));
     for l in lines {
-        row(l.op, l.seconds, l, ceilings.limit(l), &l.case);
+        row(l.op, l.seconds, l.work, Speeds::of(ceilings, l.work, l.seconds).limit(), &l.case);
         for r in &l.rivals {
             let exact = if r.off.within() { String::new() } else { format!("; {}", r.off) };
-            let against = format!("{:.2} x the op's time{exact}", r.seconds / l.seconds);
-            row(&format!("  {}", r.name), r.seconds, l, "", &against);
+            let against = format!("{:.2} x the op's time{exact}", r.seconds[0] / l.seconds[0]);
+            row(&format!("  {}", r.name), r.seconds, l.work, "", &against);
         }
     }
     if !missing.is_empty() {
@@ -311,25 +233,30 @@ fn json(
         .map(|l| {
             let rivals = l.rivals.iter().map(|r| {
                 json!({
-                    "name": r.name, "us": 1e6 * r.seconds, "times_the_op": r.seconds / l.seconds,
+                    "name": r.name, "us": 1e6 * r.seconds[0], "us_cold": 1e6 * r.seconds[1],
+                    "times_the_op": r.seconds[0] / l.seconds[0],
                     "within_allowance": r.off.within(), "off_by": r.off.error, "allowed": r.off.allowed,
                 })
             });
-            let [of_copy, of_product] = ceilings.fractions(l, l.seconds);
+            let speeds = Speeds::of(ceilings, l.work, l.seconds);
+            let Speeds { warm, cold } = &speeds;
             json!({
-                "op": l.op, "case": l.case, "us": 1e6 * l.seconds, "bytes": l.bytes, "flops": l.flops,
-                "gb_per_s": l.bytes / l.seconds / 1e9, "share_of_copy": of_copy,
-                "gflops": l.flops / l.seconds / 1e9, "share_of_product": of_product,
-                "limit": ceilings.limit(l), "rivals": rivals.collect::<Vec<_>>(),
+                "op": l.op, "case": l.case, "us": 1e6 * l.seconds[0], "us_cold": 1e6 * l.seconds[1],
+                "bytes": l.work.bytes, "flops": l.work.flops, "gb_per_s": warm.gb_per_s,
+                "share_of_copy_cold": cold.of_copy, "share_of_copy_warm": warm.of_copy,
+                "gflops": warm.gflops, "share_of_product": warm.of_product,
+                "limit": speeds.limit(), "rivals": rivals.collect::<Vec<_>>(),
             })
         })
         .collect();
-    let products = ceilings.products.iter().map(|(name, rate)| json!({"by": name, "gflops": rate / 1e9}));
-    json!({
-        "schema": 1, "version": env!("CARGO_PKG_VERSION"), "device": gpu.name(),
+    let mut table = json!({
+        "schema": 2, "version": env!("CARGO_PKG_VERSION"), "device": gpu.name(),
         "precision": gpu.precision().name(), "verified_cases": verified,
-        "copy_gb_per_s": ceilings.copy / 1e9, "large_products": products.collect::<Vec<_>>(),
-        "runs": effort.runs, "timings": effort.timings, "ops": ops,
-        "missing_rivals": missing,
-    })
+    });
+    ceilings.json().into_iter().for_each(|(key, value)| table[key] = value);
+    table["runs"] = effort.runs.into();
+    table["timings"] = effort.timings.into();
+    table["ops"] = ops.into();
+    table["missing_rivals"] = json!(missing);
+    table
 }

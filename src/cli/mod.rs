@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 mod accesses;
 mod advice;
+mod ceilings;
 mod compare;
 mod data;
 mod doctor;
@@ -15,6 +16,7 @@ mod plan;
 mod plan_explain;
 mod plan_ranks;
 mod predict;
+mod profile;
 mod ranks;
 mod read_args;
 mod report;
@@ -69,6 +71,8 @@ enum Command {
     Data(data::DataCommand),
     /// Verify the kernels of every op on a CUDA device, then time them
     Kernels(kernels::KernelsArgs),
+    /// Profile an op, steps or an epoch of training, alone or under NVIDIA's tools
+    Profile(Box<profile::ProfileArgs>),
     /// Show, check and simulate a plan: how the stages of training steps are scheduled
     #[command(subcommand)]
     Plan(plan::PlanCommand),
@@ -115,6 +119,7 @@ pub fn main() -> ExitCode {
         Command::Predict(args) => args.run(),
         Command::Data(command) => data::run(command),
         Command::Kernels(args) => args.run(),
+        Command::Profile(args) => args.run(),
         Command::Plan(command) => plan::run(command),
         Command::Partition(args) => args.run(),
         Command::Models(args) => args.run(),
@@ -186,7 +191,10 @@ fn command_line() -> String {
     let mut args = std::env::args();
     let program = args.next().unwrap_or_default();
     let program = program.rsplit('/').next().unwrap_or_default().to_owned();
-    let quote =
-        |a: String| if a.is_empty() || a.contains(char::is_whitespace) { format!("'{a}'") } else { a };
-    std::iter::once(program).chain(args.map(quote)).collect::<Vec<_>>().join(" ")
+    std::iter::once(program).chain(args.map(quoted)).collect::<Vec<_>>().join(" ")
+}
+
+/// Returns an argument as it is written in a command line.
+fn quoted(word: String) -> String {
+    if word.is_empty() || word.contains(char::is_whitespace) { format!("'{word}'") } else { word }
 }

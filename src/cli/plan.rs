@@ -6,7 +6,7 @@ use crate::{
     error::{Error, Result},
     model::ModelName,
     plan::{CostModel, Plan, Timeline, Usage},
-    task::{Config, EventTask, SnapshotTask, Task, training::folder::write_whole},
+    task::{Config, Task, training::folder::write_whole},
 };
 use clap::{Args, Subcommand};
 use serde_json::json;
@@ -138,10 +138,7 @@ impl Simulate {
             return self.ranked.run(&config, self.timeline.as_deref(), self.json);
         }
         let device = config.open_device()?;
-        let mut task: Box<dyn Task> = match Data::load(&config)? {
-            Data::Events(events) => Box::new(EventTask::new(&config, &events, device.clone())?),
-            Data::Snapshots(snapshots) => Box::new(SnapshotTask::new(&config, &snapshots, device.clone())?),
-        };
+        let mut task = Data::load(&config)?.task(&config, &device)?;
         // The first epoch warms up; plans that go by predictions time their ops in it.
         task.train_epoch(0, &mut |_| {})?;
         task.trace();

@@ -4,7 +4,10 @@ use crate::{
     data::{Events, Snapshots, text::counted},
     error::Result,
     runtime::Device,
-    task::{self, Checkpoint, Config, RunOptions, Summary, TaskName, Watch},
+    task::{
+        self, Checkpoint, Config, EventTask, PropertyTask, RunOptions, SnapshotTask, Summary, Task, TaskName,
+        Watch,
+    },
 };
 
 /// The data of a run, in the form that its model reads.
@@ -47,6 +50,14 @@ impl Data {
             c.validate()?;
         }
         Ok(c)
+    }
+    /// Builds the task of a configuration, ready for single passes.
+    pub fn task(&self, c: &Config, d: &Device) -> Result<Box<dyn Task>> {
+        Ok(match self {
+            Data::Events(e) if c.task == TaskName::Property => Box::new(PropertyTask::new(c, e, d.clone())?),
+            Data::Events(e) => Box::new(EventTask::new(c, e, d.clone())?),
+            Data::Snapshots(s) => Box::new(SnapshotTask::new(c, s, d.clone())?),
+        })
     }
     /// Trains the model of a configuration.
     pub fn train(

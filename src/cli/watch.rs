@@ -301,9 +301,8 @@ impl Watch for Display {
         let total: f64 = times.iter().map(|t| t.seconds).sum();
         let on_device = times.iter().any(|t| t.kernels > 0);
         let head = if on_device { "kernels" } else { "" };
-        self.line(format_args!("\n{:>105}", "at full batches"));
         self.line(format_args!(
-            "{:<32} {:>6} {head:>8} {:>9} {:>7} {:>9} {:>8} {:>9} {:>8}",
+            "\n{:<32} {:>6} {head:>8} {:>9} {:>7} {:>9} {:>8} {:>9} {:>8}",
             "op of the training step", "runs", "seconds", "share", "us/run", "MB/run", "MFLOP/run", "GFLOP/s"
         ));
         for t in &times {

@@ -6,6 +6,7 @@
 //! tables. An arena holds the values that a step computes; it is planned from the specs before the first
 //! step, so nothing is allocated while a step runs.
 mod brief_debug;
+pub mod cache;
 pub mod comm;
 pub mod cuda;
 mod device;

@@ -14,6 +14,8 @@ mod module;
 mod nccl;
 mod nccl_comm;
 mod peers;
+mod profiler;
+mod rates;
 mod stream;
 mod tensor;
 mod transport;
@@ -25,6 +27,8 @@ pub(crate) use memory::PinnedBuffer;
 pub use module::{CudaKernel, CudaModule};
 pub use nccl::nccl_version;
 pub use nccl_comm::NcclComm;
+pub use profiler::ProfiledRange;
+pub use rates::copy_rates;
 pub use stream::{CudaEvent, CudaGraph, CudaStream};
 pub use tensor::DeviceTensor;
 pub use windows::WindowSize;
@@ -213,6 +217,19 @@ impl Gpu {
     pub fn memory(&self) -> Result<(usize, usize)> {
         self.enter()?;
         checked(result::mem_get_info(), "cannot query the device's memory")
+    }
+    /// Returns the bytes of the device's L2 cache.
+    ///
+    /// # Errors
+    /// `Device` if the driver refuses.
+    pub fn l2_bytes(&self) -> Result<usize> {
+        self.enter()?;
+        let device = checked(result::device::get(self.ordinal() as i32), "cannot open the device")?;
+        let what = sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE;
+        // SAFETY: the device is valid.
+        let bytes =
+            checked(unsafe { result::device::get_attribute(device, what) }, "cannot query the device")?;
+        Ok(bytes.max(1) as usize)
     }
     /// Returns the peak device memory allocated by this process, in bytes.
     pub fn peak_bytes(&self) -> u64 {

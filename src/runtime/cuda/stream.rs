@@ -137,6 +137,18 @@ impl CudaStream {
             "cannot wait for an event",
         )
     }
+    /// Copies bytes within the device's memory.
+    ///
+    /// # Errors
+    /// `Device` if the driver refuses.
+    ///
+    /// # Safety
+    /// The memory must be alive until the stream is done.
+    pub(crate) unsafe fn copy_bytes(&self, to: u64, from: u64, bytes: usize) -> Result<()> {
+        self.gpu.enter()?;
+        // SAFETY: promised by the caller.
+        checked(unsafe { result::memcpy_dtod_async(to, from, bytes, self.raw) }, "cannot copy on the device")
+    }
     /// Submits operations on 32-bit words, in order. A write comes after all earlier work of the stream,
     /// whose writes every device and the host then see; a wait holds up all later work.
     ///
@@ -260,6 +272,18 @@ impl CudaEvent {
         self.gpu.enter()?;
         // SAFETY: both are alive.
         checked(unsafe { result::event::record(self.raw, stream.raw) }, "cannot record an event")
+    }
+    /// Does the same in a [`capture`](CudaStream::capture): every launch of the graph marks the end of the
+    /// work before this call. The event must live as long as the graph.
+    ///
+    /// # Errors
+    /// `Device` if the driver refuses, or the stream is not being captured.
+    pub fn record_in_graph(&self, stream: &CudaStream) -> Result<()> {
+        self.gpu.enter()?;
+        let flags = sys::CUevent_record_flags_enum::CU_EVENT_RECORD_EXTERNAL as u32;
+        // SAFETY: both are alive.
+        let recorded = unsafe { sys::cuEventRecordWithFlags(self.raw, stream.raw(), flags) };
+        checked(recorded.result(), "cannot record an event in a graph")
     }
     /// Returns whether the marker has been reached, without blocking.
     ///

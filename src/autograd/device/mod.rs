@@ -1,8 +1,12 @@
 //! A program on a CUDA device: the memory of its values, its launches on a stream for each lane in use, and
 //! the graphs that capture them.
+mod timing;
+
+pub(super) use timing::TimedGraph;
+
 use super::{
     lanes::MAX_LANES,
-    run::{self, NodeTime, OnProgress, VariantRuns},
+    run::{self, OnProgress, VariantRuns},
     schedule::{ScheduledNode, StreamCommand},
     schedule_cache::{CachedSchedule, ScheduleCache},
     trace::{Ran, Trace},
@@ -22,8 +26,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Most nodes that are profiled before the host waits.
-const PROFILED: usize = 512;
 /// Most windows that are launched before the host waits for the first of them: enough to keep a device busy,
 /// and few enough that a caller can stop.
 const WINDOWS_AHEAD: usize = 4;
@@ -305,75 +307,6 @@ impl BoundProgram {
             None => unsafe { op.launch(self.gpu.kernels(), &launch) },
         }
     }
-    /// Times `times` runs of every node on the values of the last run. The runs of a node are captured into
-    /// one graph, so that neither the host nor an event stands between them.
-    ///
-    /// # Errors
-    /// `Device` if the driver reports an error.
-    pub fn time_nodes(&self, nodes: &[PlannedNode], times: usize) -> Result<Vec<NodeTime>> {
-        let mut taken = Vec::with_capacity(nodes.len());
-        let stream = self.stream();
-        for (node, planned) in nodes.iter().enumerate() {
-            let at = BoundNode { variant: 0, run: 0, node };
-            let launched = stream.launched();
-            let graph = stream.capture(|| (0..times).try_for_each(|_| self.launch(planned, at, 0)))?;
-            let kernels = stream.launched() - launched;
-            let (start, end) = (CudaEvent::timed(&self.gpu)?, CudaEvent::timed(&self.gpu)?);
-            // SAFETY: the program owns the memory of its values, the store that of its buffers, and both are
-            // borrowed.
-            let launch = || unsafe { graph.launch(stream) };
-            launch()?;
-            start.record(stream)?;
-            launch()?;
-            end.record(stream)?;
-            self.windows.wait(&end)?;
-            taken.push(NodeTime { seconds: end.seconds_since(&start)?, runs: times, kernels });
-        }
-        Ok(taken)
-    }
-    /// Runs the nodes of all runs one after the other, each between two events, and adds the times to
-    /// `times`.
-    ///
-    /// # Errors
-    /// As [`repeat`](Self::repeat).
-    pub fn profile(
-        &self,
-        runs: VariantRuns<'_>,
-        store: &mut Store,
-        schedules: &mut ScheduleCache,
-        times: &mut [Vec<NodeTime>],
-        on_progress: OnProgress<'_>,
-    ) -> Result<()> {
-        let stream = self.stream();
-        self.status.fill(0, stream)?;
-        written(runs.variants).for_each(|id| store.changed_on_device(id));
-        let events: Vec<CudaEvent> =
-            (0..=PROFILED).map(|_| CudaEvent::timed(&self.gpu)).collect::<Result<_>>()?;
-        for window in windows(runs.variants, runs.variant_of_run, schedules.buffer_depth()) {
-            let CachedSchedule { schedule, order, .. } = schedules.of(runs.variants, window)?;
-            for nodes in order.chunks(PROFILED) {
-                let bound = |&(lane, index): &(usize, usize)| {
-                    let ScheduledNode { run, node, .. } = schedule.0[lane][index];
-                    BoundNode { variant: window.variant_of_run[run], run, node }
-                };
-                events[0].record(stream)?;
-                for (at, end) in nodes.iter().map(bound).zip(&events[1..]) {
-                    let launched = stream.launched();
-                    self.launch(&runs.variants[at.variant].nodes[at.node], at, 0)?;
-                    end.record(stream)?;
-                    times[at.variant][at.node].kernels += stream.launched() - launched;
-                }
-                self.synchronize()?;
-                for (at, between) in nodes.iter().map(bound).zip(events.windows(2)) {
-                    let time = &mut times[at.variant][at.node];
-                    time.seconds += between[1].seconds_since(&between[0])?;
-                    time.runs += 1;
-                }
-            }
-            run::report(on_progress, window.ended(), Some(store))?;
-        }
-        self.check(runs.variants)
-    }
     /// Reports the first fault of a node as an error.
     fn check(&self, variants: &[Variant]) -> Result<()> {
         let nodes = || variants.iter().flat_map(|variant| &variant.nodes);
@@ -513,7 +446,8 @@ impl BoundProgram {
                 self.capture(variants, window, cached)?;
             }
             match (&cached.graph, &traced) {
-                // SAFETY: as in `time_nodes`.
+                // SAFETY: the program owns the memory of its values, the store that of its buffers, and both
+                // are borrowed.
                 (Some(graph), None) => unsafe { graph.launch(stream)? },
                 (_, Some(trace)) => {
                     let timing = Timing { launches: &mut launches, first_step: trace.steps + window.first };

@@ -1,10 +1,14 @@
 //! A tape made ready to run: dead nodes dropped, memory planned, addresses fixed.
+mod timing;
+
+pub use timing::{Alone, OpTime};
+
 use super::{
     device::{ArenaSizes, OnDevice},
-    host::{BoundVariant, OnHost, ViewBuffers},
+    host::{BoundVariant, NodeWatch, OnHost, ViewBuffers},
     lane_threads::{self, LaneThread, OnLanes, one_by_one},
     lanes::{LaneWork, Lanes, MAX_LANES, lanes_of_threads, thread_shares},
-    run::{self, NodeTime, RepeatProgress, VariantRuns},
+    run::{self, NodeTime, OnProgress, RepeatProgress, VariantRuns},
     schedule::Schedule,
     schedule_cache::ScheduleCache,
     stages::Stage,
@@ -18,29 +22,13 @@ use crate::{
     ops::{Backend, Cost, Node, Tape},
     runtime::{comm::Ranks, *},
 };
-use std::{collections::BTreeMap, time::Instant};
+use std::time::Instant;
+use timing::Profile;
 
 /// The memory of a step's values.
 enum Memory {
     Host(Box<OnHost>),
     Device(Box<OnDevice>),
-}
-
-/// Time taken by the runs of an op.
-#[derive(Clone, Debug)]
-pub struct OpTime {
-    /// The op's name.
-    pub op: &'static str,
-    /// Seconds, of all runs.
-    pub seconds: f64,
-    /// Bytes and operations at full row counts, of all runs.
-    pub cost: crate::ops::Cost,
-    /// Number of runs.
-    pub runs: usize,
-    /// Number of kernels launched, of all runs; 0 on the host.
-    pub kernels: usize,
-    /// The lane that the op is on when the program is repeated.
-    pub lane: usize,
 }
 
 /// A tape with its memory planned.
@@ -87,8 +75,8 @@ pub struct Program {
     /// On a host with several lanes: the threads that take them.
     threads: Vec<LaneThread>,
     schedules: ScheduleCache,
-    /// Times of the nodes of each variant, while the program is profiled.
-    times: Option<Vec<Vec<NodeTime>>>,
+    /// Times of the nodes, while the program is profiled.
+    profile: Option<Profile>,
     trace: Option<Trace>,
 }
 
@@ -217,7 +205,7 @@ impl Program {
             ranks: on.and_then(|device| device.ranks().cloned()),
             threads,
             schedules: ScheduleCache::new(buffer_depth),
-            times: None,
+            profile: None,
             trace: None,
         })
     }
@@ -255,7 +243,7 @@ impl Program {
     pub fn node_infos(&self, variant: usize) -> Vec<NodeInfo> {
         let info = |p: &PlannedNode| {
             let (ins, outs) = (specs(&p.ins), specs(&p.outs));
-            let (op, kind, cost) = (p.node.op.name(), p.node.op.kind(), p.node.op.cost(&ins, &outs));
+            let (op, kind, cost) = (p.node.op.name(), p.node.op.kind(), p.cost(&ins, &outs));
             let cols = outs.first().or(ins.first()).map_or(0, |s| s.cols);
             let (stage, tag, lane, resource) = (p.stage, p.node.tag, p.placement.lane, p.resource);
             let traffic = p.node.op.traffic();
@@ -301,14 +289,6 @@ impl Program {
     pub(super) fn planned(&self) -> &[PlannedNode] {
         &self.variants[0].nodes
     }
-    /// Starts to time every op, which costs a few percent; see [`op_times`](Self::op_times).
-    pub fn profile(&mut self) {
-        self.times = Some(self.variants.iter().map(|f| vec![NodeTime::default(); f.nodes.len()]).collect());
-    }
-    /// Whether every op is timed. Then one op runs at a time, whatever its lane.
-    pub fn is_profiled(&self) -> bool {
-        self.times.is_some()
-    }
     /// Starts a new trace of when nodes run; see [`trace`](Self::trace). On a device, nodes are launched one
     /// by one while a trace is recorded, each between two events.
     pub fn start_trace(&mut self) {
@@ -337,55 +317,6 @@ impl Program {
         let left_out = |ran: &&Ran| self.variants[ran.variant].nodes[ran.node].left_out.is_some();
         trace.ran.iter().filter(|ran| !left_out(ran)).map(span).collect()
     }
-    /// Times `times` runs of every op on the values of the last [`run`](Self::run), slowest op first. On a
-    /// device launch overhead is excluded; on the host ops are timed as by [`profile`](Self::profile).
-    ///
-    /// # Errors
-    /// As [`run`](Self::run).
-    pub fn time_ops(&mut self, store: &mut Store, times: usize) -> Result<Vec<OpTime>> {
-        self.check(store)?;
-        let Memory::Device(d) = &mut self.memory else {
-            self.profile();
-            (0..times).try_for_each(|_| self.run(store))?;
-            return Ok(self.op_times());
-        };
-        let taken = d.bind(&self.variants, store)?.time_nodes(&self.variants[0].nodes, times)?;
-        Ok(self.by_op(&[taken]))
-    }
-    /// Returns the times by op since [`profile`](Self::profile), slowest op first.
-    pub fn op_times(&self) -> Vec<OpTime> {
-        self.by_op(self.times.as_deref().unwrap_or_default())
-    }
-    /// Returns the seconds by stage and lane since [`profile`](Self::profile), in the order of the stages.
-    pub fn stage_times(&self) -> Vec<(Stage, usize, f64)> {
-        let mut seconds: BTreeMap<(Stage, usize), f64> = BTreeMap::new();
-        let nodes = self.variants.iter().flat_map(|variant| &variant.nodes);
-        for (p, time) in nodes.zip(self.times.iter().flatten().flatten()) {
-            *seconds.entry((p.stage, p.placement.lane)).or_default() += time.seconds;
-        }
-        seconds.into_iter().map(|((stage, lane), seconds)| (stage, lane, seconds)).collect()
-    }
-    /// Adds up the times of nodes by op and lane.
-    fn by_op(&self, times: &[Vec<NodeTime>]) -> Vec<OpTime> {
-        let mut by_op: Vec<OpTime> = Vec::new();
-        let timed =
-            self.variants.iter().zip(times).flat_map(|(variant, times)| variant.nodes.iter().zip(times));
-        for (p, &NodeTime { seconds, runs, kernels }) in timed.filter(|(_, time)| time.runs > 0) {
-            let cost = p.node.op.cost(&specs(&p.ins), &specs(&p.outs));
-            let (op, lane) = (p.node.op.name(), p.placement.lane);
-            let at = by_op.iter().position(|t| t.op == op && t.lane == lane).unwrap_or_else(|| {
-                by_op.push(OpTime { op, seconds: 0.0, cost: Default::default(), runs: 0, kernels: 0, lane });
-                by_op.len() - 1
-            });
-            by_op[at].seconds += seconds;
-            by_op[at].runs += runs;
-            by_op[at].kernels += kernels;
-            by_op[at].cost.bytes += cost.bytes * runs;
-            by_op[at].cost.flops += cost.flops * runs;
-        }
-        by_op.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
-        by_op
-    }
     /// Refuses a store that the program was not planned for.
     fn check(&self, store: &Store) -> Result<()> {
         let own = self.store.is_none_or(|own| own == store.id());
@@ -406,7 +337,7 @@ impl Program {
         match &mut self.memory {
             Memory::Host(h) => {
                 let bound = h.bind(&self.variants[..1], store, &self.backend, self.precision)?;
-                let (times, trace) = (self.times.as_deref_mut(), self.trace.as_mut());
+                let (times, trace) = (self.profile.as_mut().map(Profile::times), self.trace.as_mut());
                 run_all(&bound, 0, times, trace, &mut ViewBuffers::default())?;
             }
             Memory::Device(d) => d.run(&self.variants, &self.keep, store)?,
@@ -447,12 +378,34 @@ impl Program {
     ) -> Result<(), (Option<usize>, Error)> {
         self.check(store).and_then(|()| self.check_variants(variant_of_run)).map_err(|e| (None, e))?;
         self.kept = false;
+        let warm_up = self.warm_up(variant_of_run.len());
+        let (first, rest) = variant_of_run.split_at(warm_up);
+        if !first.is_empty() {
+            self.execute(store, first, false, on_progress)?;
+        }
+        if rest.is_empty() && !first.is_empty() {
+            return Ok(());
+        }
+        self.begin_profile().map_err(|e| (None, e))?;
+        let mut on_progress =
+            |p: RepeatProgress<'_>| on_progress(RepeatProgress { runs: p.runs + warm_up, ..p });
+        self.execute(store, rest, true, &mut on_progress).map_err(|(at, e)| (at.map(|at| at + warm_up), e))
+    }
+    /// Executes runs; `timed` if their times count in a profile.
+    fn execute(
+        &mut self,
+        store: &mut Store,
+        variant_of_run: &[usize],
+        timed: bool,
+        on_progress: OnProgress<'_>,
+    ) -> Result<(), (Option<usize>, Error)> {
         let runs = VariantRuns { variants: &self.variants, variant_of_run };
+        let profile = self.profile.as_mut().filter(|_| timed);
         match &mut self.memory {
             Memory::Device(d) => {
                 let (schedules, trace) = (&mut self.schedules, self.trace.as_mut());
-                let ran = d.bind(&self.variants, store).and_then(|bound| match &mut self.times {
-                    Some(times) => bound.profile(runs, store, schedules, times, on_progress),
+                let ran = d.bind(&self.variants, store).and_then(|bound| match profile {
+                    Some(profile) => bound.profile(runs, store, schedules, profile.launches(), on_progress),
                     None => bound.repeat(runs, store, schedules, trace, on_progress),
                 });
                 ran.map_err(|e| (None, e))
@@ -460,11 +413,12 @@ impl Program {
             Memory::Host(h) => {
                 let bound = h.bind(&self.variants, store, &self.backend, self.precision);
                 let bound = bound.map_err(|e| (None, e))?;
+                let mut times = profile.map(Profile::times);
                 if !self.threads.is_empty() {
                     let (threads, schedules) = (&self.threads, &mut self.schedules);
                     let trace = self.trace.as_mut();
                     // While ops are timed, they run one by one.
-                    if let Some(times) = &mut self.times {
+                    if let Some(times) = times {
                         return one_by_one(runs, &bound, store, schedules, times, trace, on_progress);
                     }
                     let on = OnLanes { threads, ranks: self.ranks.as_ref() };
@@ -474,7 +428,7 @@ impl Program {
                 }
                 let mut views = ViewBuffers::default();
                 for (at, &variant) in variant_of_run.iter().enumerate() {
-                    let (times, trace) = (self.times.as_deref_mut(), self.trace.as_mut());
+                    let (times, trace) = (times.as_deref_mut(), self.trace.as_mut());
                     run_all(&bound, variant, times, trace, &mut views).map_err(|e| (Some(at), e))?;
                     run::report(on_progress, at + 1, Some(store)).map_err(|e| (None, e))?;
                 }
@@ -560,16 +514,15 @@ fn run_all(
     if times.is_none() && trace.is_none() {
         return bound[variant].run_all(None, views);
     }
-    let mut on_node = |node: usize, start: Instant, end: Instant, cost: Cost| {
+    let mut after = |node: usize, start: Instant, end: Instant, cost: Cost| {
         if let Some(times) = &mut times {
-            times[variant][node].seconds += (end - start).as_secs_f64();
-            times[variant][node].runs += 1;
+            times[variant][node].add((end - start).as_secs_f64(), 1, cost);
         }
         if let Some(trace) = &mut trace {
             trace.ran.push(Ran { step: trace.steps, variant, node, start, end, cost: Some(cost) });
         }
     };
-    bound[variant].run_all(Some(&mut on_node), views)?;
+    bound[variant].run_all(Some(&mut NodeWatch { before: &mut |_| {}, after: &mut after }), views)?;
     if let Some(trace) = trace {
         trace.steps += 1;
     }
