@@ -12,6 +12,7 @@ constexpr unsigned EACH = 4;
 
 // `w` are the sums, `g` the values added to them.
 extern "C" __global__ void __launch_bounds__(256, FULL) accumulate(Parameters sums) {
+  after_previous_kernel();
   uint32_t at = 0;
   while (blockIdx.x >= sums.of[at].end) at++;
   const Parameter& p = sums.of[at];

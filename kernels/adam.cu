@@ -3,7 +3,7 @@
 // shapes    lr [rates, 1] f32, step [1, 1] u32, scale [1, 1] f32 or null; w, g, m, v of every parameter, f32
 // grid      one launch for all parameters: one block per 1024 elements, four elements per thread
 // memory    reads 16 bytes per element, writes 12; coalesced, 16 bytes per thread if aligned
-// limiter   memory; one thread per block computes the corrections 1 - b^t while the block's elements are being loaded
+// limiter   memory; two threads per block compute the corrections 1 - b^t while the block's elements are being loaded
 // backward  -
 // source    Kingma and Ba 2015; Loshchilov and Hutter 2019; as PyTorch's Adam and AdamW with their defaults
 #include "common.cuh"
@@ -39,6 +39,7 @@ __device__ void update(float& w, float g, float& m, float& v, const Factors& f) 
 extern "C" __global__ void __launch_bounds__(256, 4)
 adam(Parameters parameters, const float* rate, uint32_t rates, uint32_t* step, const float* scale, double decay,
      uint32_t decoupled, uint32_t* ticket) {
+  after_previous_kernel();
   __shared__ Factors of_step;
   uint32_t at = 0;
   while (blockIdx.x >= parameters.of[at].end) at++;
@@ -49,10 +50,10 @@ adam(Parameters parameters, const float* rate, uint32_t rates, uint32_t* step, c
   float4 *w4 = reinterpret_cast<float4*>(p.w + i), *m4 = reinterpret_cast<float4*>(p.m + i), *v4 = reinterpret_cast<float4*>(p.v + i);
   float4 w{}, g{}, m{}, v{};
   if (four) w = *w4, g = *reinterpret_cast<const float4*>(p.g + i), m = *m4, v = *v4;
+  if (threadIdx.x == WARP) of_step.root = float(1 / sqrt(1 - power(BETA2, now)));
   if (threadIdx.x == 0) {
     double lr = rate[min(now, rates) - 1];
     of_step.lr = float(lr / (1 - power(BETA1, now)));
-    of_step.root = float(1 / sqrt(1 - power(BETA2, now)));
     of_step.keep = decoupled ? float(1 - lr * decay) : 1.f;
     of_step.coupled = decoupled ? 0.f : float(decay);
     of_step.scale = scale ? *scale : 1.f;

@@ -30,6 +30,7 @@ template <class T> __device__ __forceinline__ const T& as(const float* p) { retu
 // Adds what leaves this rank, `values` values of `bytes` bytes, to `sent`, which is null except in the last launch.
 extern "C" __global__ void __launch_bounds__(256, FULL)
 write_values_to_window(Parameters parameters, uint64_t* sent, uint32_t values, uint64_t bytes) {
+  after_previous_kernel();
   for_elements(parameters, [](const Parameter& p, uint32_t i, auto zero) {
     using T = decltype(zero);
     as<T>(p.m + i) = as<T>(p.g + i);
@@ -40,6 +41,7 @@ write_values_to_window(Parameters parameters, uint64_t* sent, uint32_t values, u
 // `progress` is null except in the last launch.
 extern "C" __global__ void __launch_bounds__(256, FULL)
 sum_windows(Parameters parameters, Windows windows, uint64_t* progress) {
+  after_previous_kernel();
   uint64_t own = windows.of[2 * windows.rank];
   for_elements(parameters, [&](const Parameter& p, uint32_t i, auto sum) {
     using T = decltype(sum);

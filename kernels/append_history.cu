@@ -19,6 +19,7 @@ append_history(const int64_t* offsets, int64_t* entries, const uint32_t* node, c
                const uint32_t* starts, const uint32_t* order, const uint32_t* src, const uint32_t* dst,
                const int64_t* time, const uint32_t* event, Rows nodes, Rows listed, Rows events, uint32_t tables, uint32_t groups,
                uint64_t room, uint32_t stride, Status s) {
+  after_previous_kernel();
   uint32_t n = min(min(*positives, nodes.live()), groups), in_order = listed.live();
   uint32_t roots = uint32_t(min(uint64_t(events.live()) * stride, uint64_t(NONE)));
   // Whether a root is an event end that gets an entry; a self-loop gets one entry, as the source.

@@ -29,6 +29,7 @@ extern "C" __global__ void __launch_bounds__(256, FULL)
 append_mails(float* mail, uint32_t* mail_event, int64_t* mail_time, uint32_t* next, const uint32_t* node,
              const float* content, const uint32_t* event, const int64_t* event_time, Rows recipients, uint32_t nodes,
              uint32_t k, uint32_t width, Status s) {
+  after_previous_kernel();
   append(mail, mail_event, mail_time, next, node, content, event, event_time, recipients, nodes, k, width, s);
 }
 
@@ -36,6 +37,7 @@ extern "C" __global__ void __launch_bounds__(256, FULL)
 append_half_mails(uint16_t* mail, uint32_t kind, uint32_t* mail_event, int64_t* mail_time, uint32_t* next,
                   const uint32_t* node, const float* content, const uint32_t* event, const int64_t* event_time,
                   Rows recipients, uint32_t nodes, uint32_t k, uint32_t width, Status s) {
+  after_previous_kernel();
   as_kept(mail, kind, [=](auto* kept) {
     append(kept, mail_event, mail_time, next, node, content, event, event_time, recipients, nodes, k, width, s);
   });

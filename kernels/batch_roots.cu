@@ -14,6 +14,7 @@ extern "C" __global__ void __launch_bounds__(256, FULL)
 batch_roots(const uint32_t* __restrict__ src, const uint32_t* __restrict__ dst, const uint32_t* range,
             const uint32_t* index, uint32_t* count, uint32_t* node, Rows events, uint32_t capacity, uint32_t ahead,
             uint32_t rank, uint32_t ranks) {
+  after_previous_kernel();
   uint64_t nth = uint64_t(*index) + ahead;  // counted from 1: there is none before the first
   BatchEvents of(nth - (nth > 0), range[0], min(range[1], events.live()), range[2], capacity);
   bool mine = nth > 0 && (ranks == 0 || (nth - 1) % ranks == rank);

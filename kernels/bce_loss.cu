@@ -15,6 +15,7 @@ __device__ __forceinline__ float weight(uint64_t column, uint32_t n, uint32_t m)
 
 extern "C" __global__ void __launch_bounds__(1024, 1)
 bce_loss(const float* logits, float* loss, Rows rows, uint32_t m, Status status) {
+  after_previous_kernel();
   __shared__ float of_positives[WARP], of_negatives[WARP];
   __shared__ uint32_t faults[WARP];
   uint32_t n = rows.live(), column = threadIdx.x % m, step = blockDim.x % m, fault = NONE;
@@ -41,6 +42,7 @@ bce_loss(const float* logits, float* loss, Rows rows, uint32_t m, Status status)
 
 extern "C" __global__ void __launch_bounds__(256, FULL)
 bce_loss_grad(const float* logits, const float* dloss, float* dlogits, Rows rows, uint32_t m) {
+  after_previous_kernel();
   uint32_t n = rows.live();
   uint64_t size = uint64_t(n) * m;
   for (uint64_t i = thread_item(); i < size; i += thread_items()) {

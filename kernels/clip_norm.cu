@@ -26,6 +26,7 @@ __device__ float block_sum(float v, float (&of_warps)[WARP]) {
 // the last launch, whose last block writes norm and scale.
 extern "C" __global__ void __launch_bounds__(256, FULL)
 clip_norm(Parameters gradients, float* sums, uint32_t first, float* norm, float* scale, float most, uint32_t* ticket) {
+  after_previous_kernel();
   __shared__ float of_warps[WARP];
   uint32_t at = 0;
   while (blockIdx.x >= gradients.of[at].end) at++;

@@ -20,6 +20,16 @@ constexpr unsigned FULL = 6;  // 8.6, 8.9, 12.x: 1,536 threads
 constexpr unsigned FULL = 8;
 #endif
 
+// Every kernel calls this before anything else. From compute capability 9.0 on, a kernel may be launched before the
+// previous one on its CUDA stream has ended ("programmatic dependent launch"), so that its blocks are there when it does.
+// This waits until the previous kernel has ended and its writes are visible, and only then allows the next kernel to be
+// launched early: at most one kernel waits on each stream, on the places that blocks of the running one have left.
+__device__ __forceinline__ void after_previous_kernel() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;\n\tgriddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
 // The row count of a value. `*count * times` rows are live, at most `capacity`; all of them if `count` is null.
 // Grids are sized for `capacity`; a kernel reads and writes live rows only. (`runtime::Rows` on the host.)
 struct Rows {
@@ -196,18 +206,7 @@ __device__ __forceinline__ float sigmoid(float x) { return 1.f / (1.f + expf(-x)
 // ln(1 + e^x) without overflow.
 __device__ __forceinline__ float softplus(float x) { return fmaxf(x, 0.f) + log1pf(expf(-fabsf(x))); }
 
-// ---- time encoding ----
-// The argument of the cosine in Phi(dt): a product and a sum, each rounded separately, as on the host.
-//
-// Beyond 105,615 radians, cosf and sinf would reduce their argument by a hundred instructions and an array in local
-// memory; here four operations in f64 subtract multiples of 2 pi. From 1e15 on, f64 has too few bits for it.
-__device__ __forceinline__ float time_angle(float dt, float w, float b) {
-  float x = __fadd_rn(__fmul_rn(w, dt), b);
-  if (!(fabsf(x) > 1e5f && fabsf(x) < 1e15f)) return x;
-  double turns = rint(double(x) * 0.15915494309189535);
-  return float(fma(turns, -2.4492935982947064e-16, fma(turns, -6.283185307179586, double(x))));
-}
-
+// ---- memory ----
 // Loads and stores V consecutive floats; four of them in one instruction.
 template <int V> __device__ __forceinline__ void load(const float* p, float (&v)[V]) {
   if constexpr (V == 4) {

@@ -27,6 +27,7 @@ extern "C" __global__ void __launch_bounds__(256, 4)
 count_common(const uint32_t* node, const uint32_t* starts, const uint32_t* slots, const uint32_t* root_starts,
              const uint32_t* roots, const uint32_t* root, const uint32_t* near, uint32_t* similar, uint32_t* common, Rows nodes,
              Rows slot_rows, Rows root_rows, Rows events, uint32_t k, uint32_t s, uint32_t v, Status status) {
+  after_previous_kernel();
   uint32_t ends = events.live();
   for (uint64_t i = thread_item(); i < nodes.live(); i += thread_items()) {
     uint32_t row = status.row_of(uint32_t(i), node[i], v);

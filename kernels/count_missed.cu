@@ -13,6 +13,7 @@ constexpr uint32_t MOST_BINS = 32;
 extern "C" __global__ void __launch_bounds__(1024, 1)
 count_missed(const uint32_t* node, const uint32_t* seen, const uint32_t* written, const uint32_t* limit,
              uint32_t* version, uint32_t* missed, Rows read, Rows listed, uint32_t bins, uint32_t nodes, Status s) {
+  after_previous_kernel();
   __shared__ uint32_t counts[MOST_BINS];
   if (threadIdx.x < bins) counts[threadIdx.x] = 0;
   __syncthreads();  // the counts are zeros

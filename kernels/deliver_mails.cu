@@ -83,6 +83,7 @@ deliver_mails(float* mail, uint32_t* mail_event, int64_t* mail_time, uint32_t* n
               const float* edge, const uint32_t* starts, const uint32_t* order, const uint32_t* rows, Rows recipients,
               Rows events, Rows edges, Rows listed, uint32_t nodes, uint32_t k, uint32_t d, uint32_t f, uint32_t each,
               uint32_t stride, Status s) {
+  after_previous_kernel();
   deliver(mail, mail_event, mail_time, next, node, phi, out, event, event_time, features, edge, starts, order, rows,
           {recipients, events, edges, listed, nodes, k, d, f, each, stride}, s);
 }
@@ -93,6 +94,7 @@ deliver_half_mails(uint16_t* mail, uint32_t kind, uint32_t* mail_event, int64_t*
                    const int64_t* event_time, uint16_t* features, const float* edge, const uint32_t* starts,
                    const uint32_t* order, const uint32_t* rows, Rows recipients, Rows events, Rows edges, Rows listed,
                    uint32_t nodes, uint32_t k, uint32_t d, uint32_t f, uint32_t each, uint32_t stride, Status s) {
+  after_previous_kernel();
   as_kept(mail, kind, [=](auto* kept) {
     deliver(kept, mail_event, mail_time, next, node, phi, out, event, event_time,
             reinterpret_cast<decltype(kept)>(features), edge, starts, order, rows,

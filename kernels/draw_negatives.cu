@@ -11,6 +11,7 @@
 extern "C" __global__ void __launch_bounds__(256, FULL)
 draw_negatives(const uint32_t* pool, const uint32_t* now, uint32_t* out, Rows from, Rows rows, uint32_t m, uint32_t per_event,
                Key key) {
+  after_previous_kernel();
   uint64_t n = uint64_t(rows.live()) * m;
   uint32_t p = from.live(), epoch = now[0], batch = now[1];
   uint64_t first = per_event ? uint64_t(now[2]) * per_event : 0;

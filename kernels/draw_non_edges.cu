@@ -25,6 +25,7 @@ extern "C" __global__ void __launch_bounds__(256, FULL)
 draw_non_edges(const uint32_t* src, const uint32_t* dst, const uint32_t* offsets, const uint32_t* step, const uint32_t* item,
                const uint32_t* now, uint32_t* out, Rows items, uint32_t edges, uint32_t steps, uint32_t vertices, uint32_t m,
                Key key, Status s) {
+  after_previous_kernel();
   uint64_t n = uint64_t(items.live()) * (1 + m);
   uint32_t at_step = s.row_of(0, *step, steps), first = 0, last = 0;
   if (at_step != NONE) first = offsets[at_step], last = offsets[at_step + 1];

@@ -10,6 +10,7 @@
 
 extern "C" __global__ void __launch_bounds__(256, FULL)
 exchange_ids(const uint32_t* id, uint32_t* count, uint32_t* out, uint32_t* counts, Rows ids, uint32_t capacity) {
+  after_previous_kernel();
   uint32_t n = min(ids.live(), capacity);
   if (thread_item() == 0) *count = n, counts[0] = n;
   for (uint32_t i = uint32_t(thread_item()); i < n; i += uint32_t(thread_items())) out[i] = id[i];

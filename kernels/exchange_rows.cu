@@ -35,6 +35,7 @@ __device__ __forceinline__ void copy_units(const void* table, uint32_t from, voi
 extern "C" __global__ void __launch_bounds__(32, 1)
 count_rows(const uint32_t* counts, Rows rows, uint32_t* head, Windows windows, uint64_t* sent, uint32_t width,
            uint32_t extra, Status s) {
+  after_previous_kernel();
   if (threadIdx.x) return;
   uint32_t n = rows.live(), first = 0, others = 0;
   for (uint32_t r = 0; r < windows.ranks; r++) {
@@ -53,6 +54,7 @@ count_rows(const uint32_t* counts, Rows rows, uint32_t* head, Windows windows, u
 extern "C" __global__ void __launch_bounds__(256, 4)
 write_rows_to_window(const uint16_t* table, const uint32_t* index, uint32_t* head, uint32_t at, uint32_t begin,
                      Rows rows, Rows from, uint32_t units, Status s) {
+  after_previous_kernel();
   uint32_t n = rows.live(), v = from.live();
   void* out = reinterpret_cast<char*>(head) + uint64_t(begin) * ALIGNED;
   if (thread_item() == 0) head[at] = begin;
@@ -68,6 +70,7 @@ extern "C" __global__ void __launch_bounds__(256, 4)
 read_rows_from_windows(Windows windows, uint32_t table, uint32_t to_all, const uint32_t* expected,
                        uint32_t* counts, uint32_t* count, uint16_t* out, uint32_t capacity, uint32_t units, uint32_t kind,
                        uint64_t* progress, Status s) {
+  after_previous_kernel();
   // Of the rows from each rank: where they begin there, and the end here.
   __shared__ const uint16_t* begin[MOST_RANKS];
   __shared__ uint32_t end[MOST_RANKS];

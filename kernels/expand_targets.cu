@@ -12,6 +12,7 @@
 extern "C" __global__ void __launch_bounds__(256, FULL)
 expand_targets(const uint32_t* node, const int64_t* time, const uint32_t* neighbor, const int64_t* own, uint32_t* target, int64_t* at,
                uint32_t* row, uint32_t* root, uint32_t* identity, Rows rows, uint32_t k) {
+  after_previous_kernel();
   uint32_t n = rows.live() * (1 + k);
   for (uint32_t t = uint32_t(thread_item()); t < n; t += uint32_t(thread_items())) {
     uint32_t i = t / (1 + k), j = t % (1 + k), v;

@@ -11,6 +11,7 @@
 extern "C" __global__ void __launch_bounds__(256, FULL)
 expire_copies(uint32_t* copies, const uint32_t* id, const uint32_t* counts, Rows ids, uint32_t v, uint32_t words,
               uint32_t ranks, uint32_t kept, Status s) {
+  after_previous_kernel();
   uint32_t n = ids.live();
   for (uint32_t i = uint32_t(thread_item()); i < n; i += uint32_t(thread_items())) {
     uint32_t rank = rank_of(i, counts, ranks), row = rank < ranks ? s.row_of(i, id[i], v) : NONE;

@@ -10,6 +10,7 @@
 
 extern "C" __global__ void __launch_bounds__(256, FULL)
 fill_when(const uint32_t* now, Fills fills) {
+  after_previous_kernel();
   if (*now == NONE) return;
   for (const Fill& fill : fills.of) {
     for (uint64_t i = thread_item(); i < fill.words; i += thread_items()) fill.table[i] = uint32_t(fill.word);

@@ -11,6 +11,7 @@
 
 extern "C" __global__ void __launch_bounds__(256, 4)
 gather_rows(Tables tables, const uint32_t* index, Rows rows, Rows from, Status s) {
+  after_previous_kernel();
   uint32_t n = rows.live(), v = from.live();
   for (uint32_t i = warp_row(); i < n; i += warp_rows()) {
     uint32_t r = s.row_of(i, index[i], v);

@@ -38,10 +38,12 @@ __device__ __forceinline__ void apply_all(const float* x, const float* dy, float
 
 extern "C" __global__ void __launch_bounds__(256, 4)
 gelu(const float* x, float* y, Rows rows, uint32_t d, Epilogue epilogue) {
+  after_previous_kernel();
   apply_all(x, nullptr, y, uint64_t(rows.live()) * d, epilogue.drop);
 }
 
 extern "C" __global__ void __launch_bounds__(256, 4)
 gelu_grad(const float* x, const float* dy, float* dx, Rows rows, uint32_t d, Epilogue epilogue) {
+  after_previous_kernel();
   apply_all(x, dy, dx, uint64_t(rows.live()) * d, epilogue.drop);
 }

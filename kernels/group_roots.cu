@@ -16,6 +16,7 @@ constexpr unsigned EACH = 4;  // items of a thread in flight at once
 extern "C" __global__ void __launch_bounds__(1024, 1)
 group_roots(const uint32_t* __restrict__ query, const uint32_t* __restrict__ count, uint32_t* starts, uint32_t* position,
             uint32_t* grouped, uint32_t* m, Rows roots, Rows queries, Status s) {
+  after_previous_kernel();
   __shared__ uint32_t sums[WARP];
   uint32_t n = roots.live(), q = queries.live(), groups = queries.capacity + 1;
   for (uint32_t g = threadIdx.x; g < groups; g += THREADS) starts[g] = 0;
@@ -59,6 +60,7 @@ group_roots(const uint32_t* __restrict__ query, const uint32_t* __restrict__ cou
 extern "C" __global__ void __launch_bounds__(256, FULL)
 group_roots_order(const uint32_t* __restrict__ query, const uint32_t* __restrict__ starts, const uint32_t* __restrict__ grouped,
                   uint32_t* order, uint32_t* position, Rows roots) {
+  after_previous_kernel();
   uint32_t n = roots.live();
   for (uint32_t i = uint32_t(thread_item()); i < n; i += uint32_t(thread_items())) {
     if (position[i] == NONE) continue;

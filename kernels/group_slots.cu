@@ -36,6 +36,7 @@ struct Slots {
 extern "C" __global__ void __launch_bounds__(1024, 1)
 group_slots_count(const uint32_t* __restrict__ row, const uint32_t* __restrict__ count, const uint32_t* __restrict__ order,
                   uint32_t* counts, Rows roots, Rows known, Rows rows, uint32_t k, Status s) {
+  after_previous_kernel();
   Slots slots(row, count, order, roots, known, k, blockIdx.x);
   uint32_t* mine = counts + uint64_t(blockIdx.x) * rows.capacity;
   uint32_t live = rows.live();
@@ -52,6 +53,7 @@ group_slots_count(const uint32_t* __restrict__ row, const uint32_t* __restrict__
 // tiles, in registers.
 extern "C" __global__ void __launch_bounds__(512, 1)
 group_slots_starts(uint32_t* counts, uint32_t* starts, uint32_t* listed, Rows rows) {
+  after_previous_kernel();
   __shared__ uint32_t sums[WARP];
   uint32_t live = rows.live(), before = 0;
   for (uint32_t base = 0; base < live; base += blockDim.x) {
@@ -74,6 +76,7 @@ group_slots_starts(uint32_t* counts, uint32_t* starts, uint32_t* listed, Rows ro
 extern "C" __global__ void __launch_bounds__(32, 1)
 group_slots_list(const uint32_t* __restrict__ row, const uint32_t* __restrict__ count, const uint32_t* __restrict__ order,
                  uint32_t* next, uint32_t* list, Rows roots, Rows known, Rows rows, uint32_t k) {
+  after_previous_kernel();
   Slots slots(row, count, order, roots, known, k, blockIdx.x);
   uint32_t* mine = next + uint64_t(blockIdx.x) * rows.capacity;
   uint32_t live = rows.live();

@@ -31,6 +31,7 @@ __device__ __forceinline__ void gates(const float* pre, const float* h, float* z
 
 extern "C" __global__ void __launch_bounds__(256, FULL)
 gru_gates(const float* pre, const float* h, float* z, float* y, Rows rows, uint32_t d) {
+  after_previous_kernel();
   bool aligned = by_four(pre, d) && by_four(h, d) && by_four(z, d) && by_four(y, d);
   if (aligned) gates<4>(pre, h, z, y, rows.live(), d);
   else gates<1>(pre, h, z, y, rows.live(), d);
@@ -64,6 +65,7 @@ __device__ __forceinline__ void gradients(const float* pre, const float* h, cons
 extern "C" __global__ void __launch_bounds__(256, 6)
 gru_gates_grad(const float* pre, const float* h, const float* z, const float* dz, const float* dy, float* dpre, float* dh,
                Rows rows, uint32_t d) {
+  after_previous_kernel();
   bool aligned = by_four(pre, d) && by_four(h, d) && by_four(z, d) && by_four(dz, d) && by_four(dy, d) && by_four(dpre, d) &&
                  by_four(dh, d);
   if (aligned) gradients<4>(pre, h, z, dz, dy, dpre, dh, rows.live(), d);

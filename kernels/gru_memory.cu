@@ -15,6 +15,7 @@ static_assert(SUMS == EACH, "a thread sums the gates of one memory column");
 // Column 4 j + g of the product is sum g of memory column j.
 extern "C" __global__ void __launch_bounds__(256, 2)
 gru_memory(MemoryUpdate u) {
+  after_previous_kernel();
   uint32_t d = u.d, c = u.width();
   auto input_row = [=](uint32_t column) {
     uint32_t j = column / SUMS, gate = column % SUMS;
@@ -61,6 +62,7 @@ gru_memory(MemoryUpdate u) {
 extern "C" __global__ void __launch_bounds__(256, 2)
 gru_memory_gates_grad(const uint32_t* mailed, const float* messages, const float* gates, const float* dout, float* dpre,
                       Rows mails, Rows rows, uint32_t d, uint32_t c, Status s) {
+  after_previous_kernel();
   uint32_t m = mails.live(), n = rows.live();
   for (uint32_t k = warp_row(); k < m; k += warp_rows()) {
     uint32_t row = s.row_of(k, mailed[k], n);

@@ -27,6 +27,7 @@ __device__ __forceinline__ void states(const float* z, const float* pre, const f
 
 extern "C" __global__ void __launch_bounds__(256, FULL)
 gru_state(const float* z, const float* pre, const float* h, const uint32_t* present, float* out, Rows rows, uint32_t d) {
+  after_previous_kernel();
   if (!out) return;
   bool aligned = by_four(z, d) && by_four(pre, d) && by_four(h, d) && by_four(out, d);
   if (aligned) states<4>(z, pre, h, present, out, rows.live(), d);
@@ -61,6 +62,7 @@ __device__ __forceinline__ void gradients(const float* z, const float* pre, cons
 extern "C" __global__ void __launch_bounds__(256, 6)
 gru_state_grad(const float* z, const float* pre, const float* h, const uint32_t* present, const float* dout, float* dz,
                float* dpre, float* dh, Rows rows, uint32_t d) {
+  after_previous_kernel();
   bool aligned = by_four(z, d) && by_four(pre, d) && by_four(h, d) && by_four(dout, d) && by_four(dz, d) && by_four(dpre, d) &&
                  by_four(dh, d);
   if (aligned) gradients<4>(z, pre, h, present, dout, dz, dpre, dh, rows.live(), d);

@@ -13,6 +13,7 @@
 extern "C" __global__ void __launch_bounds__(256, 2)
 head_linear_up(const float* x, const float* w, const float* b, float* y, float* s, Rows rows, uint32_t heads, uint32_t p,
                uint32_t c, uint32_t precision) {
+  after_previous_kernel();
   uint32_t h = blockIdx.z;
   product<Along::Sum, Along::Edge>(
       precision, rows.live(), b ? c + 1 : c, 0, p, Matrix{x + uint64_t(h) * p, uint64_t(heads) * p},
@@ -26,6 +27,7 @@ head_linear_up(const float* x, const float* w, const float* b, float* y, float* 
 extern "C" __global__ void __launch_bounds__(256, 2)
 head_linear_down(const float* x, const float* w, const float* b, const float* s, float* made, uint32_t* tickets, float* y,
                  Rows rows, uint32_t heads, uint32_t p, uint32_t c, uint32_t precision) {
+  after_previous_kernel();
   uint32_t room = gridDim.z / heads, h = blockIdx.z / room;
   Tile tile = Tile::of_block(rows.live(), p);
   Part part(c, room, 64);
@@ -47,6 +49,7 @@ head_linear_down(const float* x, const float* w, const float* b, const float* s,
 extern "C" __global__ void __launch_bounds__(256, 2)
 head_weight_grad(const float* dshort, const float* dlong, const float* s, float* made, uint32_t* tickets, float* dw,
                  float* db, Rows rows, uint32_t heads, uint32_t p, uint32_t c, uint32_t precision) {
+  after_previous_kernel();
   uint32_t room = gridDim.z / heads, h = blockIdx.z / room;
   product_over_rows(
       precision, p, s ? c + 1 : c, rows.live(), room, {made, tickets},

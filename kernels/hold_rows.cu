@@ -11,6 +11,7 @@
 
 extern "C" __global__ void __launch_bounds__(256, FULL)
 hold_rows(const uint32_t* slot, uint32_t* held, uint32_t* place, Rows ids, uint32_t each, uint32_t slots, Status s) {
+  after_previous_kernel();
   uint32_t at = s.row_of(0, *slot, slots), n = ids.live();
   if (at == NONE) return;
   for (uint64_t i = thread_item(); place && i < n; i += thread_items()) {
@@ -25,6 +26,7 @@ hold_rows(const uint32_t* slot, uint32_t* held, uint32_t* place, Rows ids, uint3
 extern "C" __global__ void __launch_bounds__(256, FULL)
 due_rows(const uint32_t* slot, const uint32_t* held, const uint32_t* after, uint32_t* count, uint32_t* out, uint32_t slots,
          uint32_t begin, uint32_t end, uint32_t each) {
+  after_previous_kernel();
   if (*after != NONE) begin = max(begin, *after + 1);
   uint32_t n = 0;
   for (uint32_t of = begin; *slot + 1 == slots && of < end; ++of) {

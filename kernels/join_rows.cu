@@ -10,6 +10,7 @@
 
 extern "C" __global__ void __launch_bounds__(256, FULL)
 join_rows(const uint32_t* x, uint32_t* out, Rows all, Rows part, uint32_t d, uint32_t slice, uint32_t parts, Status s) {
+  after_previous_kernel();
   uint64_t n = all.live(), first = n * slice / parts, rows = n * (slice + 1) / parts - first;
   if (part.live() != rows) {
     if (thread_item() == 0) s.fault(uint32_t(first), uint32_t(rows));

@@ -12,6 +12,7 @@
 extern "C" __global__ void __launch_bounds__(1024, 1)
 keep_marked(const uint32_t* mark, const uint32_t* counts, const uint32_t* id, uint32_t* count, uint32_t* kept,
             uint32_t* kept_counts, uint32_t* kept_row, Rows marks, Rows ids, uint32_t ranks, uint32_t segment) {
+  after_previous_kernel();
   __shared__ uint32_t sums[WARP];
   uint32_t m = marks.live(), n = ids.live(), listed = 0, done = 0;
   uint64_t begin = 0;

@@ -23,6 +23,7 @@ __device__ __forceinline__ float share(uint32_t n, uint32_t classes) { return fl
 extern "C" __global__ void __launch_bounds__(256, FULL)
 label_loss(const float* logits, const uint32_t* labels, float* sums, uint32_t* ticket, float* loss, Rows rows, uint32_t classes,
            uint32_t m, float weight, Status status) {
+  after_previous_kernel();
   uint32_t n = rows.live();
   float sum = 0.f;
   for (uint32_t i = warp_row(); i < n; i += warp_rows()) {
@@ -38,6 +39,7 @@ label_loss(const float* logits, const uint32_t* labels, float* sums, uint32_t* t
 extern "C" __global__ void __launch_bounds__(256, FULL)
 label_loss_grad(const float* logits, const uint32_t* labels, const float* dloss, float* dlogits, Rows rows, uint32_t classes,
                 uint32_t m, float weight) {
+  after_previous_kernel();
   uint32_t n = rows.live();
   float scale = share(n, classes) * *dloss;
   for (uint32_t i = warp_row(); i < n; i += warp_rows()) {

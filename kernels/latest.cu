@@ -11,6 +11,7 @@
 
 extern "C" __global__ void __launch_bounds__(256, FULL)
 latest_stamp(uint32_t* stamp, const uint32_t* id, Rows ids, uint32_t v, Status s) {
+  after_previous_kernel();
   uint32_t n = ids.live();
   for (uint32_t i = uint32_t(thread_item()); i < n; i += uint32_t(thread_items())) {
     uint32_t of = s.row_of(i, id[i], v);
@@ -20,6 +21,7 @@ latest_stamp(uint32_t* stamp, const uint32_t* id, Rows ids, uint32_t v, Status s
 
 extern "C" __global__ void __launch_bounds__(256, FULL)
 latest(const uint32_t* stamp, const uint32_t* id, uint32_t* out, Rows ids, uint32_t v) {
+  after_previous_kernel();
   uint32_t n = ids.live();
   for (uint32_t i = uint32_t(thread_item()); i < n; i += uint32_t(thread_items())) {
     out[i] = id[i] < v && stamp[id[i]] == i + 1;
@@ -28,6 +30,7 @@ latest(const uint32_t* stamp, const uint32_t* id, uint32_t* out, Rows ids, uint3
 
 extern "C" __global__ void __launch_bounds__(256, FULL)
 latest_clear(uint32_t* stamp, const uint32_t* id, const uint32_t* out, Rows ids) {
+  after_previous_kernel();
   uint32_t n = ids.live();
   for (uint32_t i = uint32_t(thread_item()); i < n; i += uint32_t(thread_items())) {
     // One thread per id: other rows of the same id may be in other blocks.

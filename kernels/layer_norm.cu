@@ -21,6 +21,7 @@ __device__ void normalise(const float* x, const float* gain, const float* bias, 
 extern "C" __global__ void __launch_bounds__(256, FULL)
 layer_norm(const float* x, const float* gain, const float* bias, float* y, float* stats, Rows rows, uint32_t d,
            float eps) {
+  after_previous_kernel();
   bool aligned = by_four(x, d) && by_four(y, d) && by_four(gain, d) && by_four(bias, d);
   if (aligned) normalise<4>(x, gain, bias, y, stats, rows.live(), d, eps);
   else normalise<1>(x, gain, bias, y, stats, rows.live(), d, eps);
@@ -40,6 +41,7 @@ __device__ __forceinline__ void gradient(const float* x, const float* gain, cons
 extern "C" __global__ void __launch_bounds__(256, 5)
 layer_norm_grad(const float* x, const float* gain, const float* stats, const float* dy, float* dx, float* sums,
                 uint32_t* ticket, float* dgain, float* dbias, Rows all, uint32_t d, uint32_t block_rows) {
+  after_previous_kernel();
   BlockRows rows(all.live(), block_rows);
   if (blockIdx.x >= rows.blocks) return;  // the whole block
   bool aligned = by_four(x, d) && by_four(dx, d) && by_four(gain, d) && by_four(dy, d);

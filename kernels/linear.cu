@@ -12,6 +12,7 @@
 extern "C" __global__ void __launch_bounds__(256, 2)
 linear(const float* x, const float* w, const float* b, const float* residual, float* y, Rows rows, uint32_t k, uint32_t m,
        Epilogue epilogue, uint32_t precision) {
+  after_previous_kernel();
   // Mask of this thread's elements that the drop-out keeps; computed here because one draw serves several elements.
   uint32_t kept = 0;
 #pragma unroll 1
@@ -22,11 +23,9 @@ linear(const float* x, const float* w, const float* b, const float* residual, fl
   product<Along::Sum, Along::Sum>(
       precision, rows.live(), m, 0, k, Matrix{x, k}, Matrix{w, k},
       [=](Sums& sums, Tile tile) {
-        tile.map(sums, [=](uint32_t i, uint32_t j, float z) {
-          if (b) z += b[j];
-          if (residual) z += residual[uint64_t(i) * m + j];
-          return epilogue.of(z, kept, i % EACH * EACH + j % EACH);
-        });
+        if (b) tile.map(sums, [=](uint32_t, uint32_t j, float z) { return z + b[j]; });
+        if (residual) tile.map(sums, [=](uint32_t i, uint32_t j, float z) { return z + residual[uint64_t(i) * m + j]; });
+        tile.map(sums, [=](uint32_t i, uint32_t j, float z) { return epilogue.of(z, kept, i % EACH * EACH + j % EACH); });
         tile.store(sums, Output{y, m, m});
       });
 }
@@ -44,6 +43,7 @@ __device__ __forceinline__ void grad_of(const float* y, const float* dy, float* 
 
 extern "C" __global__ void __launch_bounds__(256, 4)
 activation_grad(const float* y, const float* dy, float* dz, Rows rows, uint32_t m, Epilogue epilogue) {
+  after_previous_kernel();
   uint64_t n = uint64_t(rows.live()) * m;
   bool aligned = by_four(y, 4) && by_four(dy, 4) && by_four(dz, 4);
   for (uint64_t first = 4 * thread_item(); first < n; first += 4 * thread_items()) {
@@ -57,6 +57,7 @@ activation_grad(const float* y, const float* dy, float* dz, Rows rows, uint32_t 
 
 extern "C" __global__ void __launch_bounds__(256, 2)
 linear_input_grad(const float* dz, const float* w, float* dx, Rows rows, uint32_t m, uint32_t k, uint32_t precision) {
+  after_previous_kernel();
   product<Along::Sum, Along::Edge>(
       precision, rows.live(), k, 0, m, Matrix{dz, m}, Matrix{w, k},
       [=](const Sums& sums, Tile tile) { tile.store(sums, Output{dx, k, k}); });
@@ -65,6 +66,7 @@ linear_input_grad(const float* dz, const float* w, float* dx, Rows rows, uint32_
 extern "C" __global__ void __launch_bounds__(256, 2)
 linear_weight_grad(const float* dz, const float* x, float* made, uint32_t* tickets, float* dw, float* db, Rows rows,
                    uint32_t m, uint32_t k, uint32_t precision) {
+  after_previous_kernel();
   weight_grad(
       precision, rows.live(), m, k, gridDim.z, {made, tickets}, Matrix{dz, m}, Matrix{x, k},
       [=](const Sums& sums, Tile tile) {

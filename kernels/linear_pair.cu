@@ -26,6 +26,7 @@ extern "C" __global__ void __launch_bounds__(256, 2)
 linear_pair(const float* x, const float* w1, const float* b1, const float* c, const float* v, const float* w2,
             const float* b2, float* y1, float* y2, Rows rows, uint32_t k, uint32_t s, uint32_t m1, uint32_t m2,
             uint32_t precision) {
+  after_previous_kernel();
   __shared__ float bias[TILE];
   uint32_t of_first = max(1u, (m1 + TILE - 1) / TILE), n = rows.live();
   bool second = blockIdx.y >= of_first;
@@ -52,6 +53,7 @@ linear_pair(const float* x, const float* w1, const float* b1, const float* c, co
 extern "C" __global__ void __launch_bounds__(256, 2)
 linear_pair_input_grad(const float* dy1, const float* w1, const float* dy2, const float* w2, float* dx, Rows rows,
                        uint32_t m1, uint32_t m2, uint32_t k, uint32_t precision) {
+  after_previous_kernel();
   Tile tile = Tile::of_block(rows.live(), k);
   if (tile.is_empty()) return;  // the whole block
   Sums sums = {};
@@ -69,6 +71,7 @@ extern "C" __global__ void __launch_bounds__(256, 2)
 linear_pair_weight_grad(const float* dy1, const float* dy2, const float* x, const float* c, float* made, uint32_t* tickets,
                         float* dw1, float* db1, float* dw2, float* db2, float* dv, Rows rows, uint32_t m1, uint32_t m2,
                         uint32_t k, uint32_t s, uint32_t precision) {
+  after_previous_kernel();
   uint32_t room = gridDim.z / 2;
   bool second = blockIdx.z >= room;
   const float* dy = second ? dy2 : dy1;

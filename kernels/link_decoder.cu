@@ -16,6 +16,7 @@
 extern "C" __global__ void __launch_bounds__(256, 2)
 link_decoder_products(const float* z, const float* w_src, const float* w_dst, float* from_u, float* hidden, Rows events,
                       uint32_t roots, uint32_t d, uint32_t c, uint32_t precision) {
+  after_previous_kernel();
   for (uint32_t root = blockIdx.z; root < roots; root += gridDim.z) {
     const float* w = root ? w_dst : w_src;
     float* to = root ? hidden + uint64_t(root - 1) * c : from_u;
@@ -29,6 +30,7 @@ link_decoder_products(const float* z, const float* w_src, const float* w_dst, fl
 extern "C" __global__ void __launch_bounds__(256, 2)
 link_decoder_logits(const float* from_u, const float* b, const float* w, const float* b_out, float* hidden, float* logits,
                     Rows events, uint32_t x, uint32_t c) {
+  after_previous_kernel();
   uint64_t n = uint64_t(events.live()) * x, warps = warp_rows();
   for (uint64_t row = warp_row(); row < n; row += warps) {
     const float* u = from_u + row / x * c;
@@ -49,6 +51,7 @@ link_decoder_logits(const float* from_u, const float* b, const float* w, const f
 extern "C" __global__ void __launch_bounds__(256, 2)
 link_decoder_grad(const float* w, const float* hidden, const float* dlogits, float* dhidden, float* made,
                          uint32_t* tickets, float* db, float* dw, float* db_out, Rows events, uint32_t x, uint32_t c) {
+  after_previous_kernel();
   constexpr uint32_t WARPS = 256 / WARP;
   __shared__ float of_b[WARPS][WARP], of_w[WARPS][WARP];
   Part part(events.live(), gridDim.z, 32);
@@ -82,6 +85,7 @@ link_decoder_grad(const float* w, const float* hidden, const float* dlogits, flo
 extern "C" __global__ void __launch_bounds__(256, 2)
 link_decoder_input_grad(const float* dhidden, const float* w_src, const float* w_dst, float* dz, Rows rows, uint32_t roots,
                         uint32_t d, uint32_t c, uint32_t precision) {
+  after_previous_kernel();
   uint32_t n = rows.live() / roots;
   for (uint32_t root = blockIdx.z; root < roots; root += gridDim.z) {
     const float* w = root ? w_dst : w_src;
@@ -95,6 +99,7 @@ link_decoder_input_grad(const float* dhidden, const float* w_src, const float* w
 extern "C" __global__ void __launch_bounds__(256, 2)
 link_decoder_weight_grad(const float* dhidden, const float* z, float* made, uint32_t* tickets, float* dw_src, float* dw_dst,
                          Rows rows, uint32_t roots, uint32_t d, uint32_t c, uint32_t precision) {
+  after_previous_kernel();
   uint32_t room = gridDim.z / 2, dst = blockIdx.z / room;
   float* dw = dst ? dw_dst : dw_src;
   Tile tile = Tile::of_block(c, d);

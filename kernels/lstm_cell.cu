@@ -45,6 +45,7 @@ __device__ __forceinline__ void cells(const float* pre, const float* h, const fl
 extern "C" __global__ void __launch_bounds__(256, 5)
 lstm_cell(const float* pre, const float* h, const float* c, const uint32_t* present, float* h_out, float* c_out, Rows rows,
           uint32_t d) {
+  after_previous_kernel();
   bool aligned = by_four(pre, d) && by_four(h, d) && by_four(c, d) && by_four(h_out, d) && by_four(c_out, d);
   if (aligned) cells<4>(pre, h, c, present, h_out, c_out, rows.live(), d);
   else cells<1>(pre, h, c, present, h_out, c_out, rows.live(), d);
@@ -92,6 +93,7 @@ template <int V> __device__ __forceinline__ void gradients(const CellGrad& u) {
 extern "C" __global__ void __launch_bounds__(256, 4)
 lstm_cell_grad(const float* pre, const float* c, const uint32_t* present, const float* dh_out, const float* dc_out, float* dpre,
                float* dc, float* dh, Rows rows, uint32_t d) {
+  after_previous_kernel();
   CellGrad u{pre, c, dh_out, dc_out, present, dpre, dc, dh, rows.live(), d};
   bool aligned = by_four(pre, d) && by_four(c, d) && by_four(dh_out, d) && by_four(dc_out, d) && by_four(dpre, d) &&
                  by_four(dc, d) && by_four(dh, d);

@@ -12,6 +12,7 @@
 extern "C" __global__ void __launch_bounds__(256, FULL)
 mail_sources(const uint32_t* node_row, const uint32_t* phi, const uint32_t* psi, uint32_t* pair, uint32_t* partner_row,
              uint32_t* end, uint32_t* event, Rows rows, Rows known, Rows roots, uint32_t stride, uint32_t each, Status s) {
+  after_previous_kernel();
   uint32_t n = rows.live(), u = known.live(), r = roots.live();
   for (uint32_t i = uint32_t(thread_item()); i < n; i += uint32_t(thread_items())) {
     uint32_t row = s.row_of(i, node_row[i], u), latest = row == NONE ? NONE : phi[row];

@@ -13,6 +13,7 @@ __device__ __forceinline__ float reciprocal(uint64_t n) { return n ? float(1.0 /
 // `made` holds a sum per block.
 extern "C" __global__ void __launch_bounds__(256, 6)
 mean(const float* a, float* made, uint32_t* ticket, float* out, Rows rows, uint32_t d) {
+  after_previous_kernel();
   uint64_t n = uint64_t(rows.live()) * d;
   float sum = 0.f;
   for (uint64_t i = thread_item(); i < n; i += thread_items()) sum += a[i];
@@ -20,6 +21,7 @@ mean(const float* a, float* made, uint32_t* ticket, float* out, Rows rows, uint3
 }
 
 extern "C" __global__ void __launch_bounds__(256, FULL) mean_grad(const float* dout, float* da, Rows rows, uint32_t d) {
+  after_previous_kernel();
   uint64_t n = uint64_t(rows.live()) * d;
   float each = *dout * reciprocal(n);
   for (uint64_t i = thread_item(); i < n; i += thread_items()) da[i] = each;

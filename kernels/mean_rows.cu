@@ -14,6 +14,7 @@ __device__ __forceinline__ uint32_t used(const uint32_t* count, uint64_t i, uint
 
 extern "C" __global__ void __launch_bounds__(256, FULL)
 mean_rows(const float* x, const uint32_t* count, float* y, Rows rows, uint32_t k, uint32_t d) {
+  after_previous_kernel();
   uint64_t items = uint64_t(rows.live()) * d;
   for (uint64_t at = thread_item(); at < items; at += thread_items()) {
     uint64_t i = at / d;
@@ -28,6 +29,7 @@ mean_rows(const float* x, const uint32_t* count, float* y, Rows rows, uint32_t k
 
 extern "C" __global__ void __launch_bounds__(256, FULL)
 mean_rows_grad(const float* dy, const uint32_t* count, float* dx, Rows rows, uint32_t k, uint32_t d) {
+  after_previous_kernel();
   uint64_t size = uint64_t(k) * d, items = rows.live() * size;
   for (uint64_t at = thread_item(); at < items; at += thread_items()) {
     uint64_t i = at / size;

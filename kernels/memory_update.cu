@@ -12,6 +12,7 @@
 //           the gradients of the weights, the biases and the time encoding
 // source    TGN, equations 1 to 4
 #include "product.cuh"
+#include "time_encoding.cuh"
 
 constexpr uint32_t LIST_THREADS = 1024;
 constexpr uint32_t LIST_EACH = 4;  // rows per thread of the list, loaded at once
@@ -22,6 +23,7 @@ memory_update_list(const uint32_t* unique, const int64_t* memory_time, const uin
                    const int64_t* mail_time, int64_t* time, uint32_t* count, uint32_t* mailed, uint32_t* node,
                    uint32_t* feature, float* dt, Rows rows, Rows edges, Gaps gaps, uint32_t features, uint32_t gathered,
                    uint32_t nodes, Status s) {
+  after_previous_kernel();
   constexpr uint32_t WARPS = LIST_THREADS / WARP;
   static_assert(WARPS == WARP, "a lane for each warp's number of mails");
   __shared__ uint32_t mails[2][WARPS];  // mails of each warp; double buffered, so that one barrier per round suffices
@@ -84,6 +86,7 @@ memory_update_weight_grad(const float* dpre, const float* messages, const float*
                           float* made, uint32_t* tickets, float* of_time, float* dw_x, float* dw_h, float* db_x,
                           float* db_h, Rows mails, uint32_t joint, uint32_t apart, uint32_t d, uint32_t c, uint32_t t,
                           uint32_t precision) {
+  after_previous_kernel();
   uint32_t k = c + 2 * t, gates = joint + apart, sums = gates + apart, column0 = blockIdx.y * TILE;
   // State terms have weights for the node's own memory only.
   if (blockIdx.x * TILE >= gates && column0 >= d && column0 + TILE <= k) return;  // the whole block
@@ -94,7 +97,7 @@ memory_update_weight_grad(const float* dpre, const float* messages, const float*
                   [=](uint32_t i, uint32_t l) {
                     if (l == k) return 1.f;
                     uint32_t p = l - c < t ? l - c : l - c - t;
-                    float slope = -sinf(time_angle(dt[i], w[p], b[p]));
+                    float slope = -Turned(time_angle(dt[i], w[p], b[p])).sine();
                     return l - c < t ? slope : slope * dt[i];
                   }},
       [=](const Sums& sums, Tile tile) {
@@ -118,6 +121,7 @@ memory_update_weight_grad(const float* dpre, const float* messages, const float*
 extern "C" __global__ void __launch_bounds__(1024, 1)
 memory_update_time_grad(const float* of_time, const float* w_x, float* dw, float* db, uint32_t gates, uint32_t c,
                         uint32_t t) {
+  after_previous_kernel();
   __shared__ float partial[1024 / WARP][WARP];
   uint32_t lane = lane_id(), warp = threadIdx.x / WARP, warps = blockDim.x / WARP, column = blockIdx.x * WARP + lane;
   bool of_b = column < t;

@@ -4,6 +4,7 @@
 // c = 2 d + f + t.
 #pragma once
 #include "product.cuh"
+#include "time_encoding.cuh"
 
 // Element l of the message {s | s_partner | e | Phi(dt)} of the mail at row `node` of memory and mail and row `feature`
 // of the edge features.
@@ -13,7 +14,7 @@ __device__ __forceinline__ float message(const MemoryUpdate& u, uint32_t node, u
   if (l < 2 * d) return u.mail[uint64_t(node) * d + (l - d)];
   if (l < 2 * d + f) return u.edge[uint64_t(feature) * f + (l - 2 * d)];
   uint32_t p = l - 2 * d - f;
-  return cosf(time_angle(dt, u.w[p], u.b[p]));
+  return Turned(time_angle(dt, u.w[p], u.b[p])).cosine();
 }
 
 // The messages of a tile of mails, as an operand of a product.

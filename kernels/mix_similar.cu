@@ -11,6 +11,7 @@
 extern "C" __global__ void __launch_bounds__(256, 4)
 mix_similar(const uint32_t* row, const uint32_t* picks, const float* similar, float* out, Rows mixed, Rows rows, uint32_t s,
             uint32_t d, float lambda, Status status) {
+  after_previous_kernel();
   uint32_t n = rows.live();
   for (uint32_t k = warp_row(); k < mixed.live(); k += warp_rows()) {
     uint32_t at = status.row_of(k, row[k], n), count = 0;

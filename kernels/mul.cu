@@ -9,6 +9,7 @@
 #include "common.cuh"
 
 extern "C" __global__ void __launch_bounds__(256, FULL) mul(const float* a, const float* b, float* out, Rows rows, uint32_t d) {
+  after_previous_kernel();
   uint64_t n = uint64_t(rows.live()) * d;
   for (uint64_t i = thread_item(); i < n; i += thread_items()) out[i] = a[i] * b[i];
 }

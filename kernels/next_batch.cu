@@ -38,6 +38,7 @@ next_batch(const uint32_t* __restrict__ src, const uint32_t* __restrict__ dst, c
            int64_t* time_out, uint32_t* rank, uint32_t* index, uint32_t* now, float* share, uint32_t* writes,
            uint32_t* slot, uint32_t* clear, Rows events, uint32_t capacity, uint32_t slice, uint32_t ranks,
            uint32_t whole, uint32_t group, uint32_t groups, uint32_t copy, uint32_t copies) {
+  after_previous_kernel();
   uint32_t epoch = clock[0], step = clock[1], begin = range[0], end = range[1], less = range[2];
   __syncthreads();  // all threads have read the clock
   Turn turn{group, groups, copy, copies};

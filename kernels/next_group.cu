@@ -11,6 +11,7 @@
 extern "C" __global__ void __launch_bounds__(32, 1)
 next_group(const uint32_t* order, uint32_t* clock, uint32_t* steps, uint32_t* target, uint32_t* index, uint32_t* now,
            Rows groups, uint32_t length) {
+  after_previous_kernel();
   uint32_t epoch = clock[0], group = clock[1];
   __syncthreads();  // all lanes have read the clock
   uint32_t predicted = group < groups.live() ? order[group] : NONE;

@@ -34,9 +34,10 @@ __device__ __forceinline__ void make_logits(const T* p, const T* q, const T* b, 
   }
 }
 
-extern "C" __global__ void __launch_bounds__(256, 4)
+extern "C" __global__ void __launch_bounds__(256, FULL / 2)
 pair_logits(const float* p, const float* q, const float* b, const float* w, const float* b_out, const uint32_t* src,
             const uint32_t* x, float* logits, Rows sources, Rows others, Rows rows, uint32_t m, uint32_t d, Status s) {
+  after_previous_kernel();
   uint64_t pairs = uint64_t(rows.live()) * m;
   if (by_four(p, d) && by_four(q, d) && by_four(b, d) && by_four(w, d)) {
     auto fours = [](const float* of) { return reinterpret_cast<const float4*>(of); };
@@ -69,6 +70,7 @@ extern "C" __global__ void __launch_bounds__(256, 5)
 pair_logits_source_grad(const float* p, const float* q, const float* b, const float* w, const uint32_t* x, const float* dlogits,
                         const uint32_t* starts, const uint32_t* rows, float* made, uint32_t* tickets, float* dp, float* db,
                         float* dw, float* db_out, Rows sources, Rows others, Rows from, Rows list, uint32_t m, uint32_t d, Status s) {
+  after_previous_kernel();
   constexpr uint32_t WARPS = 256 / WARP;
   __shared__ float sums[WARPS][WARP];
   uint32_t warp = threadIdx.x / WARP, vertices = sources.live(), candidates = others.live();
@@ -119,6 +121,7 @@ extern "C" __global__ void __launch_bounds__(256, 6)
 pair_logits_candidate_grad(const float* p, const float* q, const float* b, const float* w, const uint32_t* src,
                            const float* dlogits, const uint32_t* starts, const uint32_t* slots, float* dq, Rows sources,
                            Rows others, Rows from, Rows list, uint32_t m, uint32_t d, Status s) {
+  after_previous_kernel();
   constexpr uint32_t WARPS = 256 / WARP;
   __shared__ float sums[WARPS][WARP];
   uint32_t warp = threadIdx.x / WARP, vertices = others.live(), known = sources.live();

@@ -27,6 +27,7 @@ extern "C" __global__ void __launch_bounds__(1024, 1)
 pick_similar(const uint32_t* node, const uint32_t* similar, const uint32_t* event, const int64_t* time, const int64_t* now,
              uint32_t* count, uint32_t* row, uint32_t* picks, Rows rows, Rows batch, uint32_t s, uint32_t k, uint32_t nodes,
              int64_t gap, Status status) {
+  after_previous_kernel();
   __shared__ uint32_t sums[WARP];
   uint32_t n = rows.live(), done = 0;
   bool begun = batch.live() > 0;

@@ -19,6 +19,7 @@ __device__ __forceinline__ void copy_first(const T* x, const T* base, T* out, ui
 
 extern "C" __global__ void __launch_bounds__(256, FULL)
 prefix_rows(const float* x, const float* base, float* out, Rows from, Rows rows, uint32_t d) {
+  after_previous_kernel();
   uint64_t m = from.live(), n = rows.live();
   if (by_four(x, d) && by_four(base, d) && by_four(out, d)) {
     copy_first(reinterpret_cast<const float4*>(x), reinterpret_cast<const float4*>(base), reinterpret_cast<float4*>(out),

@@ -36,6 +36,7 @@ __device__ __forceinline__ void project(const float* h, const uint32_t* row, con
 extern "C" __global__ void __launch_bounds__(256, FULL)
 project_time(const float* h, const uint32_t* row, const int64_t* node_time, const int64_t* time, const float* w,
              const float* b, float* y, Rows rows, Rows from, uint32_t d, Gaps gaps, Status s) {
+  after_previous_kernel();
   bool aligned = by_four(h, d) && by_four(w, d) && by_four(b, d) && by_four(y, d);
   if (aligned) project<4>(h, row, node_time, time, w, b, y, rows.live(), from.live(), d, gaps, s);
   else project<1>(h, row, node_time, time, w, b, y, rows.live(), from.live(), d, gaps, s);
@@ -46,6 +47,7 @@ extern "C" __global__ void __launch_bounds__(256, 6)
 project_time_grad(const float* h, const uint32_t* row, const int64_t* node_time, const int64_t* time, const float* w,
                   const float* b, const float* dy, float* g, float* sums, uint32_t* ticket, float* dw, float* db, Rows rows,
                   Rows from, uint32_t d, Gaps gaps, uint32_t block_rows) {
+  after_previous_kernel();
   __shared__ float of_warps[8][WARP];
   uint32_t n = rows.live(), m = from.live(), blocks = max(1u, (n + block_rows - 1) / block_rows);
   if (blockIdx.x >= blocks) return;  // the whole block

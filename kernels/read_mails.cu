@@ -12,6 +12,7 @@ extern "C" __global__ void __launch_bounds__(256, FULL)
 read_mails(const uint32_t* node, const int64_t* time, const uint32_t* mail_event, const int64_t* mail_time,
            const uint32_t* next, uint32_t* row, uint32_t* event, float* dt, uint32_t* count, Rows queries, uint32_t nodes,
            uint32_t k, Gaps gaps, Status s) {
+  after_previous_kernel();
   uint32_t n = queries.live();
   for (uint32_t i = warp_row(); i < n; i += warp_rows()) {
     uint32_t v = s.row_of(i, node[i], nodes), newest = v == NONE ? 0 : next[v] % k + k - 1, mails = 0;

@@ -13,6 +13,7 @@ extern "C" __global__ void __launch_bounds__(1024, 1)
 repeated_roots(uint32_t* stamp, const uint32_t* node, const uint32_t* other, const uint32_t* step, uint32_t* count,
                uint32_t* row, uint32_t* at, uint32_t* rest, uint32_t* counts, Rows nodes, Rows others, uint32_t v,
                uint32_t ahead, uint32_t ranks, Status s) {
+  after_previous_kernel();
   __shared__ uint32_t sums[WARP];
   uint32_t n = nodes.live(), m = others.live(), done = 0;
   for (uint32_t i = threadIdx.x; i < m; i += blockDim.x) {

@@ -10,6 +10,7 @@
 
 extern "C" __global__ void __launch_bounds__(256, 2)
 rnn_memory(MemoryUpdate u) {
+  after_previous_kernel();
   uint32_t d = u.d, c = u.width();
   auto input_row = [=](uint32_t j) { return u.w_x + uint64_t(j) * c; };
   // The node's own memory is both message and state.
@@ -26,6 +27,7 @@ rnn_memory(MemoryUpdate u) {
 extern "C" __global__ void __launch_bounds__(256, 2)
 rnn_memory_gates_grad(const uint32_t* mailed, const float* gates, const float* dout, float* dpre, Rows mails,
                       Rows rows, uint32_t d, Status status) {
+  after_previous_kernel();
   uint32_t m = mails.live(), n = rows.live();
   for (uint32_t k = warp_row(); k < m; k += warp_rows()) {
     uint32_t row = status.row_of(k, mailed[k], n);

@@ -11,6 +11,7 @@
 extern "C" __global__ void __launch_bounds__(256, FULL)
 roots(const uint32_t* src, const uint32_t* dst, const int64_t* time, const uint32_t* negatives, uint32_t* node, int64_t* at,
       Rows events, uint32_t m) {
+  after_previous_kernel();
   uint32_t n = events.live() * (2 + m);
   for (uint32_t r = uint32_t(thread_item()); r < n; r += uint32_t(thread_items())) {
     uint32_t i = r / (2 + m), side = r % (2 + m);

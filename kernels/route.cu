@@ -13,6 +13,7 @@
 extern "C" __global__ void __launch_bounds__(1024, 1)
 route(const uint32_t* node, const uint32_t* rank_of, const uint32_t* row_of, const uint32_t* limit, uint32_t* count,
       uint32_t* order, uint32_t* row, uint32_t* counts, uint32_t* position, Rows nodes, uint32_t v, uint32_t ranks, Status s) {
+  after_previous_kernel();
   __shared__ uint32_t sums[WARP];
   uint32_t n = nodes.live(), listed = limit ? min(*limit, n) : n, before = 0;
   for (uint32_t i = threadIdx.x; i < n; i += blockDim.x) position[i] = NONE;

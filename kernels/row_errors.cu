@@ -22,6 +22,7 @@ __device__ __forceinline__ float distance(const float* x, const float* exact, ui
 extern "C" __global__ void __launch_bounds__(1024, 1)
 row_errors(const float* before, const float* exact, const float* after, const uint32_t* row, float* errors, Rows changed,
            Rows rows, uint32_t d, Status s) {
+  after_previous_kernel();
   __shared__ float sums[1024 / WARP][SUMS];
   uint32_t warp = threadIdx.x / WARP, n = rows.live();
   float own[SUMS] = {};

@@ -40,6 +40,7 @@ sample_neighbors(const int64_t* offsets, const int64_t* entries, const uint32_t*
                  float* dt, int64_t* when, uint32_t* count, Rows queries, Rows events, uint32_t v, uint32_t e,
                  uint64_t listed, uint32_t k, uint32_t stride, uint32_t clocks, uint32_t per_event, uint32_t uniform, Gaps gaps,
                  Key key, Status s) {
+  after_previous_kernel();
   uint32_t before = clocks > 2 ? clock[2] : 0;  // events of the batch that other ranks have
   uint32_t n = queries.live(), first = events.live() ? batch[0] - min(batch[0], before) : 0;  // no batch, no history
   uint64_t drawn = uint64_t(before) * per_event;

@@ -37,6 +37,7 @@ __device__ __forceinline__ void add_queued(const uint2* queue, uint32_t queued, 
 
 extern "C" __global__ void __launch_bounds__(256, 6)
 scatter_add_rows(const float* src, const uint32_t* index, float* out, Rows from, Rows rows, uint32_t d, uint32_t own, Status s) {
+  after_previous_kernel();
   __shared__ uint2 queue[QUEUE];
   __shared__ uint32_t sums[WARP];
   uint32_t n = from.live(), v = rows.live(), begin = blockIdx.x * own, end = min(begin + own, v), queued = 0;

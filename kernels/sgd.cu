@@ -27,6 +27,7 @@ __device__ float update(float& w, float g, float v, const Factors& f) {
 extern "C" __global__ void __launch_bounds__(256, FULL)
 sgd(Parameters parameters, const float* rate, uint32_t rates, uint32_t* step, const float* scale, float momentum, float decay,
     uint32_t* ticket) {
+  after_previous_kernel();
   uint32_t at = 0;
   while (blockIdx.x >= parameters.of[at].end) at++;
   const Parameter& p = parameters.of[at];

@@ -11,6 +11,7 @@
 extern "C" __global__ void __launch_bounds__(256, FULL)
 slice_rows(const uint32_t* x, uint32_t* out, uint32_t* count, Rows all, uint32_t capacity, uint32_t d, uint32_t slice,
            uint32_t parts) {
+  after_previous_kernel();
   uint64_t n = all.live(), first = n * slice / parts, rows = min(n * (slice + 1) / parts - first, uint64_t(capacity));
   for (uint64_t i = thread_item(); out && i < rows * d; i += thread_items()) out[i] = x[first * d + i];
   if (count && thread_item() == 0) *count = uint32_t(rows);

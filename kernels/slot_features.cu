@@ -6,11 +6,12 @@
 // limiter   memory, closely followed by the arithmetic of the cosine
 // backward  -
 // source    GraphMixer's link encoder
-#include "common.cuh"
+#include "time_encoding.cuh"
 
 extern "C" __global__ void __launch_bounds__(256, 4)
 slot_features(const uint32_t* event, const float* dt, const float* edge, const float* w, const float* b, float* out,
               Rows slots, Rows events, uint32_t f, uint32_t t, Status s) {
+  after_previous_kernel();
   uint32_t n = slots.live(), e = events.live();
   for (uint32_t i = warp_row(); i < n; i += warp_rows()) {
     uint32_t row = f ? s.row_of(i, event[i], e) : event[i];
@@ -22,6 +23,6 @@ slot_features(const uint32_t* event, const float* dt, const float* edge, const f
     }
     const float* from = edge + uint64_t(row) * f;
     for (uint32_t c = lane_id(); c < f; c += WARP) to[c] = from[c];
-    for (uint32_t c = lane_id(); c < t; c += WARP) to[f + c] = cosf(time_angle(gap, w[c], b[c]));
+    for (uint32_t c = lane_id(); c < t; c += WARP) to[f + c] = Turned(time_angle(gap, w[c], b[c])).cosine();
   }
 }

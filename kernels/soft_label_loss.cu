@@ -36,6 +36,7 @@ extern "C" __global__ void __launch_bounds__(256, FULL)
 soft_label_loss(const float* logits, const uint32_t* row, const uint32_t* offsets, const uint32_t* classes,
                 const float* weights, float* sums, uint32_t* ticket, float* loss, Rows rows, uint32_t width,
                 uint32_t labelled, uint32_t entries, Status status) {
+  after_previous_kernel();
   uint32_t n = rows.live();
   float sum = 0.f;
   for (uint32_t i = warp_row(); i < n; i += warp_rows()) {
@@ -57,6 +58,7 @@ extern "C" __global__ void __launch_bounds__(256, FULL)
 soft_label_loss_grad(const float* logits, const uint32_t* row, const uint32_t* offsets, const uint32_t* classes,
                      const float* weights, const float* dloss, float* dlogits, Rows rows, uint32_t width,
                      uint32_t labelled, uint32_t entries, Status status) {
+  after_previous_kernel();
   uint32_t n = rows.live();
   float factor = float(1.0 / double(max(n, 1u))) * *dloss;
   for (uint32_t i = warp_row(); i < n; i += warp_rows()) {

@@ -12,6 +12,7 @@
 extern "C" __global__ void __launch_bounds__(256, FULL)
 split_rows(const uint32_t* x, const uint32_t* count, uint32_t* first, uint32_t* rest, uint32_t* first_count,
            uint32_t* rest_count, Rows all, Rows firsts, Rows rests, uint32_t d) {
+  after_previous_kernel();
   uint32_t n = all.live(), cut = min(count ? *count : firsts.live(), n), end = min(rests.live(), n - cut);
   for (uint64_t i = thread_item(); first && i < uint64_t(cut) * d; i += thread_items()) first[i] = x[i];
   for (uint64_t i = thread_item(); rest && i < uint64_t(end) * d; i += thread_items()) rest[i] = x[uint64_t(cut) * d + i];
@@ -23,6 +24,7 @@ split_rows(const uint32_t* x, const uint32_t* count, uint32_t* first, uint32_t* 
 extern "C" __global__ void __launch_bounds__(256, FULL)
 join_split(const uint32_t* first, const uint32_t* rest, uint32_t* out, Rows all, Rows firsts, Rows rests, uint32_t d,
            Status s) {
+  after_previous_kernel();
   uint32_t n = all.live(), cut = firsts.live();
   if (cut + rests.live() != n) {
     if (thread_item() == 0) s.fault(cut, rests.live());

@@ -152,6 +152,7 @@ __device__ __forceinline__ uint32_t go_to_step(Spmm& s, uint64_t& own, Status st
 }
 
 extern "C" __global__ void __launch_bounds__(256, 4) spmm(const float* x, Spmm s, Status status) {
+  after_previous_kernel();
   __shared__ float4 sums[THREADS];
   uint64_t own;
   uint32_t step = go_to_step(s, own, status);
@@ -164,6 +165,7 @@ extern "C" __global__ void __launch_bounds__(256, 4) spmm(const float* x, Spmm s
 }
 
 extern "C" __global__ void __launch_bounds__(256, 3) spmm_half(const uint16_t* x, uint32_t kind, Spmm s, Status status) {
+  after_previous_kernel();
   __shared__ float4 sums[THREADS];
   uint64_t own;
   uint32_t step = go_to_step(s, own, status);
@@ -189,6 +191,7 @@ __device__ __forceinline__ void sum_all(const T* x, T* y, T* parts, uint32_t* ti
 // y [1, d] = column sums of x [n, d]; `parts` holds one row for each block with live rows.
 extern "C" __global__ void __launch_bounds__(256, FULL)
 sum_rows(const float* x, float* y, float* parts, uint32_t* ticket, Rows rows, uint32_t d, uint32_t block_rows) {
+  after_previous_kernel();
   __shared__ float4 sums[THREADS];
   if (by_four(x, d) && by_four(y, d) && by_four(parts, d)) {
     sum_all(fours(x), fours(y), fours(parts), ticket, sums, rows.live(), d / 4, block_rows);

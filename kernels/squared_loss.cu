@@ -14,6 +14,7 @@ __device__ __forceinline__ bool is_known(float want) { return want == want; }
 extern "C" __global__ void __launch_bounds__(256, 6)
 squared_loss(const float* pred, const float* want, float* made, uint32_t* ticket, float* loss, uint32_t* known, Rows rows,
              uint32_t h, Status status) {
+  after_previous_kernel();
   __shared__ float of_warps[WARP];
   __shared__ uint32_t counts[WARP];
   uint64_t size = uint64_t(rows.live()) * h;
@@ -49,6 +50,7 @@ squared_loss(const float* pred, const float* want, float* made, uint32_t* ticket
 extern "C" __global__ void __launch_bounds__(256, FULL)
 squared_loss_grad(const float* pred, const float* want, const uint32_t* known, const float* dloss, float* dpred, Rows rows,
                   uint32_t h) {
+  after_previous_kernel();
   uint64_t size = uint64_t(rows.live()) * h;
   float scale = float(2.0 / double(max(*known, 1u))) * *dloss;
   for (uint64_t i = thread_item(); i < size; i += thread_items()) {

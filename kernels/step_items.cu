@@ -11,6 +11,7 @@
 extern "C" __global__ void __launch_bounds__(256, FULL)
 step_items(const uint32_t* offsets, const uint32_t* step, const uint32_t* base, uint32_t* count, uint32_t* item, uint32_t* rank,
            uint32_t steps, uint32_t capacity, Status s) {
+  after_previous_kernel();
   bool first_thread = thread_item() == 0;
   uint32_t at = *step, first = 0, past = 0;
   if (at < steps) {

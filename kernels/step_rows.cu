@@ -10,6 +10,7 @@
 
 extern "C" __global__ void __launch_bounds__(256, FULL)
 step_rows(const uint32_t* steps, const float* scale, uint32_t* out, uint32_t most, uint32_t place, uint32_t n, Status s) {
+  after_previous_kernel();
   if (!out) return;
   uint32_t step = s.row_of(place, steps[place], most);
   for (uint32_t i = uint32_t(thread_item()); i < n; i += uint32_t(thread_items())) {

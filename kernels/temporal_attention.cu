@@ -9,7 +9,7 @@
 // backward  one more such pass: dz and dquery of each root, {dw | db} of each block; then, in one launch, sums in a
 //           fixed order: of dz by row of h (group_slots lists the slots of each row), of {dw | db}, of dquery by query
 // source    TGAT (Xu et al. 2020), absorbed as in docs/attention.md
-#include "common.cuh"
+#include "time_encoding.cuh"
 
 constexpr uint32_t THREADS = 128, WARPS = THREADS / WARP;
 constexpr uint32_t CHUNK = 10;        // neighbours at a time; TGN samples ten
@@ -101,9 +101,9 @@ __device__ __forceinline__ void load_raw(const Attention& a, const Bounds& bound
   for (uint32_t j = 0; j < CHUNK; j++) {
     float sine = 0, cosine = 0;
     if (j < n) {
-      float x = time_angle(a.dt[slot + j], w, b);
-      if constexpr (SINES) sincosf(x, &sine, &cosine);
-      else cosine = cosf(x);
+      Turned angle(time_angle(a.dt[slot + j], w, b));
+      cosine = angle.cosine();
+      if constexpr (SINES) sine = angle.sine();
     }
     cosines[j][threadIdx.x] = cosine;
     if constexpr (SINES) (*sines)[j][threadIdx.x] = sine;
@@ -276,6 +276,7 @@ __device__ __forceinline__ bool by_four(const Attention& a) {
 
 extern "C" __global__ void __launch_bounds__(128, 5)
 temporal_attention(Attention a, float* mix, float* sum, float* weight, Rows all, Rows rows, Rows events, Status s) {
+  after_previous_kernel();
   Bounds bounds{all.live(), rows.live(), events.live(), s};
   __shared__ Sums sums[2];
   __shared__ float2 counts[WARPS][HALF];  // by neighbour: the weight of its raw row in both heads
@@ -386,6 +387,7 @@ __device__ __forceinline__ void attend_back(const Attention& a, const Bounds& bo
 extern "C" __global__ void __launch_bounds__(128, 4)
 temporal_attention_grad(Attention a, const float* weight, const float* dmix, const float* dsum, float* dquery,
                         float* by_root, float* dz, float* dwb, float* da, Rows all, Rows rows, Rows events, Status s) {
+  after_previous_kernel();
   Bounds bounds{all.live(), rows.live(), events.live(), s};
   bool aligned = by_four(a) && by_four(dmix, 4) && by_four(dquery, 4) && by_four(by_root, 4) && by_four(dz, 4);
   __shared__ Sums sums[2];
@@ -477,6 +479,7 @@ extern "C" __global__ void __launch_bounds__(512, 2)
 temporal_attention_grad_sums(Attention a, const float* dz, const uint32_t* starts, const uint32_t* slots, float* dh,
                              Rows rows, Rows listed, uint32_t row_blocks, const float* dwb, float* dw, float* db,
                              uint32_t time_blocks, uint32_t parts, const float* by_root, float* dquery, Status s) {
+  after_previous_kernel();
   __shared__ float4 sums[ROWS][WARP];
   __shared__ float of_warps[ROWS][WARP];
   if (blockIdx.x < row_blocks) {

@@ -8,14 +8,15 @@
 // backward  dw = -sum sin(.) dt dy, db = -sum sin(.) dy: sums over the rows of each block, then over the blocks, in
 //           order
 // source    GraphMixer, TGL
-#include "common.cuh"
+#include "time_encoding.cuh"
 
 extern "C" __global__ void __launch_bounds__(256, FULL)
 time_encode(const float* dt, const float* w, const float* b, float* y, Rows rows, uint32_t t) {
+  after_previous_kernel();
   uint32_t n = rows.live();
   for (uint32_t i = warp_row(); i < n; i += warp_rows()) {
     float gap = dt[i];
-    for (uint32_t j = lane_id(); j < t; j += WARP) y[uint64_t(i) * t + j] = cosf(time_angle(gap, w[j], b[j]));
+    for (uint32_t j = lane_id(); j < t; j += WARP) y[uint64_t(i) * t + j] = Turned(time_angle(gap, w[j], b[j])).cosine();
   }
 }
 
@@ -23,6 +24,7 @@ time_encode(const float* dt, const float* w, const float* b, float* y, Rows rows
 extern "C" __global__ void __launch_bounds__(256, 2)
 time_encode_grad(const float* dt, const float* w, const float* b, const float* dy, float* sums, uint32_t* ticket, float* dw,
                  float* db, Rows rows, uint32_t t, uint32_t block_rows) {
+  after_previous_kernel();
   __shared__ float of_warps[8][WARP];
   uint32_t n = rows.live(), blocks = max(1u, (n + block_rows - 1) / block_rows);
   if (blockIdx.x >= blocks) return;  // the whole block
@@ -32,7 +34,7 @@ time_encode_grad(const float* dt, const float* w, const float* b, const float* d
     float sum_w = 0, sum_b = 0;
     if (j < t) {
       for (uint32_t i = first + threadIdx.x / WARP; i < until; i += blockDim.x / WARP) {
-        float g = -sinf(time_angle(dt[i], w[j], b[j])) * dy[uint64_t(i) * t + j];
+        float g = -Turned(time_angle(dt[i], w[j], b[j])).sine() * dy[uint64_t(i) * t + j];
         sum_w += g * dt[i], sum_b += g;
       }
     }

@@ -25,6 +25,7 @@ __device__ __forceinline__ float row_product(const float* a, const float* b, uin
 
 extern "C" __global__ void __launch_bounds__(256, FULL)
 top_rows_score(const float* x, const float* p, const uint32_t* present, uint32_t* keys, Rows rows, uint32_t d) {
+  after_previous_kernel();
   uint32_t n = rows.live();
   float length = sqrtf(row_product(p, p, d));
   for (uint32_t i = warp_row(); i < n; i += warp_rows()) {
@@ -37,6 +38,7 @@ top_rows_score(const float* x, const float* p, const uint32_t* present, uint32_t
 // `taken` has space for k pairs of key and row.
 extern "C" __global__ void __launch_bounds__(1024, 1)
 top_rows_select(const uint32_t* keys, uint32_t* taken, uint32_t* index, float* score, Rows rows, uint32_t k) {
+  after_previous_kernel();
   __shared__ uint32_t sums[WARP];
   uint32_t n = rows.live();
   // The number of keys >= `least`.
@@ -77,6 +79,7 @@ top_rows_select(const uint32_t* keys, uint32_t* taken, uint32_t* index, float* s
 
 extern "C" __global__ void __launch_bounds__(256, FULL)
 top_rows(const float* x, const uint32_t* index, const float* score, float* out, uint32_t k, uint32_t d) {
+  after_previous_kernel();
   if (!out) return;
   for (uint32_t r = warp_row(); r < k; r += warp_rows()) {
     uint32_t row = index[r];
@@ -91,6 +94,7 @@ top_rows(const float* x, const uint32_t* index, const float* score, float* out, 
 extern "C" __global__ void __launch_bounds__(256, 6)
 top_rows_input_grad(const float* x, const float* p, const uint32_t* index, const float* score, const float* dout, float* dx,
                     float* dscore, Rows rows, uint32_t k, uint32_t d, Status s) {
+  after_previous_kernel();
   uint32_t n = rows.live();
   float length = sqrtf(row_product(p, p, d));
   for (uint32_t r = warp_row(); r < k; r += warp_rows()) {
@@ -119,6 +123,7 @@ top_rows_input_grad(const float* x, const float* p, const uint32_t* index, const
 extern "C" __global__ void __launch_bounds__(256, FULL)
 top_rows_score_grad(const float* x, const float* p, const uint32_t* index, const float* score, const float* dscore, float* dp,
                     Rows rows, uint32_t k, uint32_t d) {
+  after_previous_kernel();
   uint32_t n = rows.live();
   float length = sqrtf(row_product(p, p, d));
   for (uint32_t c = uint32_t(thread_item()); c < d; c += uint32_t(thread_items())) {

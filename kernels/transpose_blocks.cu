@@ -10,6 +10,7 @@
 
 extern "C" __global__ void __launch_bounds__(256, FULL)
 transpose_blocks(const float* x, float* out, Rows rows, uint32_t a, uint32_t b) {
+  after_previous_kernel();
   __shared__ float tile[WARP][WARP + 1];
   uint64_t down = (uint64_t(a) + WARP - 1) / WARP, across = (uint64_t(b) + WARP - 1) / WARP;
   uint64_t tiles = rows.live() / a * down * across;

@@ -35,6 +35,7 @@ extern "C" __global__ void __launch_bounds__(256, 4)
 ungroup_norm(const float* x, const uint32_t* position, const float* own, const uint32_t* root, const float* gain,
              const float* bias, float* y, float* z, float* stats, Rows rows, Rows grouped, Rows roots, uint32_t d, float eps,
              Epilogue epilogue, Status s) {
+  after_previous_kernel();
   uint32_t n = rows.live(), m = grouped.live(), q = roots.live();
   bool aligned = by_four(x, d) && by_four(own, d) && by_four(y, d) && by_four(z, d) && by_four(gain, d) && by_four(bias, d);
   if (aligned) sum_rows<4>(x, position, own, root, gain, bias, y, z, stats, n, m, q, d, eps, epilogue, s);
@@ -65,6 +66,7 @@ extern "C" __global__ void __launch_bounds__(256, 4)
 ungroup_norm_grad(const float* z, const float* gain, const float* stats, const float* dy, const uint32_t* position, float* dz,
                   float* dx, float* sums, uint32_t* ticket, float* dgain, float* dbias, Rows all, Rows grouped, uint32_t d,
                   uint32_t block_rows, Epilogue epilogue) {
+  after_previous_kernel();
   BlockRows rows(all.live(), block_rows);
   if (blockIdx.x >= rows.blocks) return;  // the whole block
   uint32_t m = grouped.live();

@@ -39,6 +39,7 @@ __device__ Occurrence occurrence(const IdLists& ids, uint32_t key) {
 }
 
 extern "C" __global__ void __launch_bounds__(256, FULL) unique_mark(IdLists ids, uint32_t* stamp, uint32_t nodes, Status s) {
+  after_previous_kernel();
   uint32_t all = total(ids);
   for (uint32_t key = uint32_t(thread_item()); key < all; key += uint32_t(thread_items())) {
     Occurrence o = occurrence(ids, key);
@@ -52,6 +53,7 @@ extern "C" __global__ void __launch_bounds__(256, FULL) unique_mark(IdLists ids,
 extern "C" __global__ void __launch_bounds__(256, FULL)
 unique_first(IdLists ids, const uint32_t* stamp, uint32_t nodes, uint32_t* phi, uint32_t capacity, uint32_t* firsts,
                uint32_t* before, uint32_t* tiles, uint32_t rounds) {
+  after_previous_kernel();
   __shared__ uint32_t sums[WARP];
   uint32_t all = total(ids), found = 0;
   for (uint32_t round = 0; round < rounds; round++) {
@@ -75,6 +77,7 @@ extern "C" __global__ void __launch_bounds__(256, FULL)
 unique_rows(IdLists ids, uint32_t* stamp, const uint32_t* firsts, const uint32_t* before, const uint32_t* tiles,
               uint32_t n_tiles, uint32_t tile, uint32_t* node, uint32_t* phi, uint32_t* n_nodes, uint32_t* n_roots,
               uint32_t* n_positives, Status s) {
+  after_previous_kernel();
   constexpr unsigned EACH = MOST_TILES / THREADS;
   __shared__ uint32_t sums[WARP], start[MOST_TILES];
   uint32_t own[EACH], sum = 0, found;

@@ -66,6 +66,7 @@ write_memory(float* memory, int64_t* memory_time, float* mail, uint32_t* mail_ev
              const uint32_t* node, const uint32_t* phi, const uint32_t* positives, const uint32_t* psi, const float* s,
              const float* content, const int64_t* time, const uint32_t* event, const int64_t* event_time, Rows rows,
              Rows roots, uint32_t nodes, uint32_t d, uint32_t stride, Status status) {
+  after_previous_kernel();
   Batch batch(node, phi, positives, psi, rows, roots, nodes, stride, status);
   write_times(memory_time, mail_event, mail_time, batch, time, event, event_time);
   if (by_four(memory, d) && by_four(mail, d) && by_four(s, d) && by_four(content, d)) {
@@ -81,6 +82,7 @@ write_half_memory(uint16_t* memory, uint32_t kind, int64_t* memory_time, uint16_
                   const uint32_t* psi, const float* s, const float* content, const int64_t* time,
                   const uint32_t* event, const int64_t* event_time, Rows rows, Rows roots, uint32_t nodes, uint32_t d,
                   uint32_t stride, Status status) {
+  after_previous_kernel();
   Batch batch(node, phi, positives, psi, rows, roots, nodes, stride, status);
   write_times(memory_time, mail_event, mail_time, batch, time, event, event_time);
   as_kept(memory, kind, [=](auto* kept) {
@@ -127,6 +129,7 @@ extern "C" __global__ void __launch_bounds__(256, 5)
 write_memory_mean(float* out, const float* src, const uint32_t* node, const uint32_t* phi, const uint32_t* positives,
                   const uint32_t* psi, const uint32_t* of, uint32_t by_root, Rows rows, Rows from, Rows roots, uint32_t nodes,
                   uint32_t d, uint32_t stride, Status status) {
+  after_previous_kernel();
   Batch batch(node, phi, positives, psi, rows, roots, nodes, stride, status);
   if (by_four(out, d) && by_four(src, d)) {
     mean_rows(fours(out), fours(src), batch, of, by_root, from.live(), d / 4);
@@ -139,6 +142,7 @@ extern "C" __global__ void __launch_bounds__(256, 5)
 write_half_memory_mean(uint16_t* out, uint32_t kind, const float* src, const uint32_t* node, const uint32_t* phi,
                        const uint32_t* positives, const uint32_t* psi, const uint32_t* of, uint32_t by_root, Rows rows,
                        Rows from, Rows roots, uint32_t nodes, uint32_t d, uint32_t stride, Status status) {
+  after_previous_kernel();
   Batch batch(node, phi, positives, psi, rows, roots, nodes, stride, status);
   as_kept(out, kind, [=](auto* kept) {
     if (by_four(out, d) && by_four(src, d)) {

@@ -12,6 +12,7 @@
 
 extern "C" __global__ void __launch_bounds__(256, 4)
 write_rows(Tables tables, const uint32_t* index, const uint32_t* from, Rows to, Rows indices, Rows given, Status s) {
+  after_previous_kernel();
   uint32_t v = to.live(), n = indices.live(), m = given.live();
   for (uint32_t i = warp_row(); i < n; i += warp_rows()) {
     uint32_t at = s.row_of(i, index[i], v), row = from ? s.row_of(i, from[i], m) : i;

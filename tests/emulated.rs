@@ -171,55 +171,66 @@ impl TestDevice {
     /// Runs a kernel of a module (null: the emulator's own kernels) on `blocks` x `threads`, with `shared`
     /// bytes of dynamic shared memory per block. Each argument is words of eight bytes; a narrower parameter
     /// takes the lower bytes.
-    pub fn launch(
+    pub fn launch(&self, module: *mut c_void, name: &str, size: (u32, u32, u32), arguments: &[&[u64]]) {
+        assert_eq!(self.submit(module, name, size, arguments, false), 0, "{name:?}");
+        self.wait();
+    }
+    /// Waits for all work of the device.
+    pub fn wait(&self) {
+        self.gpu.memory().unwrap(); // makes it this thread's device
+        // SAFETY: this is the driver's function.
+        let wait: extern "C" fn() -> c_int = unsafe { std::mem::transmute(symbol("cuCtxSynchronize")) };
+        wait();
+    }
+    /// Submits work that is not a kernel: zeroes the first word of a buffer.
+    pub fn clear(&self, words: &DeviceBuffer) {
+        self.gpu.memory().unwrap(); // makes it this thread's device
+        // SAFETY: this is the driver's function, and the buffer has a word.
+        let given = unsafe {
+            let fill: extern "C" fn(u64, u8, usize, *mut c_void) -> c_int =
+                std::mem::transmute(symbol("cuMemsetD8Async"));
+            fill(words.address(), 0, 4, std::ptr::null_mut())
+        };
+        assert_eq!(given, 0);
+    }
+    /// Launches a kernel as [`launch`](Self::launch) does, without waiting for it; `early` allows it to start
+    /// before the previous one has ended. Returns the driver's result.
+    pub fn submit(
         &self,
         module: *mut c_void,
         name: &str,
         (blocks, threads, shared): (u32, u32, u32),
         arguments: &[&[u64]],
-    ) {
-        type Launch = extern "C" fn(
-            *mut c_void,
-            u32,
-            u32,
-            u32,
-            u32,
-            u32,
-            u32,
-            u32,
-            *mut c_void,
-            *mut *mut c_void,
-            *mut *mut c_void,
-        ) -> c_int;
+        early: bool,
+    ) -> c_int {
         let name = CString::new(name).unwrap();
         let mut function = std::ptr::null_mut();
         let mut addresses: Vec<*mut c_void> =
             arguments.iter().map(|a| a.as_ptr().cast_mut().cast()).collect();
-        // SAFETY: these are the driver's functions, with arguments as the driver takes them.
+        // `CUlaunchAttribute`: programmatic stream serialization (6) is allowed.
+        let mut attribute = [0u64; 9];
+        (attribute[0], attribute[1]) = (6, 1);
+        // `CUlaunchConfig`: grid, block, shared memory; stream; attributes and their number.
+        let mut config = [0u64; 7];
+        let sizes = [blocks, 1, 1, threads, 1, 1, shared, 0];
+        config[..4].copy_from_slice(bytemuck::cast_slice(&sizes));
+        (config[5], config[6]) = (attribute.as_ptr().addr() as u64, u64::from(early));
+        self.gpu.memory().unwrap(); // makes it this thread's device
+        // SAFETY: these are the driver's functions, with arguments as the driver takes them; it copies them.
         unsafe {
             let find: extern "C" fn(*mut *mut c_void, *mut c_void, *const c_char) -> c_int =
                 std::mem::transmute(symbol("cuModuleGetFunction"));
             assert_eq!(find(&mut function, module, name.as_ptr()), 0, "{name:?}");
-            let launch: Launch = std::mem::transmute(symbol("cuLaunchKernel"));
-            let null = std::ptr::null_mut();
-            self.gpu.memory().unwrap(); // makes it this thread's device
-            let given = launch(
-                function,
-                blocks,
-                1,
-                1,
-                threads,
-                1,
-                1,
-                shared,
-                null,
-                addresses.as_mut_ptr(),
-                std::ptr::null_mut(),
-            );
-            assert_eq!(given, 0, "{name:?}");
-            let wait: extern "C" fn() -> c_int = std::mem::transmute(symbol("cuCtxSynchronize"));
-            wait();
+            let launch: extern "C" fn(*const u64, *mut c_void, *mut *mut c_void, *mut *mut c_void) -> c_int =
+                std::mem::transmute(symbol("cuLaunchKernelEx"));
+            launch(config.as_ptr(), function, addresses.as_mut_ptr(), std::ptr::null_mut())
         }
+    }
+    /// Returns the number of kernels so far that were launched before the previous one had ended.
+    pub fn early_launches(&self) -> u64 {
+        // SAFETY: the signature is `uint64_t tgnn_emu_early(int)`.
+        let early: extern "C" fn(c_int) -> u64 = unsafe { std::mem::transmute(symbol("tgnn_emu_early")) };
+        early(self.gpu.ordinal() as c_int)
     }
     /// Runs a kernel of `kernels/emu/planted.cu`.
     fn planted(&self, name: &str, size: (u32, u32, u32), arguments: &[u64]) {

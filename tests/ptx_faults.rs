@@ -6,15 +6,42 @@ use crate::{
 };
 use tgnn::runtime::cuda::CudaModule;
 
+/// What kernels of [`module`] do first: `%w0` is the thread, `%x0` and `%x1` are the addresses.
+const HEAD: &str = "mov.u32 %w0, %tid.x;\nld.param.u64 %x0, [in];\nld.param.u64 %x1, [out];\n";
+
 /// Runs a kernel and returns its fault. `%w0` is the thread, `%x0` and `%x1` are addresses of 63 words each.
 fn fault(on: &TestDevice, threads: u32, body: &str) -> String {
-    let text =
-        module(&format!("mov.u32 %w0, %tid.x;\nld.param.u64 %x0, [in];\nld.param.u64 %x1, [out];\n{body}"));
+    let text = module(&format!("{HEAD}{body}"));
     let (input, out) = (on.words(&[0; 63]), on.words(&[0; 63]));
     on.launch(on.load(text.as_bytes()), "k", (1, threads, 64), &[&[input.address()], &[out.address()]]);
     let fault = on.fault();
     on.schedule(0);
     fault
+}
+
+#[test]
+#[cfg_attr(not(feature = "emu"), ignore = "wants --features emu")]
+fn a_kernel_that_starts_early_must_wait_before_it_uses_memory_and_must_follow_a_kernel() {
+    let Some(on) = emulated() else { return };
+    let words = on.words(&[0; 63]);
+    let arguments: [&[u64]; 2] = [&[words.address()], &[words.address()]];
+    let submit = |body: &str, early: bool| {
+        on.submit(on.load(module(&format!("{HEAD}{body}")).as_bytes()), "k", (1, 64, 64), &arguments, early)
+    };
+    let writes = "st.global.u32 [%x1], %w0;";
+    let before = on.early_launches();
+    on.clear(&words);
+    assert_ne!(submit(writes, true), 0, "it follows no kernel");
+    assert_eq!((submit(writes, false), submit(&format!("griddepcontrol.wait;\n{writes}"), true)), (0, 0));
+    on.wait();
+    assert_eq!(on.fault(), "");
+    let half = "setp.lt.u32 %p0, %w0, 40;\n@%p0 griddepcontrol.wait;\n";
+    assert_eq!((submit(writes, false), submit(&format!("{half}{writes}"), true)), (0, 0));
+    on.wait();
+    let fault = on.fault();
+    assert!(fault.contains("thread (40,0,0): touches memory before griddepcontrol.wait"), "{fault}");
+    assert_eq!(on.early_launches() - before, 2);
+    on.schedule(0);
 }
 
 #[test]

@@ -23,6 +23,7 @@ Mark Device::add(std::function<void()> f, const std::vector<Mark>& after, Ready 
 
 // Appends work to a stream, or to the graph that the stream is being captured into.
 Result Device::give(Stream& stream, std::function<void()> f, Ready when) {
+  stream.after_kernel = false;
   if (stream.capture) {
     if (stream.capture->invalid) return CAPTURE_INVALIDATED;
     auto& nodes = stream.capture->graph->nodes;

@@ -57,6 +57,7 @@ struct Stream {
   std::vector<Mark> last;                 // the next work waits for these
   std::shared_ptr<Capture> capture;
   std::vector<size_t> last_nodes;         // the same, in a graph under capture
+  bool after_kernel = false;              // whether the last work is a kernel
 };
 struct Event {
   Device& device;
@@ -104,6 +105,7 @@ struct Device {
   std::map<const Function*, size_t> shared_limit;
   bool profiled = false;              // between cuProfilerStart and cuProfilerStop
   std::vector<std::string> profile;   // the kernels launched there
+  uint64_t early_launches = 0;  // before the previous kernel had ended
 
   Mark add(std::function<void()>, const std::vector<Mark>& after, Ready when = {});
   Result give(Stream&, std::function<void()>, Ready when = {});

@@ -26,12 +26,12 @@ Device& here() { return current_context ? *current_context : devices[0]; }
 Stream& stream_of(Handle s) { return reinterpret_cast<uintptr_t>(s) < 3 ? here().null_stream : *static_cast<Stream*>(s); }
 
 // Runs a kernel as the device's setting says. One that only a module of PTX has always runs as PTX.
-std::string run(Device& d, const Function& f, dim3 grid, dim3 size, size_t shared, void** arguments) {
+std::string run(Device& d, const Function& f, dim3 grid, dim3 size, size_t shared, void** arguments, bool early) {
   if (f.host && d.code == Code::Host) {
     return emu::run({*f.host, grid, size, shared, arguments, d.schedule_seed, d.matrix});
   }
   if (!f.code) return "kernel " + f.name + " has no PTX: build with nvcc (scripts/fetch-nvcc)";
-  return ptx::run({*f.code, grid, size, shared, arguments, d.schedule_seed, d.matrix, d.code == Code::Weak});
+  return ptx::run({*f.code, grid, size, shared, arguments, d.schedule_seed, d.matrix, d.code == Code::Weak, early});
 }
 }  // namespace
 
@@ -46,6 +46,8 @@ void tgnn_emu_schedule(int device, uint64_t seed) {
   d.fault = SUCCESS;
   d.fault_text.clear();
 }
+// Returns the number of kernels that a device was given to start before the previous one has ended.
+uint64_t tgnn_emu_early(int device) { return devices[device].early_launches; }
 // Sets the matrix units of a device from now on: "h100", "a100" or "exact". Returns whether there are such.
 bool tgnn_emu_matrix(int device, const char* name) {
   Device& d = devices[device];
@@ -257,6 +259,7 @@ Result cuStreamWaitEvent(Handle s, Handle e, unsigned) {
   Lock lock(d);
   Event& event = *static_cast<Event*>(e);
   if (&event.device != &d) return INVALID_VALUE;  // devices do not wait for each other
+  stream.after_kernel = false;
   if (event.capture) {  // a stream that waits for captured work joins the capture
     if (!stream.capture) {
       stream.capture = event.capture;
@@ -316,7 +319,9 @@ Result cuEventRecord(Handle e, Handle s) {
   auto* event = static_cast<Event*>(e);
   event->capture = stream.capture;
   if (stream.capture) return event->nodes = stream.last_nodes, SUCCESS;
+  bool after_kernel = stream.after_kernel;
   d.give(stream, [=] { event->at = std::chrono::steady_clock::now(); });
+  stream.after_kernel = after_kernel;
   event->mark = stream.last[0];
   return SUCCESS;
 }
@@ -424,11 +429,22 @@ Result cuFuncSetAttribute(Handle f, int attribute, int value) {
   }
   return SUCCESS;
 }
-Result cuLaunchKernel(Handle f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
-                      unsigned shared, Handle s, void** arguments, void**) {
+// `CUlaunchAttribute` and `CUlaunchConfig`
+struct Attribute { int id; char unused[4]; union { int allowed; char bytes[64]; }; };
+struct Config { unsigned gx, gy, gz, bx, by, bz, shared; Handle stream; const Attribute* attributes; unsigned count; };
+Result cuLaunchKernelEx(const Config* config, Handle f, void** arguments, void**) {
+  auto [gx, gy, gz, bx, by, bz, shared, s, attributes, count] = *config;
   Stream& stream = stream_of(s);
   Device& d = stream.device;
   Lock lock(d);
+  bool early = false;
+  for (unsigned i = 0; i < count; i++) {
+    constexpr int PROGRAMMATIC_STREAM_SERIALIZATION = 6;
+    if (attributes[i].id != PROGRAMMATIC_STREAM_SERIALIZATION) return INVALID_VALUE;
+    early |= attributes[i].allowed != 0;
+  }
+  if (early && !stream.after_kernel) return INVALID_VALUE;  // stricter than the driver: it may ignore this, or refuse it
+  d.early_launches += early;
   auto* function = static_cast<const Function*>(f);
   auto limit = d.shared_limit.find(function);
   bool fits = shared <= std::max(PLAIN_SHARED, limit == d.shared_limit.end() ? 0 : limit->second);
@@ -447,12 +463,20 @@ Result cuLaunchKernel(Handle f, unsigned gx, unsigned gy, unsigned gz, unsigned 
   }
   if (stream.capture) stream.capture->graph->kernels.push_back(function->name);
   else d.launched(function->name);
-  return d.give(stream, [=, &d] {
+  dim3 grid{gx, gy, gz}, size{bx, by, bz};
+  Result given = d.give(stream, [=, &d, dynamic = shared] {
     std::vector<void*> a;
     for (size_t at : offsets) a.push_back(taken->data() + at);
-    std::string wrong = run(d, *function, {gx, gy, gz}, {bx, by, bz}, shared, a.data());
+    std::string wrong = run(d, *function, grid, size, dynamic, a.data(), early);
     if (!wrong.empty()) d.failed(wrong.find("no allocation") != wrong.npos ? ILLEGAL_ADDRESS : LAUNCH_FAILED, wrong);
   });
+  stream.after_kernel = true;
+  return given;
+}
+Result cuLaunchKernel(Handle f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+                      unsigned shared, Handle s, void** arguments, void** extra) {
+  Config config{gx, gy, gz, bx, by, bz, shared, s, nullptr, 0};
+  return cuLaunchKernelEx(&config, f, arguments, extra);
 }
 
 // ---- graphs ----
@@ -466,6 +490,7 @@ Result cuStreamBeginCapture_v2(Handle s, int) {
   stream.capture->origin = &stream;
   stream.capture->joined.insert(&stream);
   stream.last_nodes.clear();
+  stream.after_kernel = false;
   d.captures.insert(stream.capture);
   return SUCCESS;
 }

@@ -10,6 +10,7 @@
 
 extern "C" __global__ void __launch_bounds__(256, 4)
 scatter_add_rows_atomic(const float* src, const uint32_t* index, float* out, Rows from, Rows rows, uint32_t d, Status s) {
+  after_previous_kernel();
   uint32_t n = from.live(), v = rows.live();
   for (uint32_t i = warp_row(); i < n; i += warp_rows()) {
     uint32_t r = s.row_of(i, index[i], v);

@@ -23,7 +23,9 @@ struct Fault {
 // written, then of what is read.
 using Compute = void (*)(char* registers, const uint32_t* operands, uint32_t lanes);
 
-enum class Kind : uint8_t { Compute, Nothing, Jump, Return, Barrier, Collective, Load, Store, Atomic, Fence, Trap };
+enum class Kind : uint8_t {
+  Compute, Nothing, Jump, Return, Barrier, Collective, Load, Store, Atomic, Fence, Trap, WaitForPrevious,
+};
 enum class Space : uint8_t { Generic, Global, Shared, Local, Parameter };
 // What a barrier tells the threads of a block about a predicate.
 enum class Told : uint8_t { None, Any, All, Count };

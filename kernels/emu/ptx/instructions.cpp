@@ -5,9 +5,10 @@
 #include <set>
 
 namespace emu::ptx {
-// Hints, and instructions that change nothing that a result shows. Blocks do not overlap with the next kernel.
+// Hints, and instructions that change nothing that a result shows. Blocks do not overlap with the next kernel; that they
+// could is checked where memory is accessed (`Run::locate`).
 static bool changes_nothing(const std::string& word) {
-  static const std::set<std::string> known = {"nanosleep", "griddepcontrol", "prefetch", "prefetchu"};
+  static const std::set<std::string> known = {"nanosleep", "griddepcontrol.launch_dependents", "prefetch", "prefetchu"};
   return known.count(word) != 0;
 }
 
@@ -27,7 +28,8 @@ void Reader::instruction() {
   if (first == "atom" || first == "red") return update();
   if (first == "mov" && given.size() == 2 && (given[0][0] == '{' || given[1][0] == '{')) return pack();
   if (first == "cvta") return convert_address();
-  if (changes_nothing(first)) return void(now.kind = Kind::Nothing);
+  if (opcode == "griddepcontrol.wait") return void(now.kind = Kind::WaitForPrevious);
+  if (changes_nothing(first) || changes_nothing(opcode)) return void(now.kind = Kind::Nothing);
   compute();
 }
 

@@ -114,6 +114,9 @@ void Run::locate(Warp& w, const Instruction& i, uint32_t lanes, bool writes, Add
       return locate_in(w, i, lanes, parameters.data(), parameters.size(), 0, addresses);
     default: break;
   }
+  if (launch.early && (lanes & ~w.waited)) {
+    fault(w, i, uint32_t(__builtin_ctz(lanes & ~w.waited)), "touches memory before griddepcontrol.wait");
+  }
   const Range range = ranges[access.place];
   uint64_t n = uint64_t(access.bytes) * access.count;
   if (!any_elsewhere(addresses, range.begin, range.end - range.begin, n)) return;

@@ -28,6 +28,7 @@ struct Launch {
   uint64_t seed;     // 0: in order
   MatrixUnits matrix;
   bool weak;         // blocks see each other's writes as late as they may
+  bool early;        // launched before the previous kernel has ended
 };
 // Executes a launch on the calling thread; returns an error message, or an empty string.
 std::string run(const Launch&);

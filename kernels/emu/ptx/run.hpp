@@ -28,6 +28,7 @@ struct Warp {
   RunningBlock* block = nullptr;
   uint32_t number = 0;               // in its block
   uint32_t there = 0, exited = 0;    // lanes that exist, lanes that are done
+  uint32_t waited = 0;               // lanes that know that the previous kernel has ended
   uint32_t meetings = 0;             // bar.warp.sync that it has passed
   std::vector<Fragment> fragments;   // each live lane is in one of them, except those that are being executed
   AlignedBytes registers;

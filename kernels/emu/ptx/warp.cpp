@@ -87,6 +87,7 @@ bool Run::execute(Warp& w, Fragment& now, uint32_t slice) {
         }
         break;
       case Kind::Nothing: break;
+      case Kind::WaitForPrevious: w.waited |= lanes; break;
       case Kind::Fence:
         if (lanes) fence(w, lanes);
         break;

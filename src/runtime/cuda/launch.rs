@@ -385,12 +385,8 @@ impl Kernels {
         grid: Grid,
         arguments: &mut [*mut c_void],
     ) -> Result<()> {
-        let Grid { blocks, threads, shared } = grid;
-        // SAFETY: promised by the caller; the driver copies the arguments before it returns.
-        let launched = unsafe {
-            result::launch_kernel(self.functions[at], blocks, threads, shared, on.stream.raw(), arguments)
-        };
-        on.stream.count_launch();
+        // SAFETY: promised by the caller.
+        let launched = unsafe { on.stream.launch(self.functions[at], grid, arguments, true) };
         checked(launched, &format!("cannot launch {}", NAMES[at].0))
     }
 }

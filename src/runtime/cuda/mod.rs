@@ -68,6 +68,8 @@ struct Inner {
     ordinal: usize,
     context: sys::CUcontext,
     name: String,
+    /// Whether kernels may be launched before the previous one has ended.
+    launches_early: bool,
     kernels: Kernels,
     /// Device memory allocated by this process, in bytes: now, and at most so far.
     held: AtomicU64,
@@ -160,7 +162,10 @@ impl Gpu {
         let context = checked(unsafe { result::primary_ctx::retain(device) }, "cannot create a context")?;
         enter(context)?;
         let (kernels, held, most) = (Kernels::load()?, AtomicU64::new(0), AtomicU64::new(0));
-        let inner = Arc::new(Inner { ordinal, context, name, kernels, held, most });
+        // With TGNN_LAUNCH=late they are not, to measure what it gains.
+        let launches_early =
+            capability >= (9, 0) && std::env::var_os("TGNN_LAUNCH").is_none_or(|v| v != "late");
+        let inner = Arc::new(Inner { ordinal, context, name, launches_early, kernels, held, most });
         Ok(Gpu { inner, values: Values::Packed, precision: MatmulPrecision::F32, rival: None })
     }
     /// Makes the device's context current in this thread.
@@ -192,6 +197,10 @@ impl Gpu {
             sys::CUresult::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED => Ok(true),
             other => checked(other.result(), "cannot access the memory of another device").map(|()| true),
         }
+    }
+    /// Returns whether kernels that wait for the previous one by themselves are launched before it has ended.
+    fn launches_early(&self) -> bool {
+        self.inner.launches_early
     }
     /// Returns the manufacturer's name of the device.
     pub fn name(&self) -> &str {

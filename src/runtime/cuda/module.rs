@@ -166,11 +166,8 @@ impl CudaKernel {
     /// memory that they name must be as the kernel needs it until the stream has run the kernel, and `on`
     /// must be a launch on the device of the kernel.
     pub unsafe fn launch(&self, on: &Launch<'_>, grid: Grid, arguments: &mut [*mut c_void]) -> Result<()> {
-        let Grid { blocks, threads, shared } = grid;
-        // SAFETY: guaranteed by the caller; the driver copies the arguments before it returns.
-        let launched =
-            unsafe { result::launch_kernel(self.raw, blocks, threads, shared, on.stream.raw(), arguments) };
-        on.stream.count_launch();
+        // SAFETY: guaranteed by the caller.
+        let launched = unsafe { on.stream.launch(self.raw, grid, arguments, false) };
         checked(launched, &format!("cannot launch {}", self.name))
     }
 }

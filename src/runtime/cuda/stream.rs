@@ -1,10 +1,11 @@
 //! CUDA streams, events, and captured graphs.
-use super::{Gpu, error::checked};
+use super::{Gpu, Grid, error::checked};
 use crate::error::Result;
 use cudarc::driver::{result, sys};
 use std::{
     ffi::c_void,
-    sync::atomic::{AtomicUsize, Ordering::Relaxed},
+    ptr::null_mut,
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
 };
 
 /// An ordered queue of device work. The work of two streams may overlap unless an event orders it.
@@ -15,6 +16,8 @@ pub struct CudaStream {
     /// Whether the stream is another owner's, and not destroyed here.
     borrowed: bool,
     launched: AtomicUsize,
+    /// Whether the last work that was submitted is a kernel. Never true if others may submit work.
+    after_kernel: AtomicBool,
 }
 
 // SAFETY: the driver's handles may be used from any thread in which the context is current, which `enter`
@@ -46,7 +49,10 @@ impl CudaStream {
     fn with_priority(gpu: &Gpu, priority: i32) -> Result<Self> {
         let kind = result::stream::StreamKind::NonBlocking;
         let raw = checked(result::stream::create_with_priority(kind, priority), "cannot create a stream")?;
-        Ok(CudaStream { gpu: gpu.clone(), raw, borrowed: false, launched: AtomicUsize::new(0) })
+        Ok(Self::of(gpu, raw, false))
+    }
+    fn of(gpu: &Gpu, raw: sys::CUstream, borrowed: bool) -> Self {
+        CudaStream { gpu: gpu.clone(), raw, borrowed, launched: 0.into(), after_kernel: false.into() }
     }
     /// Borrows the stream `raw` of other code: a `cudaStream_t` or `CUstream`, such as PyTorch's
     /// `torch.cuda.current_stream().cuda_stream`; null is the default stream. It is not destroyed on drop.
@@ -54,17 +60,56 @@ impl CudaStream {
     /// # Safety
     /// The stream must be of the primary context of `gpu`, and live as long as this value.
     pub unsafe fn borrowed(gpu: &Gpu, raw: *mut c_void) -> Self {
-        CudaStream { gpu: gpu.clone(), raw: raw.cast(), borrowed: true, launched: AtomicUsize::new(0) }
+        Self::of(gpu, raw.cast(), true)
     }
     /// Returns the driver's handle, for other code that submits work to the stream.
     pub fn handle(&self) -> *mut c_void {
-        self.raw.cast()
+        self.raw().cast()
     }
+    /// Returns the driver's handle, for work that is not a kernel.
     pub(super) fn raw(&self) -> sys::CUstream {
+        self.after_kernel.store(false, Relaxed);
         self.raw
     }
-    pub(super) fn count_launch(&self) {
+    /// Launches a kernel. One that `waits` for the previous kernel by itself, as those of this crate do
+    /// (`after_previous_kernel` in `kernels/common.cuh`), may be launched before that one has ended.
+    ///
+    /// # Errors
+    /// `Device` if the driver refuses.
+    ///
+    /// # Safety
+    /// `arguments` must be those of the kernel, which must be alive, and device memory that they name must be
+    /// as the kernel needs it until it has run.
+    pub(super) unsafe fn launch(
+        &self,
+        kernel: sys::CUfunction,
+        grid: Grid,
+        arguments: &mut [*mut c_void],
+        waits: bool,
+    ) -> Result<(), result::DriverError> {
+        let after_kernel = self.after_kernel.swap(!self.borrowed, Relaxed);
         self.launched.fetch_add(1, Relaxed);
+        let mut early = sys::CUlaunchAttribute {
+            id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+            pad: [0; 4],
+            value: sys::CUlaunchAttributeValue { programmaticStreamSerializationAllowed: 1 },
+        };
+        let ((gx, gy, gz), (bx, by, bz)) = (grid.blocks, grid.threads);
+        let config = sys::CUlaunchConfig {
+            gridDimX: gx,
+            gridDimY: gy,
+            gridDimZ: gz,
+            blockDimX: bx,
+            blockDimY: by,
+            blockDimZ: bz,
+            sharedMemBytes: grid.shared,
+            hStream: self.raw,
+            attrs: &raw mut early,
+            numAttrs: u32::from(waits && after_kernel && self.gpu.launches_early()),
+        };
+        // SAFETY: guaranteed by the caller; the driver copies the arguments before it returns.
+        unsafe { sys::cuLaunchKernelEx(&raw const config, kernel, arguments.as_mut_ptr(), null_mut()) }
+            .result()
     }
     /// Returns the number of kernels launched on the stream so far, including captured launches.
     pub fn launched(&self) -> usize {
@@ -87,7 +132,10 @@ impl CudaStream {
         self.gpu.enter()?;
         let flags = sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT;
         // SAFETY: both are alive.
-        checked(unsafe { result::stream::wait_event(self.raw, event.raw, flags) }, "cannot wait for an event")
+        checked(
+            unsafe { result::stream::wait_event(self.raw(), event.raw, flags) },
+            "cannot wait for an event",
+        )
     }
     /// Copies bytes within the device's memory.
     ///
@@ -99,7 +147,10 @@ impl CudaStream {
     pub(crate) unsafe fn copy_bytes(&self, to: u64, from: u64, bytes: usize) -> Result<()> {
         self.gpu.enter()?;
         // SAFETY: promised by the caller.
-        checked(unsafe { result::memcpy_dtod_async(to, from, bytes, self.raw) }, "cannot copy on the device")
+        checked(
+            unsafe { result::memcpy_dtod_async(to, from, bytes, self.raw()) },
+            "cannot copy on the device",
+        )
     }
     /// Submits operations on 32-bit words, in order. A write comes after all earlier work of the stream,
     /// whose writes every device and the host then see; a wait holds up all later work.
@@ -115,7 +166,7 @@ impl CudaStream {
             let mut of: Vec<_> = ops.iter().map(|op| op.argument()).collect();
             // SAFETY: the stream is alive; the caller guarantees the words.
             let submitted =
-                unsafe { sys::cuStreamBatchMemOp_v2(self.raw, of.len() as u32, of.as_mut_ptr(), 0) };
+                unsafe { sys::cuStreamBatchMemOp_v2(self.raw(), of.len() as u32, of.as_mut_ptr(), 0) };
             checked(submitted.result(), "cannot submit operations on memory")?;
         }
         Ok(())
@@ -130,10 +181,10 @@ impl CudaStream {
         self.gpu.enter()?;
         let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
         // SAFETY: the stream is alive.
-        checked(unsafe { result::stream::begin_capture(self.raw, mode) }, "cannot start a capture")?;
+        checked(unsafe { result::stream::begin_capture(self.raw(), mode) }, "cannot start a capture")?;
         let recorded = record();
         // SAFETY: ends the capture begun above, whether or not `record` failed.
-        let graph = checked(unsafe { result::stream::end_capture(self.raw) }, "cannot capture this work");
+        let graph = checked(unsafe { result::stream::end_capture(self.raw()) }, "cannot capture this work");
         recorded?;
         let graph = graph?;
         let flags = sys::CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY;
@@ -234,7 +285,7 @@ impl CudaEvent {
         self.gpu.enter()?;
         let flags = sys::CUevent_record_flags_enum::CU_EVENT_RECORD_EXTERNAL as u32;
         // SAFETY: both are alive.
-        let recorded = unsafe { sys::cuEventRecordWithFlags(self.raw, stream.raw, flags) };
+        let recorded = unsafe { sys::cuEventRecordWithFlags(self.raw, stream.raw(), flags) };
         checked(recorded.result(), "cannot record an event in a graph")
     }
     /// Returns whether the marker has been reached, without blocking.
@@ -305,7 +356,7 @@ impl CudaGraph {
     pub unsafe fn launch(&self, stream: &CudaStream) -> Result<()> {
         self.gpu.enter()?;
         // SAFETY: both are alive; the caller guarantees the memory.
-        checked(unsafe { result::graph::launch(self.raw, stream.raw) }, "cannot launch the captured step")
+        checked(unsafe { result::graph::launch(self.raw, stream.raw()) }, "cannot launch the captured step")
     }
 }
 

@@ -378,12 +378,14 @@ pub fn sin_cos(x: f32) -> (f32, f32) {
     (flipped(sin_series(r), flip), flipped(cos_series(r), flip))
 }
 
-/// Returns sin x and cos x for every finite x, as [`sin_cos`]; multiples of pi are subtracted in f64.
+/// Returns sin x and cos x for every finite x, as [`sin_cos`]; multiples of pi are subtracted in f64. Beyond
+/// 2^52, nothing is left of the angle, and both are some number between -1 and 1.
 #[inline(always)]
 pub fn far_sin_cos(x: f32) -> (f32, f32) {
     let wide = f64::from(x);
     let k = (wide * std::f64::consts::FRAC_1_PI).round_ties_even();
-    let r = k.mul_add(-1.224_646_799_147_353_2e-16, k.mul_add(-std::f64::consts::PI, wide)) as f32;
+    let r = k.mul_add(-1.224_646_799_147_353_2e-16, k.mul_add(-std::f64::consts::PI, wide)).clamp(-2.0, 2.0)
+        as f32;
     let flip = u32::from((k - 2.0 * (k * 0.5).floor()) != 0.0) << 31;
     (flipped(sin_series(r), flip), flipped(cos_series(r), flip))
 }
