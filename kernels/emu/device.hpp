@@ -103,7 +103,7 @@ struct Device {
   std::map<uintptr_t, size_t> pinned;
   size_t used = 0;
   std::map<const Function*, size_t> shared_limit;
-  uint64_t early_launches = 0;  // before the previous kernel had ended
+  uint64_t early_launches = 0;        // before the previous kernel had ended
   bool profiled = false;              // between cuProfilerStart and cuProfilerStop
   std::vector<std::string> profile;   // the kernels launched there
 

@@ -147,7 +147,10 @@ impl CudaStream {
     pub(crate) unsafe fn copy_bytes(&self, to: u64, from: u64, bytes: usize) -> Result<()> {
         self.gpu.enter()?;
         // SAFETY: promised by the caller.
-        checked(unsafe { result::memcpy_dtod_async(to, from, bytes, self.raw) }, "cannot copy on the device")
+        checked(
+            unsafe { result::memcpy_dtod_async(to, from, bytes, self.raw()) },
+            "cannot copy on the device",
+        )
     }
     /// Submits operations on 32-bit words, in order. A write comes after all earlier work of the stream,
     /// whose writes every device and the host then see; a wait holds up all later work.
