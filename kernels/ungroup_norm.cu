@@ -31,7 +31,7 @@ __device__ __forceinline__ void sum_rows(const float* x, const uint32_t* positio
   }
 }
 
-extern "C" __global__ void __launch_bounds__(256, 4)
+extern "C" __global__ void __launch_bounds__(256, FULL / 2)
 ungroup_norm(const float* x, const uint32_t* position, const float* own, const uint32_t* root, const float* gain,
              const float* bias, float* y, float* z, float* stats, Rows rows, Rows grouped, Rows roots, uint32_t d, float eps,
              Epilogue epilogue, Status s) {
