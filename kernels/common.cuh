@@ -20,10 +20,10 @@ constexpr unsigned FULL = 6;  // 8.6, 8.9, 12.x: 1,536 threads
 constexpr unsigned FULL = 8;
 #endif
 
-// Every kernel calls this before anything else. From compute capability 9.0 on, a kernel may be launched before the
-// previous one on its CUDA stream has ended ("programmatic dependent launch"), so that its blocks are there when it does.
-// This waits until the previous kernel has ended and its writes are visible, and only then allows the next kernel to be
-// launched early: at most one kernel waits on each stream, on the places that blocks of the running one have left.
+// Waits for the end of the previous kernel on this CUDA stream; every kernel calls it before anything else. From compute
+// capability 9.0 on, a kernel may be launched while the last blocks of the previous one are still running ("programmatic
+// dependent launch"). After the wait, the previous kernel's writes are visible. Only then may the next kernel be launched
+// early, so at most one kernel of a stream waits at a time.
 __device__ __forceinline__ void after_previous_kernel() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;\n\tgriddepcontrol.launch_dependents;" ::: "memory");
@@ -45,9 +45,10 @@ struct Rows {
 // The first fault of a step; the host reads it together with the step's results. (`runtime::Status`.)
 struct Status {
   unsigned long long* word;
-  // Reports that `row` holds a number that is not finite, or `index`, which is out of range; the other operand goes into
-  // the host's error message.
-  __device__ __forceinline__ void fault(uint32_t row, float value) const { record(NOT_FINITE, row, __float_as_uint(value)); }
+  // Reports that `row` holds `value`, which is not finite, or `index`, which is out of range.
+  __device__ __forceinline__ void fault(uint32_t row, float value) const {
+    record(NOT_FINITE, row, __float_as_uint(value));
+  }
   __device__ __forceinline__ void fault(uint32_t row, uint32_t index) const { record(OUT_OF_RANGE, row, index); }
   // Returns `index` if it is below `rows`, else NONE. An index out of range other than NONE is a fault of row `at`.
   __device__ __forceinline__ uint32_t row_of(uint32_t at, uint32_t index, uint32_t rows) const {

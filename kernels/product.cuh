@@ -427,10 +427,10 @@ __device__ __forceinline__ void product(uint32_t precision, uint32_t rows, uint3
   finish(sums, tile);
 }
 
-// Long sums, such as weight gradients over the rows of a batch, are split into ranges: each block adds up one range, and
-// the last block of a tile adds the partial sums in order. The grid has room for `room` ranges in its z dimension, those
-// of one product after those of the one before. A range has at least `least` terms if there are several; the blocks of
-// the other ranges are idle. (`Grid::ranges`.)
+// Long sums, such as weight gradients over the rows of a batch, are split into ranges: each block adds up one range,
+// and the last block of a tile adds the partial sums in order. The z dimension of the grid has `room` ranges for each
+// product, one product after the other. If few terms are live, fewer ranges are used, so that each has at least `least`
+// terms; the blocks of the others are idle. (`Grid::ranges`.)
 struct Part {
   uint32_t at, of, room, terms;
   __device__ __forceinline__ Part(uint32_t terms, uint32_t room, uint32_t least = 128)

@@ -46,8 +46,7 @@ struct Work {
 };
 using Mark = std::shared_ptr<Work>;
 struct Event;
-// A node of a graph. One that records an event as its own work names the event, which then counts as recorded by the last
-// launch of the graph.
+// A node of a graph. A node that records an event names it; the event then counts as recorded by the graph's last launch.
 struct Node { std::function<void()> run; std::vector<size_t> after; Ready when; Event* recorded = nullptr; };
 struct Device;
 struct Graph { Device& device; std::vector<Node> nodes; std::vector<std::string> kernels; };

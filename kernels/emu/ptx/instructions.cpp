@@ -5,8 +5,8 @@
 #include <set>
 
 namespace emu::ptx {
-// Hints, and instructions that change nothing that a result shows. Blocks do not overlap with the next kernel; that they
-// could is checked where memory is accessed (`Run::locate`).
+// Hints, and instructions that change nothing that a result shows. Kernels never overlap here; whether one waits
+// before it uses memory is checked at each access (`Run::locate`).
 static bool changes_nothing(const std::string& word) {
   static const std::set<std::string> known = {"nanosleep", "griddepcontrol.launch_dependents", "prefetch", "prefetchu"};
   return known.count(word) != 0;
