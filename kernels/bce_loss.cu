@@ -6,12 +6,7 @@
 // limiter   latency
 // backward  dlogit = (sigmoid(logit) - label) / count dloss
 // source    -
-#include "common.cuh"
-
-// 1 / (number of elements in the mean that the column belongs to).
-__device__ __forceinline__ float weight(uint64_t column, uint32_t n, uint32_t m) {
-  return float(1.0 / (double(n) * (column ? m - 1 : 1)));
-}
+#include "bce_loss.cuh"
 
 extern "C" __global__ void __launch_bounds__(1024, 1)
 bce_loss(const float* logits, float* loss, Rows rows, uint32_t m, Status status) {
@@ -35,7 +30,7 @@ bce_loss(const float* logits, float* loss, Rows rows, uint32_t m, Status status)
   positives = warp_sum(of_positives[lane_id()]), negatives = warp_sum(of_negatives[lane_id()]);
   fault = __reduce_min_sync(ALL, faults[lane_id()]);
   if (lane_id() > 0) return;
-  float sum = n ? positives * weight(0, n, m) + negatives * weight(1, n, m) : 0.f;
+  float sum = n ? positives * bce_weight(0, n, m) + negatives * bce_weight(1, n, m) : 0.f;
   if (!(fabsf(sum) < INFINITY)) status.fault(fault == NONE ? 0 : fault, sum);
   if (loss) *loss = sum;
 }
@@ -47,7 +42,6 @@ bce_loss_grad(const float* logits, const float* dloss, float* dlogits, Rows rows
   uint64_t size = uint64_t(n) * m;
   for (uint64_t i = thread_item(); i < size; i += thread_items()) {
     uint64_t column = i % m;
-    float sigmoid = 1.f / (1.f + expf(-logits[i]));
-    dlogits[i] = (sigmoid - (column ? 0.f : 1.f)) * weight(column, n, m) * *dloss;
+    dlogits[i] = bce_gradient(logits[i], column, bce_weight(column, n, m)) * *dloss;
   }
 }

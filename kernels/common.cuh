@@ -417,7 +417,7 @@ struct Epilogue {
 // ---- operands of temporal attention, forward and backward ----
 struct Attention {
   const float *query, *h, *dt, *edge, *w, *b;
-  const uint32_t *starts, *order, *row, *event, *count;
+  const uint32_t *starts, *order, *own, *row, *event, *count;
   Rows roots, queries;  // rows of `order`, rows of `query`
   uint32_t heads, k, d, f, t;
   float scale;

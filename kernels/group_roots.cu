@@ -1,8 +1,8 @@
 // group_roots: groups the roots that have neighbours by query: order[starts[q]..starts[q + 1]] are the roots of query q
 //
-// shapes    query, count [n] u32; starts [q + 1], order [m], position [n] u32
+// shapes    query, count [n] u32; starts [q + 1], order, own [m], position [n] u32
 // grid      one block counts, computes the prefix sum and groups; then one thread per root finds its rank in its group
-// memory    reads 6 n words, writes 5 n and 2 q; each root also reads the whole of its group, from L1
+// memory    reads 6 n words, writes 6 n and 2 q; each root also reads the whole of its group, from L1
 // limiter   latency
 // backward  -
 // source    a counting sort; the order of the atomics does not matter, since ranks follow from the roots' indices
@@ -56,16 +56,18 @@ group_roots(const uint32_t* __restrict__ query, const uint32_t* __restrict__ cou
   }
 }
 
-// The rank of a root in its group: the number of roots of the group with a smaller index.
+// The rank of a root in its group: the number of roots of the group with a smaller index. `own`, the query of each root
+// in `order`, may be null.
 extern "C" __global__ void __launch_bounds__(256, FULL)
 group_roots_order(const uint32_t* __restrict__ query, const uint32_t* __restrict__ starts, const uint32_t* __restrict__ grouped,
-                  uint32_t* order, uint32_t* position, Rows roots) {
+                  uint32_t* order, uint32_t* position, uint32_t* own, Rows roots) {
   after_previous_kernel();
   uint32_t n = roots.live();
   for (uint32_t i = uint32_t(thread_item()); i < n; i += uint32_t(thread_items())) {
     if (position[i] == NONE) continue;
-    uint32_t start = starts[query[i]], end = starts[query[i] + 1], at = start;
+    uint32_t q = query[i], start = starts[q], end = starts[q + 1], at = start;
     for (uint32_t g = start; g < end; g++) at += grouped[g] < i;
     order[at] = i, position[i] = at;
+    if (own) own[at] = q;
   }
 }

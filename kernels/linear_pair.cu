@@ -1,11 +1,11 @@
-// linear_pair: y1 = x w1^T + c v^T + b1 and y2 = x w2^T + b2, and their gradients
+// linear_pair: y1 = x w1^T + c v^T + b1 and y2 = x w2^T + b2, and their gradients, added to a base [n', k] if there is one
 //
 // shapes    x [n, k] f32, c [1, s], w1 [m1, k], v [m1, s], w2 [m2, k], b1 [1, m1], b2 [1, m2], y1 [n, m1], y2 [n, m2]
 // grid      one block of 256 per tile of 64 x 64 (product.cuh), rows along x, the tiles of y1 and then those of y2
 //           along y; weight gradients: the row ranges of the first linear map, then of the second, along z
 // memory    reads n k (m1 + m2) / 64 words of each operand through L2, and v once per 64 rows; writes n (m1 + m2)
 // limiter   f32 arithmetic, 2 n k (m1 + m2) operations
-// backward  dx = dy1 w1 + dy2 w2, dw_i = dy_i^T x, db_i = column sums of dy_i, dv = db1^T c
+// backward  dx = base + dy1 w1 + dy2 w2, dw_i = dy_i^T x, db_i = column sums of dy_i, dv = db1^T c
 // source    -
 #include "product.cuh"
 
@@ -51,19 +51,21 @@ linear_pair(const float* x, const float* w1, const float* b1, const float* c, co
 }
 
 extern "C" __global__ void __launch_bounds__(256, 2)
-linear_pair_input_grad(const float* dy1, const float* w1, const float* dy2, const float* w2, float* dx, Rows rows,
-                       uint32_t m1, uint32_t m2, uint32_t k, uint32_t precision) {
+linear_pair_input_grad(const float* dy1, const float* w1, const float* dy2, const float* w2, const float* base, float* dx,
+                       Rows rows, Rows base_rows, uint32_t m1, uint32_t m2, uint32_t k, uint32_t precision) {
   after_previous_kernel();
-  Tile tile = Tile::of_block(rows.live(), k);
-  if (tile.is_empty()) return;  // the whole block
+  Tile to = Tile::of_block(base ? base_rows.live() : rows.live(), k);
+  if (to.is_empty()) return;  // the whole block
+  Tile tile = Tile::of_block(min(rows.live(), to.rows), k);
   Sums sums = {};
 #pragma unroll 1  // one copy of the code
-  for (uint32_t of = 0; of < 2; of++) {
+  for (uint32_t of = 0; of < 2 && !tile.is_empty(); of++) {
     const float *dy = of ? dy2 : dy1, *w = of ? w2 : w1;
     uint32_t m = of ? m2 : m1;
     add_products<Along::Sum, Along::Edge>(precision, sums, tile, 0, m, Matrix{dy, m}, Matrix{w, k});
   }
-  tile.store(sums, Output{dx, k, k});
+  if (base) to.map(sums, [=](uint32_t i, uint32_t j, float sum) { return base[uint64_t(i) * k + j] + sum; });
+  to.store(sums, Output{dx, k, k});
 }
 
 // Any of the outputs may be null.

@@ -10,6 +10,7 @@
 // limiter   f32 arithmetic, 2 n r d c operations, twice as many in the backward pass
 // backward  dhidden = dlogit w [hidden > 0], its sum over candidates for the source; dz = dhidden W, dW = dhidden^T z
 // source    TGN's merge layer (Rossi et al. 2020), split as in PyTorch Geometric
+#include "bce_loss.cuh"
 #include "product.cuh"
 
 // Computes W_src z_u into `from_u` [n, c] and W_dst z_x into `hidden`.
@@ -47,10 +48,11 @@ link_decoder_logits(const float* from_u, const float* b, const float* w, const f
 
 // The gradients of the sums before relu, `dhidden` [n r, c], with rows as in z; and the gradients of b, w and b_out
 // through partial sums [2, c + 1], whose last column, where hidden counts as 1, is the gradient of b_out. The x
-// dimension of the grid tiles the columns by 32.
+// dimension of the grid tiles the columns by 32. If `dloss`, the gradient of the logits' mean binary cross entropy, is
+// not null, `dlogits` are the logits, and their gradients are computed here, by every block and lane that needs them.
 extern "C" __global__ void __launch_bounds__(256, 2)
-link_decoder_grad(const float* w, const float* hidden, const float* dlogits, float* dhidden, float* made,
-                         uint32_t* tickets, float* db, float* dw, float* db_out, Rows events, uint32_t x, uint32_t c) {
+link_decoder_grad(const float* w, const float* hidden, const float* dlogits, const float* dloss, float* dhidden, float* made,
+                  uint32_t* tickets, float* db, float* dw, float* db_out, Rows events, uint32_t x, uint32_t c) {
   after_previous_kernel();
   constexpr uint32_t WARPS = 256 / WARP;
   __shared__ float of_b[WARPS][WARP], of_w[WARPS][WARP];
@@ -59,12 +61,16 @@ link_decoder_grad(const float* w, const float* hidden, const float* dlogits, flo
   uint32_t last = part.last(), warp = threadIdx.x / WARP, l = blockIdx.x * WARP + lane_id();
   bool column = l < c;
   float own_w = column ? w[l] : 0.f, sum_b = 0.f, sum_w = 0.f;
+  float of_positives = dloss ? bce_weight(0, events.live(), x) * *dloss : 0.f;
+  float of_negatives = dloss ? bce_weight(1, events.live(), x) * *dloss : 0.f;
   for (uint32_t i = part.first() + warp; i < last; i += WARPS) {
     float* to = dhidden + uint64_t(i) * (1 + x) * c + l;
     float du = 0.f;
     for (uint32_t j = 0; j < x; j++) {
       uint64_t row = uint64_t(i) * x + j;
-      float dlogit = dlogits[row], h = column ? hidden[row * c + l] : 1.f, dh = h > 0.f ? dlogit * own_w : 0.f;
+      float dlogit = dlogits[row];
+      if (dloss) dlogit = bce_gradient(dlogit, j, j ? of_negatives : of_positives);
+      float h = column ? hidden[row * c + l] : 1.f, dh = h > 0.f ? dlogit * own_w : 0.f;
       if (column) to[uint64_t(1 + j) * c] = dh;
       du += dh, sum_w = fmaf(dlogit, h, sum_w);
     }

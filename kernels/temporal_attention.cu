@@ -62,17 +62,22 @@ __device__ __forceinline__ void store_heads(const Attention& a, float* rows, uin
 template <int V> using Known = float[CHUNK][V];
 using Times = float[CHUNK][THREADS];
 
-// The number of roots, rows of h and rows of features; an index out of range is a fault.
+// A root, its query and its number of used slots.
+struct Root { uint32_t i, query, n; };
+
+// The number of roots, queries, rows of h and rows of features; an index out of range is a fault.
 struct Bounds {
-  uint32_t roots, rows, events;
+  uint32_t roots, queries, rows, events;
   Status s;
-  // Number of used slots of the root at index `at` of the order, 0 if there is none; `i` receives the root, or NONE.
-  __device__ __forceinline__ uint32_t used(const Attention& a, uint32_t at, uint32_t& i) const {
-    i = s.row_of(at, a.order[at], roots);
-    uint32_t n = i == NONE || a.queries.live() == 0 ? 0 : a.count[i];
-    if (n <= a.k) return n;
-    s.fault(i, n);
-    return a.k;
+  // The root at index `at` of the order. Without a query, or if it is NONE, it has no used slots.
+  __device__ __forceinline__ Root root(const Attention& a, uint32_t at) const {
+    uint32_t of_order = a.order[at], query = a.own[at];
+    uint32_t i = s.row_of(at, of_order, roots);
+    bool is = query < queries;
+    if (!is) s.fault(at, query);
+    uint32_t n = i == NONE || !is ? 0 : a.count[i];
+    if (n > a.k) s.fault(i, n), n = a.k;
+    return {i, is ? query : 0, n};
   }
 };
 
@@ -172,18 +177,6 @@ __device__ __forceinline__ float half_max(float v) {
   return v;
 }
 
-// The query of the root at index `at` of the order: the last one whose roots start at or before it. For whole warps.
-__device__ __forceinline__ uint32_t query_at(const uint32_t* starts, uint32_t queries, uint32_t at) {
-  uint32_t from = 0, until = queries;
-  while (until - from > 1) {
-    uint32_t step = (until - from + WARP - 1) / WARP, probe = from + (lane_id() + 1) * step;
-    bool before = probe < until && starts[probe] <= at;
-    from += uint32_t(__popc(__ballot_sync(ALL, before))) * step;
-    until = min(until, from + step);
-  }
-  return from;
-}
-
 // The role of a lane in a pass over a root's neighbours, two heads at a time.
 struct Lane {
   uint32_t head, j;   // head, and neighbour within the chunk
@@ -210,8 +203,8 @@ __device__ __forceinline__ void attend(const Attention& a, const Bounds& bounds,
   uint32_t rows = a.heads * (a.d + a.f + a.t);
   uint32_t warp = threadIdx.x / WARP;
   for (uint32_t at = blockIdx.x; at < m; at += gridDim.x) {
-    uint32_t i, n = bounds.used(a, at, i);
-    const float* query = a.query + uint64_t(query_at(a.starts, a.queries.live(), at)) * rows;
+    auto [i, q, n] = bounds.root(a, at);
+    const float* query = a.query + uint64_t(q) * rows;
     bool one = n <= CHUNK, once = one && tiles == 1;
     Known<V> z;
     Share<V> row[2];
@@ -277,7 +270,7 @@ __device__ __forceinline__ bool by_four(const Attention& a) {
 extern "C" __global__ void __launch_bounds__(128, 5)
 temporal_attention(Attention a, float* mix, float* sum, float* weight, Rows all, Rows rows, Rows events, Status s) {
   after_previous_kernel();
-  Bounds bounds{all.live(), rows.live(), events.live(), s};
+  Bounds bounds{all.live(), a.queries.live(), rows.live(), events.live(), s};
   __shared__ Sums sums[2];
   __shared__ float2 counts[WARPS][HALF];  // by neighbour: the weight of its raw row in both heads
   __shared__ Times cosines;
@@ -299,7 +292,7 @@ __device__ __forceinline__ void attend_back(const Attention& a, const Bounds& bo
   uint32_t rows = a.heads * (a.d + a.f + a.t);
   uint32_t warp = threadIdx.x / WARP;
   for (uint32_t at = blockIdx.x; at < m; at += gridDim.x) {
-    uint32_t i, n = bounds.used(a, at, i), q = query_at(a.starts, a.queries.live(), at);
+    auto [i, q, n] = bounds.root(a, at);
     bool one = n <= CHUNK, once = one && tiles == 1;
     Known<V> z;
     Share<V> g[2], row[2];
@@ -388,7 +381,7 @@ extern "C" __global__ void __launch_bounds__(128, 4)
 temporal_attention_grad(Attention a, const float* weight, const float* dmix, const float* dsum, float* dquery,
                         float* by_root, float* dz, float* dwb, float* da, Rows all, Rows rows, Rows events, Status s) {
   after_previous_kernel();
-  Bounds bounds{all.live(), rows.live(), events.live(), s};
+  Bounds bounds{all.live(), a.queries.live(), rows.live(), events.live(), s};
   bool aligned = by_four(a) && by_four(dmix, 4) && by_four(dquery, 4) && by_four(by_root, 4) && by_four(dz, 4);
   __shared__ Sums sums[2];
   __shared__ float4 counts[WARPS][HALF];  // by neighbour: {weights after drop-out | gradients of scores}, both heads
@@ -400,7 +393,7 @@ temporal_attention_grad(Attention a, const float* weight, const float* dmix, con
   }
 }
 
-constexpr uint32_t ROWS = 16;   // rows of h per block, one per warp
+constexpr uint32_t ROWS = 16;   // rows of h per block, one per warp; queries per block
 constexpr uint32_t SHORT = 64;  // maximum number of slots that a single warp sums
 
 // The rows of `dz`, and the slots that belong to each row of h. An index out of range is a fault, and is not read.
@@ -472,6 +465,29 @@ __device__ __forceinline__ void sum_rows(const Slots& of, float* dh, uint32_t ro
   }
 }
 
+// The gradients of queries with several roots, or none, from those of their roots: ROWS queries for each of `blocks`.
+template <int V>
+__device__ __forceinline__ void sum_queries(const Attention& a, const float* by_root, float* dquery, uint32_t block,
+                                            uint32_t blocks) {
+  uint32_t queries = a.queries.live(), m = a.roots.live(), width = a.heads * (a.d + a.f + a.t), columns = width / V;
+  for (uint32_t first = block * ROWS; first < queries; first += blocks * ROWS) {
+    uint32_t items = min(ROWS, queries - first) * columns;
+    for (uint32_t item = threadIdx.x; item < items; item += blockDim.x) {
+      uint32_t q = first + item / columns, c = item % columns * V, start = a.starts[q], end = min(a.starts[q + 1], m);
+      if (end - start == 1) continue;
+      float sum[V] = {};
+#pragma unroll 8
+      for (uint32_t at = start; at < end; at++) {
+        float of_root[V];
+        load(by_root + uint64_t(at) * width + c, of_root);
+#pragma unroll
+        for (int l = 0; l < V; l++) sum[l] += of_root[l];
+      }
+      store(dquery + uint64_t(q) * width + c, sum);
+    }
+  }
+}
+
 // Three tasks, each on its own range of blocks: `row_blocks` blocks sum the rows of `dz` by row of h; `time_blocks`
 // blocks sum the `parts` rows {dw | db} of the previous kernel's blocks; the others sum the gradients of queries with
 // several roots.
@@ -492,15 +508,9 @@ temporal_attention_grad_sums(Attention a, const float* dz, const uint32_t* start
     float* out = c < a.t ? dw : db;
     if (threadIdx.x < WARP && c < 2 * a.t && out) out[c < a.t ? c : c - a.t] = sum;
   } else if (dquery) {
-    uint32_t blocks = gridDim.x - row_blocks - time_blocks, width = a.heads * (a.d + a.f + a.t);
-    for (uint32_t q = blockIdx.x - row_blocks - time_blocks; q < a.queries.live(); q += blocks) {
-      uint32_t start = a.starts[q], end = min(a.starts[q + 1], a.roots.live());
-      for (uint32_t c = threadIdx.x; end - start != 1 && c < width; c += blockDim.x) {
-        float sum = 0;
-#pragma unroll 4
-        for (uint32_t at = start; at < end; at++) sum += by_root[uint64_t(at) * width + c];
-        dquery[uint64_t(q) * width + c] = sum;
-      }
-    }
+    uint32_t before = row_blocks + time_blocks, block = blockIdx.x - before, blocks = gridDim.x - before;
+    uint32_t width = a.heads * (a.d + a.f + a.t);
+    if (by_four(by_root, width) && by_four(dquery, width)) sum_queries<4>(a, by_root, dquery, block, blocks);
+    else sum_queries<1>(a, by_root, dquery, block, blocks);
   }
 }

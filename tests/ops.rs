@@ -69,6 +69,19 @@ fn every_op_runs_at_the_size_that_benches_give_it() {
     }
 }
 
+#[test]
+fn the_gradient_of_a_loss_and_the_sum_of_gradients_are_computed_by_the_op_beside_them() {
+    for (op, runs, dropped) in [
+        ("link_decoder", "link_decoder_grad", "bce_loss_grad"),
+        ("linear_pair", "linear_pair_input_grad", "pad_rows"),
+    ] {
+        let case = bench_cases().into_iter().find(|c| c.op == op).unwrap();
+        let (program, _, _) = program(&case, Backend::Cpu).unwrap();
+        let count = |name| program.nodes().filter(|n| n.op.name() == name).count();
+        assert_eq!((count(runs), count(dropped)), (1, 0), "{case}");
+    }
+}
+
 /// Runs an op of one operand on `values`, forward and backward with upstream gradients of 1. Returns the
 /// output and the gradient.
 fn with_gradient(

@@ -55,7 +55,7 @@ class Gpu:
         # Every root has a query of its own.
         starts = torch.arange(n + 1, dtype=torch.int32, device=self._device)
         inputs = (query, starts, h, row, event, real(rows["dt"]), count, self._features(rows["edge"]),
-                  time_w.reshape(1, -1), time_b.reshape(1, -1), starts[:n])  # fmt: skip
+                  time_w.reshape(1, -1), time_b.reshape(1, -1), starts[:n], starts[:n])  # fmt: skip
         mix, sums, weight = self._run(Op.temporal_attention(*shape), *inputs)
         return mix, sums, (shape, inputs, weight)
 

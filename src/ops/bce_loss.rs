@@ -54,6 +54,17 @@ fn weight<R: Real>(column: usize, rows: usize, cols: usize) -> R {
     R::of(1.0 / (rows * per_row) as f64)
 }
 
+/// Returns the gradient of logit `x`, element `at` of `n` rows of `m`.
+pub(super) fn define_gradient<R: Real>(x: R, at: usize, [n, m]: [usize; 2], dloss: R) -> R {
+    let label = R::of(f64::from(u8::from(at % m == 0)));
+    (x.sigmoid() - label) * weight::<R>(at % m, n, m) * dloss
+}
+
+/// Returns the weights of negatives and positives in the gradients of `n` rows of `m` logits.
+pub(super) fn weights(n: usize, m: usize, dloss: f32) -> [f32; 2] {
+    [1, 0].map(|column| weight::<f32>(column, n.max(1), m) * dloss)
+}
+
 /// Calls `visit(lane, at)` for each element of column `c` in at most [`LANES`] rows, `len` numbers: `lane` is
 /// the row and `at` the index of the element.
 #[inline(always)]
@@ -84,7 +95,7 @@ vectorised! {
         }
     }
     /// `dx = (sigmoid(x) - label) weights[label]`
-    fn gradients(dx: &mut [f32], x: &[f32], cols: usize, weights: [f32; 2]) {
+    pub(super) fn gradients(dx: &mut [f32], x: &[f32], cols: usize, weights: [f32; 2]) {
         for (dx, x) in dx.chunks_mut(LANES * cols).zip(x.chunks(LANES * cols)) {
             for c in 0..cols {
                 let mut z = [0.0; LANES];
@@ -174,13 +185,12 @@ impl Op for BceLossGrad {
     fn define<R: Real>(&self, io: &Io<'_>) {
         let (x, dloss, n, m) = (io.input::<R>(0), io.input::<R>(1)[0], io.rows(0), io.cols(0));
         for (at, dx) in io.out::<R>(0).iter_mut().enumerate() {
-            let label = R::of(f64::from(u8::from(at % m == 0)));
-            *dx = (x[at].sigmoid() - label) * weight::<R>(at % m, n, m) * dloss;
+            *dx = define_gradient(x[at], at, [n, m], dloss);
         }
     }
     fn cpu(&self, io: &Io<'_>) {
         let (x, dloss, n, m) = (io.input::<f32>(0), io.input::<f32>(1)[0], io.rows(0), io.cols(0));
-        let weights = [1, 0].map(|column| weight::<f32>(column, n.max(1), m) * dloss);
+        let weights = weights(n, m, dloss);
         let size = m * team::piece(n, PIECE);
         io.out::<f32>(0).chunks_mut(size).zip(x.chunks(size)).in_parallel(1, |(dx, x)| {
             gradients(dx, x, m, weights);

@@ -9,6 +9,7 @@
 //! | order | `[m]` u32 | the m roots with neighbours; the roots of a query are consecutive and ascending |
 //! | position | `[n]` u32 | index of the root in `order`, or [`NONE`] |
 //! | m | `[1]` u32 | number of grouped roots |
+//! | own | `[m]` u32 | row of the query of each root in `order` |
 //!
 //! Roots of the same node share their query and most of their neighbours, so an op that processes the roots
 //! in this order finds its operands in cache, and roots without neighbours cost it nothing. Deterministic: a
@@ -31,6 +32,8 @@ pub struct Grouped {
     pub order: Var,
     /// `[n]` u32 indices in `order`, or `NONE`.
     pub position: Var,
+    /// `[m]` u32 rows of the queries of the roots in `order`.
+    pub own: Var,
 }
 
 impl Tape {
@@ -47,12 +50,13 @@ impl Tape {
     /// let query = tape.input(&mut store, "query", Spec::ids(Rows::fixed(3), 1), &[1u32, 0, 1])?;
     /// let count = tape.input(&mut store, "count", Spec::ids(Rows::fixed(3), 1), &[2u32, 0, 5])?;
     /// let grouped = tape.group_roots(query, count, Rows::fixed(2))?;
-    /// let keep = [grouped.starts, grouped.order, grouped.position];
+    /// let keep = [grouped.starts, grouped.order, grouped.position, grouped.own];
     /// let mut program = Program::new(&tape, &keep, Precision::F32, Backend::Cpu)?;
     /// program.run(&mut store)?;
     /// assert_eq!(program.read::<u32>(grouped.starts, &store)?, [0, 0, 2]);
     /// assert_eq!(program.read::<u32>(grouped.order, &store)?, [0, 2]); // root 1 has no neighbours
     /// assert_eq!(program.read::<u32>(grouped.position, &store)?, [0, NONE, 1]);
+    /// assert_eq!(program.read::<u32>(grouped.own, &store)?, [1, 1]);
     /// # Ok::<(), tgnn::error::Error>(())
     /// ```
     pub fn group_roots(
@@ -64,7 +68,7 @@ impl Tape {
         let count = count.into();
         let ins: Vec<Var> = [query].into_iter().chain(queries.live.map(|l| l.var)).chain(count).collect();
         let o = self.push(GroupRoots { queries, counted: count.is_some() }, &ins)?;
-        Ok(Grouped { starts: o[0], order: o[1], position: o[2] })
+        Ok(Grouped { starts: o[0], order: o[1], position: o[2], own: o[4] })
     }
 }
 
@@ -75,15 +79,18 @@ impl GroupRoots {
     /// ```
     /// use tgnn::{ops::{Call, group_roots::GroupRoots}, runtime::Rows};
     /// let op = GroupRoots::new(Rows::fixed(2), false);
-    /// let (mut starts, mut order, mut position, mut listed) = ([0; 3], [0; 3], [0; 3], [0]);
+    /// let (mut starts, mut order, mut position) = ([0; 3], [0; 3], [0; 3]);
+    /// let (mut listed, mut own) = ([0], [0; 3]);
     /// Call::new(&op)
     ///     .input(&[1u32, 0, 1], [3, 1])?
     ///     .output::<u32>(&mut starts)?
     ///     .output::<u32>(&mut order)?
     ///     .output::<u32>(&mut position)?
     ///     .output::<u32>(&mut listed)?
+    ///     .output::<u32>(&mut own)?
     ///     .run()?;
-    /// assert_eq!((starts, order, position, listed), ([0, 1, 3], [1, 0, 2], [1, 0, 2], [3]));
+    /// assert_eq!((starts, order, position), ([0, 1, 3], [1, 0, 2], [1, 0, 2]));
+    /// assert_eq!((listed, own), ([3], [0, 1, 1]));
     /// # Ok::<(), tgnn::error::Error>(())
     /// ```
     pub fn new(queries: Rows, counted: bool) -> Self {
@@ -110,13 +117,14 @@ impl Op for GroupRoots {
         countable(Self::NAME, "roots", ins[0].rows.capacity)?;
         countable(Self::NAME, "queries", self.queries.capacity)?;
         let starts = Spec::ids(Rows::fixed(self.queries.capacity + 1), 1);
-        Ok(vec![starts.into(), Out::counted_by(ins[0], 3), ins[0].into(), Spec::count().into()])
+        let listed = Out::counted_by(ins[0], 3);
+        Ok(vec![starts.into(), listed, ins[0].into(), Spec::count().into(), listed])
     }
     fn scratch(&self, ins: &[Spec]) -> usize {
         ins[0].len()
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
-        Cost { bytes: 4 * (4 * ins[0].len() + 2 * outs[0].len()), flops: 0 }
+        Cost { bytes: 4 * (5 * ins[0].len() + 2 * outs[0].len()), flops: 0 }
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
         let (query, count) = (io.input::<u32>(0), self.count().map(|i| io.input::<u32>(i)));
@@ -127,7 +135,10 @@ impl Op for GroupRoots {
         let m = group(by_query, queries, starts, order);
         io.out::<u32>(3)[0] = m;
         position.fill(NONE);
-        (0..m).for_each(|at| position[order[at as usize] as usize] = at);
+        for (at, own) in io.out::<u32>(4)[..m as usize].iter_mut().enumerate() {
+            let root = order[at] as usize;
+            (position[root], *own) = (at as u32, query[root]);
+        }
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (query, starts, order, position) = (on.input(0), on.kept(0), on.kept(1), on.kept(2));
@@ -160,6 +171,7 @@ impl Op for GroupRoots {
                 grouped,
                 order,
                 position,
+                on.out(4),
                 on.rows(0),
             )
         }
@@ -207,5 +219,5 @@ pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     let (query, count, live) = (c.ids(&roots, 1), c.ids(&counts, 1), c.count(queries));
     let count = (dims.len() == 2).then_some(count);
     let g = c.tape.group_roots(query, count, Rows::live(queries + 3, live))?;
-    Ok(Built::new(&[g.starts, g.order, g.position], &[]))
+    Ok(Built::new(&[g.starts, g.order, g.position, g.own], &[]))
 }

@@ -10,7 +10,8 @@
 //!
 //! Backward: `dx = dy1 W1 + dy2 W2`, `dW_i = dy_i^T x`, `db_i = sum_n dy_i`, `dV = db1^T c`, `dc = db1 V`.
 //! One kernel replaces the three that three [`linear`]s would launch, and, in the backward pass, the five
-//! that their gradients and the sum of these would launch. Deterministic.
+//! that their gradients and the sum of these would launch. If `x` is a prefix of other rows, the gradients of
+//! all of these are added in the same pass. Deterministic.
 use super::{
     linear::{LinearInputGrad, LinearWeightGrad},
     *,
@@ -25,9 +26,12 @@ use crate::runtime::{
 /// See the [module](self).
 #[derive(Debug)]
 pub struct LinearPair;
-/// `dx = dy1 W1 + dy2 W2`
+/// `dx = dy1 W1 + dy2 W2`, or `dx = base + dy1 W1 + dy2 W2`, whose base may have more rows; these are copied.
 #[derive(Debug)]
-pub struct LinearPairInputGrad;
+pub struct LinearPairInputGrad {
+    /// Whether there is a base.
+    onto: bool,
+}
 /// `dW_i = dy_i^T x`, `db_i = sum_n dy_i` and `dV = db1^T c`
 #[derive(Debug)]
 pub struct LinearPairWeightGrad;
@@ -189,7 +193,7 @@ impl Op for LinearPair {
             return Err(Error::shape(Self::NAME, "seven inputs"));
         };
         if let (Some(dy1), Some(dy2)) = (douts[0], douts[1]) {
-            let dx = t.push1(LinearPairInputGrad, &[dy1, w1, dy2, w2])?;
+            let dx = t.push1(LinearPairInputGrad { onto: false }, &[dy1, w1, dy2, w2])?;
             let grads = t.push(LinearPairWeightGrad, &[dy1, dy2, x, c])?;
             let [dw1, db1, dw2, db2, dv] = [0, 1, 2, 3, 4].map(|out| grads[out]);
             let dc = t.push1(LinearInputGrad, &[db1, v])?;
@@ -212,17 +216,25 @@ impl Op for LinearPair {
     }
 }
 
-/// Input indices, one for each map.
+/// Input indices; `DY` and `W` have one index for each map.
 impl LinearPairInputGrad {
     const DY: [usize; 2] = [0, 2];
     const W: [usize; 2] = [1, 3];
+    const BASE: usize = 4;
+
+    /// Returns the op, with its inputs, that adds the output of `node` to `base`; `None` if `node` is another
+    /// op or has a base.
+    pub(super) fn added_to(base: Var, node: &Node) -> Option<(Self, Vec<Var>)> {
+        let alone = node.op.name() == Self::NAME && node.ins.len() == Self::BASE;
+        alone.then(|| (LinearPairInputGrad { onto: true }, [&node.ins[..], &[base]].concat()))
+    }
 }
 
 impl Op for LinearPairInputGrad {
     const NAME: &'static str = "linear_pair_input_grad";
     const KIND: OpKind = OpKind::Nn;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, 4)?;
+        arity(Self::NAME, ins, Self::BASE + usize::from(self.onto))?;
         let ([dy1, dy2], [w1, w2]) = (Self::DY.map(|dy| ins[dy]), Self::W.map(|w| ins[w]));
         for (dy, w) in [(dy1, w1), (dy2, w2)] {
             typed(Self::NAME, "dy", &dy, DType::F32)?;
@@ -230,39 +242,57 @@ impl Op for LinearPairInputGrad {
             shaped(Self::NAME, "w", &w, dy.cols, w1.cols)?;
         }
         ensure!(Self::NAME, dy1.rows == dy2.rows, "dy are {dy1} and {dy2}");
-        Ok(vec![Spec::real(dy1.rows, w1.cols).into()])
+        let Some(base) = ins.get(Self::BASE) else { return Ok(vec![Spec::real(dy1.rows, w1.cols).into()]) };
+        typed(Self::NAME, "base", base, DType::F32)?;
+        let fits = base.cols == w1.cols && dy1.rows.capacity <= base.rows.capacity;
+        ensure!(Self::NAME, fits, "dy is {dy1}, w is {w1}, want at most the rows and columns of {base}");
+        Ok(vec![(*base).into()])
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
         let m: usize = Self::DY.iter().map(|&dy| ins[dy].cols).sum();
-        Cost::streaming(ins, outs, 2 * outs[0].len() * m)
+        Cost::streaming(ins, outs, 2 * ins[Self::DY[0]].rows.capacity * outs[0].cols * m)
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
-        let k = io.out_cols(0);
-        for (at, dx) in io.out::<R>(0).iter_mut().enumerate() {
+        let (n, k, dx) = (io.rows(Self::DY[0]), io.out_cols(0), io.out::<R>(0));
+        if self.onto {
+            dx.copy_from_slice(io.input(Self::BASE));
+        } else {
+            dx.fill(R::ZERO);
+        }
+        for (at, dx) in dx.iter_mut().enumerate().take(n * k) {
             let (i, l) = (at / k, at % k);
             let term = |map: usize| -> R {
                 let (dy, w) = (io.input::<R>(Self::DY[map]), io.input::<R>(Self::W[map]));
                 let m = io.cols(Self::DY[map]);
                 (0..m).map(|j| dy[i * m + j] * w[j * k + l]).sum()
             };
-            *dx = term(0) + term(1);
+            *dx += term(0) + term(1);
         }
     }
     fn cpu(&self, io: &Io<'_>) {
-        let (n, k, dx) = (io.rows(Self::DY[0]), io.out_cols(0), io.out::<f32>(0));
+        let (n, k, dx) = (io.rows(Self::DY[0]).min(io.out_rows(0)), io.out_cols(0), io.out::<f32>(0));
+        if self.onto {
+            dx.copy_from_slice(io.input(Self::BASE));
+        }
         for map in 0..2 {
             let m = io.cols(Self::DY[map]);
             let (dy, w) = (Mat::new(io.input(Self::DY[map]), n, m), Mat::new(io.input(Self::W[map]), m, k));
-            matmul(MatMut::new(dx, n, k), dy, w, map > 0);
+            matmul(MatMut::new(&mut dx[..n * k], n, k), dy, w, self.onto || map > 0);
         }
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let ([dy1, dy2], [w1, w2]) = (Self::DY.map(|dy| on.input(dy)), Self::W.map(|w| on.input(w)));
         let ([m1, m2], depth) = (Self::DY.map(|dy| on.cols(dy)), on.out_cols(0));
-        let grid = Grid::tiles(on.capacity(Self::DY[0]), depth as usize);
-        let (dx, rows, precision) = (on.out(0), on.rows(Self::DY[0]), on.precision());
+        let grid = Grid::tiles(on.out_cap(0), depth as usize);
+        let base = if self.onto { on.input(Self::BASE) } else { std::ptr::null() };
+        let (dx, rows, of_base, precision) =
+            (on.out(0), on.rows(Self::DY[0]), on.out_rows(0), on.precision());
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe { k.linear_pair_input_grad(on, grid, dy1, w1, dy2, w2, dx, rows, m1, m2, depth, precision) }
+        unsafe {
+            k.linear_pair_input_grad(
+                on, grid, dy1, w1, dy2, w2, base, dx, rows, of_base, m1, m2, depth, precision,
+            )
+        }
     }
 }
 
@@ -381,7 +411,8 @@ impl Op for LinearPairWeightGrad {
 }
 
 /// `[n, k, s, m1, m2, outputs]`; `n` of `n + 2` rows are live. `outputs` is 2 if both maps have a gradient, 1
-/// if only the second has, 0 if only the first has.
+/// if only the second has, 0 if only the first has. It is 3 if both have and `x` is a prefix of `2 n + 2`
+/// rows, which are an output, too.
 pub(super) const CASES: &[&[usize]] = &[
     &[1, 1, 1, 1, 1, 2],
     &[0, 5, 4, 3, 2, 2],
@@ -390,19 +421,32 @@ pub(super) const CASES: &[&[usize]] = &[
     &[6, 3, 7, 8, 4, 1],
     &[6, 3, 7, 8, 4, 0],
     &[300, 100, 60, 100, 30, 2],
+    &[0, 3, 2, 4, 5, 3],
+    &[1, 1, 1, 1, 1, 3],
+    &[9, 5, 2, 3, 7, 3],
+    &[70, 100, 4, 8, 30, 3],
 ];
-pub(super) const BENCH: &[&[usize]] = &[&[700, 100, 100, 100, 100, 2]];
+pub(super) const BENCH: &[&[usize]] = &[&[700, 100, 100, 100, 100, 3]];
 pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     let [n, k, s, m1, m2, outputs] = *dims else { return Err(Error::shape("linear_pair", "six sizes")) };
     let count = c.count(n);
-    let x = c.live_real(n + 2, count, k);
+    let leaf = if outputs == 3 { c.real(2 * n + 2, k) } else { c.live_real(n + 2, count, k) };
+    let (all_rows, x) = if outputs == 3 {
+        let all_rows = c.tape.add(leaf, leaf)?;
+        (Some(all_rows), c.tape.prefix_rows(all_rows, Rows::live(n + 2, count))?)
+    } else {
+        (None, leaf)
+    };
     let (first, second) = ((c.real(m1, k), c.real(1, m1)), (c.real(m2, k), c.real(1, m2)));
     let shared = (c.real(1, s), c.real(m1, s));
     let (y1, y2) = c.tape.linear_pair(x, first, shared, second)?;
-    let first_inputs = [x, first.0, first.1, shared.0, shared.1];
+    let first_inputs = [leaf, first.0, first.1, shared.0, shared.1];
     Ok(match outputs {
         0 => Built::new(&[y1], &first_inputs),
-        1 => Built::new(&[y2], &[x, second.0, second.1]),
-        _ => Built::new(&[y1, y2], &[&first_inputs[..], &[second.0, second.1]].concat()),
+        1 => Built::new(&[y2], &[leaf, second.0, second.1]),
+        _ => {
+            let outs: Vec<Var> = [y1, y2].into_iter().chain(all_rows).collect();
+            Built::new(&outs, &[&first_inputs[..], &[second.0, second.1]].concat())
+        }
     })
 }

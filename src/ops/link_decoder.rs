@@ -13,10 +13,15 @@
 //!
 //! Backward: `dhidden` has the rows of `z`: `dhidden_x = dlogit w [hidden > 0]` for a candidate, and
 //! `dhidden_u = sum_x dhidden_x` for the source. Then `dz_u = dhidden_u W_src`, `dz_x = dhidden_x W_dst`,
-//! `dW_src = sum_u dhidden_u^T z_u`, `dW_dst = sum_x dhidden_x^T z_x`. Deterministic.
+//! `dW_src = sum_u dhidden_u^T z_u`, `dW_dst = sum_x dhidden_x^T z_x`. If `dlogit` is the gradient of a
+//! [`bce_loss`](super::bce_loss), it is computed in the same pass as `dhidden`. Deterministic.
 //!
 //! Source: the merge layer of TGN (Rossi et al. 2020), split as in PyTorch Geometric.
-use super::{epilogue::above_zero, *};
+use super::{
+    bce_loss::{BceLossGrad, define_gradient, gradients, weights},
+    epilogue::above_zero,
+    *,
+};
 use crate::runtime::{
     matmul::{Mat, MatMut, matmul, matmul_long, row_parts, split_rows},
     parts,
@@ -31,7 +36,11 @@ pub struct LinkDecoder {
 }
 /// Gradients of the sums before relu (`dhidden`, with the rows of `z`), and of `b`, `w` and `b_out`.
 #[derive(Debug)]
-pub struct LinkDecoderGrad;
+pub struct LinkDecoderGrad {
+    /// Whether the inputs are the logits and the gradient of their [`bce_loss`](super::bce_loss), not the
+    /// gradients of the logits.
+    of_loss: bool,
+}
 /// Gradient of `z`.
 #[derive(Debug)]
 pub struct LinkDecoderInputGrad {
@@ -138,7 +147,9 @@ impl LinkDecoder {
 impl LinkDecoderGrad {
     const W: usize = 0;
     const HIDDEN: usize = 1;
+    /// Gradients of the logits; if they are to be computed from the loss, the logits.
     const DLOGITS: usize = 2;
+    const DLOSS: usize = 3;
     /// Returns a grid with one block for every 32 columns of the gradients of `b`, `w` and `b_out`.
     fn tiles(c: usize) -> Grid {
         Grid::new((c + 1).div_ceil(32), Grid::THREADS)
@@ -270,7 +281,7 @@ impl Op for LinkDecoder {
             return Err(Error::shape(Self::NAME, "six inputs"));
         };
         let roots = 1 + t.spec(dlogits).cols as u32;
-        let grads = t.push(LinkDecoderGrad, &[w, node.outs[1], dlogits])?;
+        let grads = t.push(LinkDecoderGrad { of_loss: false }, &[w, node.outs[1], dlogits])?;
         let [dhidden, db, dw, db_out] = [0, 1, 2, 3].map(|out| grads[out]);
         let dz = t.push1(LinkDecoderInputGrad { roots }, &[dhidden, w_src, w_dst])?;
         let weight_grads = t.push(LinkDecoderWeightGrad { roots }, &[dhidden, z])?;
@@ -282,9 +293,12 @@ impl Op for LinkDecoderGrad {
     const NAME: &'static str = "link_decoder_grad";
     const KIND: OpKind = OpKind::Nn;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, 3)?;
+        arity(Self::NAME, ins, 3 + usize::from(self.of_loss))?;
         let [w, hidden, dlogits] = [ins[Self::W], ins[Self::HIDDEN], ins[Self::DLOGITS]];
         let (c, x) = (w.cols, dlogits.cols);
+        if self.of_loss {
+            Op::infer(&BceLossGrad, &ins[Self::DLOGITS..])?;
+        }
         typed(Self::NAME, "w", &w, DType::F32)?;
         shaped(Self::NAME, "w", &w, 1, c)?;
         typed(Self::NAME, "dlogits", &dlogits, DType::F32)?;
@@ -299,23 +313,35 @@ impl Op for LinkDecoderGrad {
         Ok([dhidden, w, w, Spec::real(Rows::fixed(1), 1)].map(Out::from).to_vec())
     }
     fn scratch(&self, ins: &[Spec]) -> usize {
-        let c = ins[Self::W].cols;
-        let (_, _, chunks) = Self::grid(&ins[Self::DLOGITS], c).blocks;
-        (2 * (parts::PARTS + 1) * c).max(chunks as usize * 2 * (c + 1))
+        let (c, dlogits) = (ins[Self::W].cols, ins[Self::DLOGITS]);
+        let (_, _, chunks) = Self::grid(&dlogits, c).blocks;
+        let of_loss = if self.of_loss { dlogits.len() } else { 0 };
+        (of_loss + 2 * (parts::PARTS + 1) * c).max(chunks as usize * 2 * (c + 1))
     }
     fn tickets(&self, ins: &[Spec]) -> usize {
         Self::tiles(ins[Self::W].cols).count()
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
-        Cost::streaming(ins, outs, 6 * ins[Self::HIDDEN].len())
+        let of_loss = if self.of_loss { 10 * ins[Self::DLOGITS].len() } else { 0 };
+        Cost::streaming(ins, outs, 6 * ins[Self::HIDDEN].len() + of_loss)
+    }
+    fn empty_without(&self) -> Option<usize> {
+        Some(Self::HIDDEN)
+    }
+    fn fused(&self, t: &Tape, ins: &[Var]) -> Option<(Arc<dyn DynOp>, Vec<Var>)> {
+        let &[w, hidden, dlogits] = ins else { return None };
+        let of = t.maker(dlogits).filter(|node| node.op.name() == BceLossGrad::NAME)?;
+        Some((Arc::new(LinkDecoderGrad { of_loss: true }), [&[w, hidden], &of.ins[..]].concat()))
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
         let [w, hidden, dlogits] = [Self::W, Self::HIDDEN, Self::DLOGITS].map(|i| io.input::<R>(i));
-        let x = io.cols(Self::DLOGITS);
+        let (n, x) = (io.rows(Self::DLOGITS), io.cols(Self::DLOGITS));
+        let dloss = if self.of_loss { Some(io.input::<R>(Self::DLOSS)[0]) } else { None };
         let [dhidden, db, dw, db_out] = [0, 1, 2, 3].map(|k| io.out::<R>(k));
         [&mut *dhidden, db, dw, db_out].into_iter().for_each(|g| g.fill(R::ZERO));
         let c = w.len();
         for (at, &dl) in dlogits.iter().enumerate() {
+            let dl = dloss.map_or(dl, |dloss| define_gradient(dl, at, [n, x], dloss));
             let (u, v) = (at / x * (1 + x) * c, (at / x * (1 + x) + 1 + at % x) * c);
             db_out[0] += dl;
             for l in 0..c {
@@ -334,11 +360,18 @@ impl Op for LinkDecoderGrad {
         let [w, hidden, dlogits] = [Self::W, Self::HIDDEN, Self::DLOGITS].map(|i| io.input::<f32>(i));
         let (n, x, c) = (io.rows(Self::DLOGITS), io.cols(Self::DLOGITS), w.len());
         let [dhidden, db, dw, db_out] = [0, 1, 2, 3].map(|k| io.out::<f32>(k));
+        let (of_loss, rest) = io.scratch::<f32>().split_at_mut(if self.of_loss { n * x } else { 0 });
+        let dlogits = if self.of_loss {
+            gradients(of_loss, dlogits, x, weights(n, x, io.input::<f32>(Self::DLOSS)[0]));
+            &*of_loss
+        } else {
+            dlogits
+        };
         db_out[0] = dlogits.iter().sum();
         if c == 0 {
             return;
         }
-        let (sum, partials) = io.scratch::<f32>().split_at_mut(2 * c);
+        let (sum, partials) = rest.split_at_mut(2 * c);
         let size = parts::part_rows(n);
         let partials = &mut partials[..n.div_ceil(size) * 2 * c];
         partials.fill(0.0);
@@ -364,10 +397,11 @@ impl Op for LinkDecoderGrad {
         let [w, hidden, dlogits] = [Self::W, Self::HIDDEN, Self::DLOGITS].map(|i| on.input(i));
         let (dhidden, db, dw, db_out) = (on.kept(0), on.out(1), on.out(2), on.out(3));
         let (sums, tickets) = (on.scratch(), on.tickets());
+        let dloss = if self.of_loss { on.input(Self::DLOSS) } else { std::ptr::null() };
         // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
         unsafe {
             k.link_decoder_grad(
-                on, grid, w, hidden, dlogits, dhidden, sums, tickets, db, dw, db_out, events, x, c,
+                on, grid, w, hidden, dlogits, dloss, dhidden, sums, tickets, db, dw, db_out, events, x, c,
             )
         }
     }
@@ -500,7 +534,8 @@ impl Op for LinkDecoderWeightGrad {
     }
 }
 
-/// `[b, negatives, d, c]`; `b` of `b + 1` events are live.
+/// `[b, negatives, d, c]`; `b` of `b + 1` events are live. With a fifth number, the output is the loss of the
+/// logits.
 pub(super) const CASES: &[&[usize]] = &[
     &[1, 1, 1, 1],
     &[0, 1, 3, 4],
@@ -513,15 +548,20 @@ pub(super) const CASES: &[&[usize]] = &[
     &[70, 1, 100, 100],
     &[130, 2, 3, 4],
     &[40, 0, 5, 7],
+    &[0, 1, 3, 4, 1],
+    &[9, 4, 6, 5, 1],
+    &[7, 1, 4, 0, 1],
+    &[70, 1, 50, 100, 1],
 ];
-pub(super) const BENCH: &[&[usize]] = &[&[600, 1, 100, 100]];
+pub(super) const BENCH: &[&[usize]] = &[&[600, 1, 100, 100, 1]];
 pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
-    let [n, m, d, width] = *dims else { return Err(Error::shape("link_decoder", "four sizes")) };
+    let [n, m, d, width] = dims[..4] else { return Err(Error::shape("link_decoder", "four sizes")) };
     let count = c.count(n);
     let events = Rows::live(n + 1, count);
     let values: Vec<f32> = (0..(n + 1) * (2 + m) * d).map(|_| c.uniform()).collect();
     let z = c.values(Spec::real(events.times(2 + m), d), &values);
     let weights = [c.real(width, d), c.real(width, d), c.real(1, width), c.real(1, width), c.real(1, 1)];
     let logits = c.tape.link_decoder(z, events, weights)?;
-    Ok(Built::new(&[logits], &[&[z], &weights[..]].concat()))
+    let out = if dims.len() > 4 { c.tape.bce_loss(logits)? } else { logits };
+    Ok(Built::new(&[out], &[&[z], &weights[..]].concat()))
 }

@@ -54,6 +54,8 @@ use crate::{
         *,
     },
 };
+use std::sync::Arc;
+
 pub use call::Call;
 pub(crate) use call::fault_error;
 pub use case::{Built, Case, CaseBuilder};
@@ -186,6 +188,12 @@ pub trait Op: std::fmt::Debug + Send + Sync + 'static {
     fn is_view(&self) -> bool {
         false
     }
+    /// Returns an op, with its inputs, that computes in one pass what this op and the nodes before it compute
+    /// ([`Tape::maker`]); `None`, the default, if there is none. [`Tape::push`] appends that op instead. A
+    /// program drops the nodes before it unless something else reads their outputs.
+    fn fused(&self, _tape: &Tape, _ins: &[Var]) -> Option<(Arc<dyn DynOp>, Vec<Var>)> {
+        None
+    }
     /// Returns the size of the scratch buffer in reals; an op never allocates.
     fn scratch(&self, _ins: &[Spec]) -> usize {
         0
@@ -281,6 +289,7 @@ pub trait DynOp: std::fmt::Debug + Send + Sync {
     fn empty_without(&self) -> Option<usize>;
     fn window(&self, ins: &[Spec], outs: &[Spec]) -> Option<WindowSize<'_>>;
     fn is_view(&self) -> bool;
+    fn fused(&self, tape: &Tape, ins: &[Var]) -> Option<(Arc<dyn DynOp>, Vec<Var>)>;
     fn scratch(&self, ins: &[Spec]) -> usize;
     fn tickets(&self, ins: &[Spec]) -> usize;
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost;
@@ -315,6 +324,9 @@ impl<T: Op> DynOp for T {
     }
     fn is_view(&self) -> bool {
         Op::is_view(self)
+    }
+    fn fused(&self, tape: &Tape, ins: &[Var]) -> Option<(Arc<dyn DynOp>, Vec<Var>)> {
+        Op::fused(self, tape, ins)
     }
     fn scratch(&self, ins: &[Spec]) -> usize {
         Op::scratch(self, ins)

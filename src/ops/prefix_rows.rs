@@ -6,8 +6,9 @@
 //! | out | `[n, d]` f32, `n <= m` | the first rows of `x`, such as those of the roots, which come first among the unique nodes |
 //!
 //! Backward: the gradient of `x` is the gradient of `out`, which has only `n` rows. [`PadRows`] later adds it
-//! to the first rows of the other gradients of `x`, or pads it with zeros if there are none.
-use super::*;
+//! to the first rows of the other gradients of `x`, or pads it with zeros if there are none. The op that
+//! computes the gradient of `out` may do that instead ([`LinearPairInputGrad`]).
+use super::{linear_pair::LinearPairInputGrad, *};
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -132,6 +133,11 @@ impl Op for PadRows {
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
         let base_len = if self.onto { outs[0].len() } else { 0 };
         Cost { bytes: 4 * (ins[0].len() + outs[0].len() + base_len), flops: base_len.min(ins[0].len()) }
+    }
+    fn fused(&self, t: &Tape, ins: &[Var]) -> Option<(Arc<dyn DynOp>, Vec<Var>)> {
+        let &[dy, base] = ins else { return None };
+        let (op, ins) = LinearPairInputGrad::added_to(base, t.maker(dy).filter(|_| self.onto)?)?;
+        Some((Arc::new(op), ins))
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
         let (dy, out) = (io.input::<R>(0), io.out::<R>(0));

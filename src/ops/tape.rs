@@ -276,8 +276,19 @@ impl Tape {
     pub fn nodes(&self) -> &[Node] {
         &self.nodes
     }
-    /// Appends `op` with inputs `ins` and returns its outputs. Shapes and the op's own declarations (writes,
-    /// counts, views) are checked here and nowhere else; programs rely on these checks.
+    /// Returns the node that computes `v`; `None` if `v` is stored.
+    ///
+    /// # Panics
+    /// If the value belongs to another tape.
+    pub fn maker(&self, v: Var) -> Option<&Node> {
+        match self.home(v) {
+            Home::Stored { .. } => None,
+            Home::Step => self.nodes.iter().rev().find(|n| n.outs.contains(&v)),
+        }
+    }
+    /// Appends `op` with inputs `ins`, or [an op that replaces it](Op::fused), and returns its outputs.
+    /// Shapes and the op's own declarations (writes, counts, views) are checked here and nowhere else;
+    /// programs rely on these checks.
     ///
     /// # Errors
     /// `Shape` in these cases:
@@ -310,17 +321,18 @@ impl Tape {
     fn append(&mut self, op: Arc<dyn DynOp>, ins: &[Var]) -> Result<Vec<Var>> {
         ensure!(op.name(), ins.len() <= Io::MOST_INPUTS, "{} inputs, at most {}", ins.len(), Io::MOST_INPUTS);
         ins.iter().try_for_each(|&v| self.check(op.name(), v))?;
-        let specs = self.specs(ins);
+        let (op, ins) = op.fused(self, ins).unwrap_or_else(|| (op, ins.to_vec()));
+        let specs = self.specs(&ins);
         let inferred = op.infer(&specs)?;
         let writes = op.writes(ins.len());
-        self.check_writes(op.name(), ins, &writes)?;
+        self.check_writes(op.name(), &ins, &writes)?;
         let outs = self.check_outs(op.name(), &inferred)?;
         let view = op.is_view();
         if view {
             ensure!(op.name(), is_view(&specs, &outs, &writes), "its output is no view of its first input");
         }
         let outs: Vec<Var> = outs.into_iter().map(|out| self.value(out, Home::Step)).collect();
-        self.nodes.push(Node { op, ins: ins.to_vec(), outs: outs.clone(), writes, view, tag: self.tag });
+        self.nodes.push(Node { op, ins, outs: outs.clone(), writes, view, tag: self.tag });
         Ok(outs)
     }
     /// Checks that every input changed in place is a writable stored value and is given to the op only once.

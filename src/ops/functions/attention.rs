@@ -85,7 +85,8 @@ impl AttentionRows<'_> {
         let k = self.row.len().checked_div(n).unwrap_or(0);
         Ok(Layout { n, k, f: c - known, c, starts: (0..=n as u32).collect() })
     }
-    /// Starts a call of `op` with the inputs of the forward pass; `order` lists all roots.
+    /// Starts a call of `op` with the inputs of the forward pass. `order` lists all roots, and root i has
+    /// query i.
     fn call<'a>(&'a self, op: &'a dyn crate::ops::DynOp, l: &'a Layout) -> Result<Call<'a>> {
         let (t, slots) = (self.time_w.len(), [l.n, l.k]);
         Call::new(op)
@@ -99,6 +100,7 @@ impl AttentionRows<'_> {
             .input(self.edge, [table_rows(self.edge.len(), l.f, self.event), l.f])?
             .input(self.time_w, [1, t])?
             .input(self.time_b, [1, t])?
+            .input(&l.starts[..l.n], [l.n, 1])?
             .input(&l.starts[..l.n], [l.n, 1])
     }
 }

@@ -33,8 +33,10 @@ const DB: usize = 2;
 const DH: usize = 3;
 /// Maximum number of blocks on a device; each writes a partial sum.
 const BLOCKS: usize = 1024;
-/// Rows of h that a block on a device sums, one per warp.
+/// Rows of h, or queries, that a block on a device sums at a time.
 const ROWS: usize = 16;
+/// Maximum number of blocks for each of these sums: as many as run at the same time on 132 multiprocessors.
+const SUM_BLOCKS: usize = 264;
 
 impl TemporalAttentionGrad {
     /// Creates the gradient of `of`.
@@ -218,9 +220,10 @@ impl Op for TemporalAttentionGrad {
         }?;
 
         // The second launch has blocks for three tasks: rows of dh, {dw | db}, and queries.
-        let row_blocks = if learn_h { on.capacity(input::H).div_ceil(ROWS).min(BLOCKS) } else { 0 };
+        let row_blocks = if learn_h { on.capacity(input::H).div_ceil(ROWS).min(SUM_BLOCKS) } else { 0 };
         let time_blocks = if learn_time { (2 * a.t as usize).div_ceil(32) } else { 0 };
-        let query_blocks = if on.wanted(DQUERY) { on.capacity(input::QUERY).min(BLOCKS) } else { 0 };
+        let queries = on.capacity(input::QUERY).div_ceil(ROWS).min(SUM_BLOCKS);
+        let query_blocks = if on.wanted(DQUERY) { queries } else { 0 };
         let sum_blocks = row_blocks + time_blocks + query_blocks;
         if sum_blocks == 0 {
             return Ok(());

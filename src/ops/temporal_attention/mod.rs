@@ -4,7 +4,7 @@
 //! | value | shape | meaning |
 //! | --- | --- | --- |
 //! | `query` | `[q, H c]` f32 | queries multiplied by W_k^T, one row per *unique* root |
-//! | `starts`, `order` | `[q + 1]`, `[m]` u32 | the m roots that have neighbours, grouped by query ([`group_roots`]) |
+//! | `starts`, `order`, `own` | `[q + 1]`, `[m]`, `[m]` u32 | the m roots that have neighbours, grouped by query, and the query of each ([`group_roots`]) |
 //! | `h` | `[u, d]` f32 | embeddings of the layer below, by unique node |
 //! | `row`, `event` | `[n, k]` u32 | rows of the neighbours in `h` and in `edge` |
 //! | `dt` | `[n, k]` f32 | seconds from the neighbour's event to the root |
@@ -27,16 +27,17 @@
 //! `dz_j = sum_h a'_hj dmix_h + ds_hj q_h`. Rows of `dz` are added by unique row of `h` in the order of the
 //! roots grouped by query ([`group_slots`]), so the result is deterministic. If `h` is data, its gradient is
 //! not computed.
-//! A root, row or event outside its table and a count above `k` are reported as faults.
+//! A root, query, row or event outside its table and a count above `k` are reported as faults.
 //! Source: TGAT (Xu et al. 2020) and TGN's attention; the absorption is described in `docs/attention.md`.
 mod grad;
+mod operands;
 mod rows;
 
-use super::{epilogue::DropRate, group_roots::Grouped, time_encode::define_phi, *};
-use crate::runtime::{cuda::abi, parts, philox::Key, team::InParallel};
+use super::{epilogue::DropRate, group_roots::Grouped, *};
+use crate::runtime::{cuda::abi, parts, team::InParallel};
 pub use grad::TemporalAttentionGrad;
+use operands::Operands;
 use rows::{Workspace, forward};
-use std::ops::Range;
 
 /// See the [module](self).
 #[derive(Clone, Copy, Debug)]
@@ -62,7 +63,8 @@ mod input {
     pub(super) const W: usize = 8;
     pub(super) const B: usize = 9;
     pub(super) const ORDER: usize = 10;
-    pub(super) const NOW: usize = 11;
+    pub(super) const OWN: usize = 11;
+    pub(super) const NOW: usize = 12;
 }
 
 /// Positions of the outputs.
@@ -160,163 +162,11 @@ impl Tape {
             a.time_w,
             a.time_b,
             a.roots.order,
+            a.roots.own,
         ];
         ins.extend(drop.map(|(_, now)| now));
         let outs = self.push(op, &ins)?;
         Ok((outs[output::MIX], outs[output::SUM]))
-    }
-}
-
-/// The inputs of the op and of its gradient, on the host.
-struct Operands<'a, R> {
-    io: &'a Io<'a>,
-    query: &'a [R],
-    starts: &'a [u32],
-    order: &'a [u32],
-    queries: usize,
-    /// Whether `starts` divides all of `order`. If not, no root is processed.
-    grouped: bool,
-    h: &'a [R],
-    row: &'a [u32],
-    event: &'a [u32],
-    dt: &'a [R],
-    count: &'a [u32],
-    edge: &'a [R],
-    w: &'a [R],
-    b: &'a [R],
-    heads: usize,
-    k: usize,
-    d: usize,
-    f: usize,
-    scale: f64,
-    drop: Option<(DropRate, Key)>,
-}
-
-impl<'a, R: Real> Operands<'a, R> {
-    /// Reads the inputs; reports a fault if `starts` does not divide all of `order`.
-    fn of(op: &TemporalAttention, io: &'a Io<'a>) -> Self {
-        let (starts, order) = (io.input::<u32>(input::STARTS), io.input::<u32>(input::ORDER));
-        let queries = io.rows(input::QUERY);
-        let ends = [starts[0], starts[queries]].map(|end| end as usize);
-        let grouped = ends == [0, order.len()] && starts[..=queries].is_sorted();
-        if !grouped {
-            io.fault(queries, Fault::out_of_range(ends[1]));
-        }
-        Operands {
-            io,
-            query: io.input(input::QUERY),
-            starts,
-            order,
-            queries,
-            grouped,
-            h: io.input(input::H),
-            row: io.input(input::ROW),
-            event: io.input(input::EVENT),
-            dt: io.input(input::DT),
-            count: io.input(input::COUNT),
-            edge: io.input(input::EDGE),
-            w: io.input(input::W),
-            b: io.input(input::B),
-            heads: op.heads,
-            k: io.cols(input::ROW),
-            d: io.cols(input::H),
-            f: io.cols(input::EDGE),
-            scale: 1.0 / (op.head_width as f64).sqrt(),
-            drop: op
-                .drop
-                .map(|rate| (rate, rate.key(io.input(input::NOW), op.per_event(io.spec(input::ROW))))),
-        }
-    }
-    /// Returns the width c of a raw row.
-    fn width(&self) -> usize {
-        self.d + self.f + self.w.len()
-    }
-    /// Returns the root at index `at` of `order`, and its slots in use. Reports a fault for a root outside of
-    /// `count`, which has no slots in use, and for a count above `k`, which is cut to `k`.
-    fn root(&self, at: usize) -> (usize, usize) {
-        let i = self.order[at] as usize;
-        match self.count.get(i) {
-            None => drop(self.io.row_of(at, self.order[at], self.count.len())),
-            Some(&n) if n as usize > self.k => self.io.fault(i, Fault::OutOfRange(n)),
-            Some(_) => {}
-        }
-        (i, self.used(i))
-    }
-    /// Returns the number of slots in use of root `i`.
-    fn used(&self, i: usize) -> usize {
-        self.count.get(i).map_or(0, |&n| (n as usize).min(self.k))
-    }
-    /// Returns the row of h of `slot`; `None` if it is outside of h.
-    fn memory(&self, slot: usize) -> Option<&'a [R]> {
-        self.h.get(self.row[slot] as usize * self.d..)?.get(..self.d)
-    }
-    /// Returns the edge features of `slot`; `None` if its event is outside of the table.
-    fn features(&self, slot: usize) -> Option<&'a [R]> {
-        self.edge.get(self.event[slot] as usize * self.f..)?.get(..self.f)
-    }
-    /// Reports a fault if the row of h or the edge features of `slot` of root `i` are missing.
-    fn check(&self, i: usize, slot: usize) {
-        if self.memory(slot).is_none() {
-            self.io.row_of(i, self.row[slot], self.io.rows(input::H));
-        }
-        if self.features(slot).is_none() {
-            self.io.row_of(i, self.event[slot], self.io.rows(input::EDGE));
-        }
-    }
-    /// Returns element `i` of the raw row of `slot`, by its definition; 0 if the row is missing.
-    fn z(&self, slot: usize, i: usize) -> R {
-        if i < self.d {
-            self.memory(slot).map_or(R::ZERO, |h| h[i])
-        } else if i < self.d + self.f {
-            self.features(slot).map_or(R::ZERO, |e| e[i - self.d])
-        } else {
-            define_phi(self.dt[slot], self.w, self.b, i - self.d - self.f)
-        }
-    }
-    /// Returns the drop-out factor of the weight of head `h` and neighbour `j` of root `i`.
-    fn kept(&self, i: usize, h: usize, j: usize) -> R {
-        R::of(self.drop.map_or(1.0, |(rate, key)| rate.factor(key, (i * self.heads + h) * self.k + j)))
-    }
-    /// Whether the roots at indices `a` and `b` of `order` have the same neighbours; their gaps may differ.
-    fn same_neighbors(&self, a: usize, b: usize) -> bool {
-        let (i, j) = (self.order[a] as usize, self.order[b] as usize);
-        let n = self.used(i);
-        let slots = |i: usize| i * self.k..i * self.k + n;
-        n == self.used(j)
-            && self.event.get(slots(i)) == self.event.get(slots(j))
-            && self.row.get(slots(i)) == self.row.get(slots(j))
-    }
-    /// Returns query `q` of head `h`.
-    fn query_of(&self, q: usize, h: usize) -> &'a [R] {
-        let c = self.width();
-        &self.query[(q * self.heads + h) * c..][..c]
-    }
-    /// Returns the query, the index in `order`, the root and its slots in use for every root that has
-    /// neighbours. Checks every slot in use.
-    fn roots(&self) -> impl Iterator<Item = (usize, usize, usize, usize)> {
-        (0..if self.grouped { self.queries } else { 0 }).flat_map(move |q| {
-            (self.starts[q] as usize..self.starts[q + 1] as usize).map(move |at| {
-                let (i, n) = self.root(at);
-                (0..n).for_each(|j| self.check(i, i * self.k + j));
-                (q, at, i, n)
-            })
-        })
-    }
-    /// Divides the queries into [`parts::PARTS`] ranges with about the same number of roots each. Returns
-    /// each range and the range of its roots in `order`.
-    fn parts(&self) -> impl Iterator<Item = (Range<usize>, Range<usize>)> {
-        let starts = &self.starts[..=self.queries];
-        let cut = move |part: usize| match part {
-            0 => 0,
-            parts::PARTS => self.queries,
-            _ => starts
-                .partition_point(|&s| (s as usize) < part * self.order.len() / parts::PARTS)
-                .min(self.queries),
-        };
-        (0..parts::PARTS).map(move |part| {
-            let (from, until) = (cut(part), cut(part + 1));
-            (from..until, starts[from] as usize..starts[until] as usize)
-        })
     }
 }
 
@@ -349,6 +199,7 @@ impl TemporalAttention {
             b: on.input(input::B),
             starts: on.input(input::STARTS),
             order: on.input(input::ORDER),
+            own: on.input(input::OWN),
             row: on.input(input::ROW),
             event: on.input(input::EVENT),
             count: on.input(input::COUNT),
@@ -409,6 +260,7 @@ impl Op for TemporalAttention {
             (input::W, "w", Spec::real(Rows::fixed(1), w.cols)),
             (input::B, "b", Spec::real(Rows::fixed(1), w.cols)),
             (input::ORDER, "order", Spec::ids(order.rows, 1)),
+            (input::OWN, "own", Spec::ids(order.rows, 1)),
         ] {
             if let Some(found) = ins.get(i) {
                 ensure!(Self::NAME, *found == want, "{what} is {found}, want {want}");

@@ -256,6 +256,7 @@ pub(crate) struct Attention {
     pub b: *const f32,
     pub starts: *const u32,
     pub order: *const u32,
+    pub own: *const u32,
     pub row: *const u32,
     pub event: *const u32,
     pub count: *const u32,
