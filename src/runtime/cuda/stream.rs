@@ -95,18 +95,16 @@ impl CudaStream {
             CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION as EARLY,
         };
         let launching = self.gpu.launching;
-        let early = sys::CUlaunchAttributeValue { programmaticStreamSerializationAllowed: 1 };
+        let attribute = |id, value| sys::CUlaunchAttribute { id, pad: [0; 4], value };
         let (x, y, z) = grid.cluster;
-        let cluster = sys::CUlaunchAttributeValue {
-            clusterDim: sys::CUlaunchAttributeValue_union__bindgen_ty_1 { x, y, z },
-        };
-        let wanted = [
-            (EARLY, early, waits && after_kernel && launching.early),
-            (CLUSTER, cluster, grid.cluster != (1, 1, 1) && launching.clusters),
+        let cluster = sys::CUlaunchAttributeValue_union__bindgen_ty_1 { x, y, z };
+        let mut attributes = [
+            attribute(EARLY, sys::CUlaunchAttributeValue { programmaticStreamSerializationAllowed: 1 }),
+            attribute(CLUSTER, sys::CUlaunchAttributeValue { clusterDim: cluster }),
         ];
-        let used = wanted.into_iter().filter(|(.., used)| *used);
-        let mut attributes: Vec<_> =
-            used.map(|(id, value, _)| sys::CUlaunchAttribute { id, pad: [0; 4], value }).collect();
+        let early = waits && after_kernel && launching.early;
+        let clustered = grid.cluster != (1, 1, 1) && launching.clusters;
+        let used = &mut attributes[usize::from(!early)..1 + usize::from(clustered)];
         let ((gx, gy, gz), (bx, by, bz)) = (grid.blocks, grid.threads);
         let config = sys::CUlaunchConfig {
             gridDimX: gx,
@@ -117,8 +115,8 @@ impl CudaStream {
             blockDimZ: bz,
             sharedMemBytes: grid.shared,
             hStream: self.raw,
-            attrs: attributes.as_mut_ptr(),
-            numAttrs: attributes.len() as u32,
+            attrs: used.as_mut_ptr(),
+            numAttrs: used.len() as u32,
         };
         // SAFETY: guaranteed by the caller; the driver copies the arguments before it returns.
         unsafe { sys::cuLaunchKernelEx(&raw const config, kernel, arguments.as_mut_ptr(), null_mut()) }
