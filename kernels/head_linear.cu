@@ -3,8 +3,10 @@
 // shapes    short [n, h p] f32, long [n, h c], W [h p, c], b [1, h p], s [n, h]; if given, b and s act as an extra
 //           column
 // grid      one block of 256 per tile of 64 x 64 (product.cuh), heads along z; down: heads x ranges of the columns of x
-//           along z, because there are few tiles; weight gradients: heads x row ranges along z
-// memory    reads n h p c / 64 words of each operand through L2, writes n h c or n h p
+//           along z, because there are few tiles, in clusters of the ranges of a tile or without clusters; weight
+//           gradients: heads x row ranges along z
+// memory    reads n h p c / 64 words of each operand through L2, writes n h c or n h p; down: partial sums go through
+//           distributed shared memory or, without clusters, through scratch
 // limiter   f32 arithmetic, 2 n h p c operations
 // backward  up and down are each other's gradient; {dW_h | db_h} = short_h^T {long_h | s_h}
 // source    docs/attention.md

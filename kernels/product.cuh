@@ -428,7 +428,7 @@ __device__ __forceinline__ void product(uint32_t precision, uint32_t rows, uint3
 }
 
 // Long sums, such as weight gradients over the rows of a batch, are split into ranges: each block adds up one range,
-// and the last block of a tile adds the partial sums in order. The z dimension of the grid has `room` ranges for each
+// and the last block of a tile, or the first one of a cluster, adds the partial sums in order. The z dimension of the grid has `room` ranges for each
 // product, one product after the other. If few terms are live, fewer ranges are used, so that each has at least `least`
 // terms; the blocks of the others are idle. (`Grid::ranges`.)
 struct Part {
