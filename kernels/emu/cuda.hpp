@@ -119,6 +119,15 @@ inline void __syncthreads(EMU_LINE) { emu::barrier(0, emu::Vote::None, line); }
 inline int __syncthreads_count(int p, EMU_LINE) { return emu::barrier(p, emu::Vote::Count, line); }
 inline int __syncthreads_and(int p, EMU_LINE) { return emu::barrier(p, emu::Vote::And, line); }
 inline int __syncthreads_or(int p, EMU_LINE) { return emu::barrier(p, emu::Vote::Or, line); }
+// Thread block clusters (`ptx.cuh`).
+inline unsigned cluster_blocks() { return emu::current->block->cluster_blocks; }
+inline unsigned cluster_rank() { return emu::current->block->cluster_rank; }
+inline void cluster_arrive(EMU_LINE) { emu::cluster_arrive(line); }
+inline void cluster_arrive_shared(EMU_LINE) { emu::cluster_arrive(line); }
+inline void cluster_wait(EMU_LINE) { emu::cluster_wait(line); }
+template <class T> T* in_block(T* own, unsigned rank, EMU_LINE) {
+  return static_cast<T*>(emu::in_block(const_cast<std::remove_const_t<T>*>(own), rank, line));
+}
 inline void __syncwarp(unsigned m = ~0u, EMU_LINE) { emu::collective(emu::Collective::Sync, m, 0, 0, line); }
 inline void __threadfence() {
   __atomic_thread_fence(__ATOMIC_SEQ_CST);

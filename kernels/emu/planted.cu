@@ -52,17 +52,29 @@ extern "C" __global__ void meeting(uint32_t* there, uint32_t* met, uint32_t trie
 }
 
 // Every block of a cluster gives its numbers to another one, which reads them in its shared memory.
-template <bool barrier_before, bool barrier_behind> __device__ void pass_to_block(const float* x, float* y) {
+template <bool barrier> __device__ void pass_to_block(const float* x, float* y) {
   __shared__ float s[64];
   uint64_t i = thread_item();
   s[threadIdx.x] = x[i];
-  if (barrier_before) cluster_arrive_shared(), cluster_wait();
+  if (barrier) cluster_arrive_shared(), cluster_wait();
   y[i] = in_block(s, (cluster_rank() + 1) % cluster_blocks())[threadIdx.x];
-  if (barrier_behind) cluster_arrive(), cluster_wait();
+  cluster_arrive();
+  cluster_wait();
 }
-extern "C" __global__ void passed_to_block(const float* x, float* y) { pass_to_block<true, true>(x, y); }
-extern "C" __global__ void planted_missing_cluster_barrier(const float* x, float* y) { pass_to_block<false, true>(x, y); }
-extern "C" __global__ void planted_early_exit(const float* x, float* y) { pass_to_block<true, false>(x, y); }
+extern "C" __global__ void passed_to_block(const float* x, float* y) { pass_to_block<true>(x, y); }
+extern "C" __global__ void planted_missing_cluster_barrier(const float* x, float* y) { pass_to_block<false>(x, y); }
+// The first block of a cluster reads what others have, which do not wait for that.
+extern "C" __global__ void planted_early_exit(const float* x, float* y) {
+  __shared__ float s[64];
+  s[threadIdx.x] = x[thread_item()];
+  cluster_arrive_shared();
+  cluster_wait();
+  const float* other = in_block(s, (cluster_rank() + 1) % cluster_blocks());
+  cluster_arrive();
+  if (cluster_rank() > 0) return;
+  cluster_wait();
+  y[thread_item()] = other[threadIdx.x];
+}
 // Some threads wait for their block meanwhile.
 extern "C" __global__ void planted_divergent_cluster_barrier(const float* x, float* y) {
   if (threadIdx.x < 32) __syncthreads();
