@@ -15,8 +15,9 @@ const INVALID_CLUSTER_SIZE: c_int = 912;
 /// Seeds of the schedules that these tests try; 0 is the plain order.
 const SEEDS: std::ops::Range<u64> = 0..16;
 
-/// What kernels of [`module`] do first: `%w0` is the thread, `%w1` the block and `%w2` its rank in the cluster, `%x0` and
-/// `%x1` are the addresses, `%x2` and `%x3` those of this thread's words, and `%w3` is that of its word in shared memory.
+/// What kernels of [`module`] do first: `%w0` is the thread, `%w1` the block and `%w2` its rank in the
+/// cluster, `%x0` and `%x1` are the addresses, `%x2` and `%x3` those of this thread's words, and `%w3` is that
+/// of its word in shared memory.
 const HEAD: &str = "mov.u32 %w0, %tid.x;\nmov.u32 %w1, %ctaid.x;\nmov.u32 %w2, %cluster_ctarank;
     ld.param.u64 %x0, [in];\nld.param.u64 %x1, [out];\nmov.u32 %w4, %ntid.x;\nmad.lo.u32 %w4, %w1, %w4, %w0;
     mad.wide.u32 %x2, %w4, 4, %x0;\nmad.wide.u32 %x3, %w4, 4, %x1;
@@ -234,7 +235,7 @@ fn every_form_of_access_to_another_blocks_shared_memory_works_in_every_order() {
 #[cfg_attr(not(feature = "emu"), ignore = "wants --features emu")]
 fn a_clusters_barrier_waits_for_all_live_threads_and_arrivals_do_not_wait() {
     let Some(on) = emulated() else { return };
-    // The first block arrives twice and waits once, the second waits twice; a third of the threads has exited.
+    // The first block arrives twice and waits once, the second waits twice. A third of the threads has exited.
     let body = format!(
         "{OTHER}st.shared.u32 [%w3], %w4;\nsetp.ge.u32 %p1, %w0, 64;\n@%p1 ret;\n{BARRIER}
         setp.ne.u32 %p2, %w2, 0;\n@%p2 bra behind;
@@ -325,7 +326,10 @@ fn mistakes_of_ptx_in_clusters_are_faults_that_name_block_thread_and_line() {
             &["maps an address that is not in shared memory"],
         ),
         (format!("{ARRIVE}{ARRIVE}{WAIT}"), &["block (0,0,0)", "again, before that has opened"]),
-        (format!("{FIRST}@!%p0 ret;\n{ARRIVE}bar.sync 0;\n{ARRIVE}{WAIT}"), &["again, and has not waited"]),
+        (
+            format!("{ARRIVE}{FIRST}@%p0 ret;\nbar.sync 0;\n{ARRIVE}{WAIT}"),
+            &["block (1,0,0)", "again, and has not waited"],
+        ),
         (WAIT.into(), &["waits at the barrier of its cluster, and has not arrived"]),
         (
             format!("setp.lt.u32 %p0, %w0, 32;\n@%p0 bra low;\n{BARRIER}ret;\nlow: bar.sync 0;"),
