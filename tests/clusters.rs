@@ -24,6 +24,8 @@ const HEAD: &str = "mov.u32 %w0, %tid.x;\nmov.u32 %w1, %ctaid.x;\nmov.u32 %w2, %
     mov.u32 %w3, dynamic;\nmad.lo.u32 %w3, %w0, 4, %w3;\n";
 /// The other block of a cluster of two.
 const OTHER: &str = "xor.b32 %w5, %w2, 1;\n";
+/// Whether the block is the first of its cluster.
+const FIRST: &str = "setp.eq.u32 %p0, %w2, 0;\n";
 const BARRIER: &str = "barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;\n";
 
 /// Runs `body` after [`HEAD`] in clusters of two blocks; returns what the threads leave in their words.
@@ -279,13 +281,23 @@ fn writes_to_global_memory_are_visible_behind_a_clusters_barrier_that_releases_t
     assert_ne!(wrong(shared), 0, "a fence of shared memory alone");
 }
 
+/// Checks that each body of a kernel, in a cluster of two blocks of 64 threads, is a fault whose text has all
+/// pieces.
+fn check_faults(on: &TestDevice, cases: &[(String, &[&str])]) {
+    for (body, pieces) in cases {
+        pairs(on, (2, 64), body);
+        let said = on.fault();
+        for piece in *pieces {
+            assert!(said.contains(piece), "{body}\n{said}\n{piece}");
+        }
+        on.schedule(0);
+    }
+}
+
 #[test]
 #[cfg_attr(not(feature = "emu"), ignore = "wants --features emu")]
-fn mistakes_of_ptx_in_clusters_are_faults_that_name_block_thread_and_line() {
+fn mistakes_of_ptx_with_other_blocks_memory_are_faults_that_name_block_thread_and_line() {
     let Some(on) = emulated() else { return };
-    const ARRIVE: &str = "barrier.cluster.arrive.aligned;\n";
-    const WAIT: &str = "barrier.cluster.wait.aligned;\n";
-    const FIRST: &str = "setp.eq.u32 %p0, %w2, 0;\n";
     let map = format!("{OTHER}mapa.shared::cluster.u32 %w6, %w3, %w5;\n");
     let generic =
         format!("{OTHER}cvt.u64.u32 %x4, %w3;\ncvta.shared.u64 %x4, %x4;\nmapa.u64 %x4, %x4, %w5;\n");
@@ -293,8 +305,8 @@ fn mistakes_of_ptx_in_clusters_are_faults_that_name_block_thread_and_line() {
         (
             format!("{map}ld.shared::cluster.u32 %w7, [%w6];"),
             &[
-                "kernel k, block (0,0,0), thread (0,0,0): uses 4 bytes at 0 of the shared memory of block 1 of its cluster, \
-             which has not begun",
+                "kernel k, block (0,0,0), thread (0,0,0): uses 4 bytes at 0 of the shared memory of block 1 of ",
+                "its cluster, which has not begun",
                 "`ld.shared::cluster.u32 %w7, [%w6];`",
             ],
         ),
@@ -309,7 +321,7 @@ fn mistakes_of_ptx_in_clusters_are_faults_that_name_block_thread_and_line() {
         ),
         (
             format!("{BARRIER}{map}ld.shared::cluster.u32 %w7, [%w6+252];\n{BARRIER}"),
-            &["thread (1,0,0): uses 4 bytes at 256 of the shared memory", "of which there are 256"],
+            &["of the shared memory of block 0 of its cluster, of which there are 256"],
         ),
         (format!("{BARRIER}{map}ld.shared::cluster.u32 %w7, [%w6+2];\n{BARRIER}"), &["which is misaligned"]),
         (format!("{map}ld.shared.u32 %w7, [%w6];"), &["of shared memory, of which there are 256"]),
@@ -325,6 +337,18 @@ fn mistakes_of_ptx_in_clusters_are_faults_that_name_block_thread_and_line() {
             "mov.u32 %w5, 0;\nmapa.u64 %x4, %x0, %w5;".into(),
             &["maps an address that is not in shared memory"],
         ),
+        ("mapa.shared.u32 %w6, %w3, %w5;".into(), &["no such instruction: mapa.shared.u32"]),
+    ];
+    check_faults(&on, cases);
+}
+
+#[test]
+#[cfg_attr(not(feature = "emu"), ignore = "wants --features emu")]
+fn mistakes_of_ptx_at_a_clusters_barrier_are_faults_and_no_hangs() {
+    let Some(on) = emulated() else { return };
+    const ARRIVE: &str = "barrier.cluster.arrive.aligned;\n";
+    const WAIT: &str = "barrier.cluster.wait.aligned;\n";
+    let cases: &[(String, &[&str])] = &[
         (format!("{ARRIVE}{ARRIVE}{WAIT}"), &["block (0,0,0)", "again, before that has opened"]),
         (
             format!("{ARRIVE}{FIRST}@%p0 ret;\nbar.sync 0;\n{ARRIVE}{WAIT}"),
@@ -341,17 +365,8 @@ fn mistakes_of_ptx_in_clusters_are_faults_that_name_block_thread_and_line() {
             &["every live thread waits", "15 others of its warp wait in a warp collective"],
         ),
         ("barrier.cluster.arrive.acquire;".into(), &["no such instruction: barrier.cluster.arrive.acquire"]),
-        ("mapa.shared.u32 %w6, %w3, %w5;".into(), &["no such instruction: mapa.shared.u32"]),
     ];
-    for (body, pieces) in cases {
-        on.code("ptx");
-        pairs(&on, (2, 64), body);
-        let said = on.fault();
-        for piece in *pieces {
-            assert!(said.contains(piece), "{body}\n{said}\n{piece}");
-        }
-        on.schedule(0);
-    }
+    check_faults(&on, cases);
 }
 
 #[test]
