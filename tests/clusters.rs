@@ -16,8 +16,8 @@ const INVALID_CLUSTER_SIZE: c_int = 912;
 const SEEDS: std::ops::Range<u64> = 0..16;
 
 /// What kernels of [`module`] do first: `%w0` is the thread, `%w1` the block and `%w2` its rank in the
-/// cluster, `%x0` and `%x1` are the addresses, `%x2` and `%x3` those of this thread's words, and `%w3` is that
-/// of its word in shared memory.
+/// cluster, `%x0` and `%x1` are the addresses, `%x2` and `%x3` those of this thread's words, and `%w3` is the
+/// address of its word in shared memory.
 const HEAD: &str = "mov.u32 %w0, %tid.x;\nmov.u32 %w1, %ctaid.x;\nmov.u32 %w2, %cluster_ctarank;
     ld.param.u64 %x0, [in];\nld.param.u64 %x1, [out];\nmov.u32 %w4, %ntid.x;\nmad.lo.u32 %w4, %w1, %w4, %w0;
     mad.wide.u32 %x2, %w4, 4, %x0;\nmad.wide.u32 %x3, %w4, 4, %x1;
@@ -237,7 +237,7 @@ fn every_form_of_access_to_another_blocks_shared_memory_works_in_every_order() {
 #[cfg_attr(not(feature = "emu"), ignore = "wants --features emu")]
 fn a_clusters_barrier_waits_for_all_live_threads_and_arrivals_do_not_wait() {
     let Some(on) = emulated() else { return };
-    // The first block arrives twice and waits once, the second waits twice. A third of the threads has exited.
+    // The first block waits once, the second one twice; both arrive twice. A third of the threads has exited.
     let body = format!(
         "{OTHER}st.shared.u32 [%w3], %w4;\nsetp.ge.u32 %p1, %w0, 64;\n@%p1 ret;\n{BARRIER}
         setp.ne.u32 %p2, %w2, 0;\n@%p2 bra behind;
@@ -305,8 +305,8 @@ fn mistakes_of_ptx_with_other_blocks_memory_are_faults_that_name_block_thread_an
         (
             format!("{map}ld.shared::cluster.u32 %w7, [%w6];"),
             &[
-                "kernel k, block (0,0,0), thread (0,0,0): uses 4 bytes at 0 of the shared memory of block 1 of ",
-                "its cluster, which has not begun",
+                "kernel k, block (0,0,0), thread (0,0,0): uses 4 bytes at 0 of the shared memory of block 1 ",
+                "of its cluster, which has not begun",
                 "`ld.shared::cluster.u32 %w7, [%w6];`",
             ],
         ),
