@@ -215,7 +215,8 @@ impl TestDevice {
         };
         assert_eq!(given, 0);
     }
-    /// Launches a kernel as [`launch`](Self::launch) does, without waiting for it. Returns the driver's result.
+    /// Launches a kernel in any way, with arguments as [`launch`](Self::launch) takes them, and does not wait
+    /// for it. Returns the driver's result.
     pub fn submit(&self, module: *mut c_void, name: &str, shape: Shape, arguments: &[&[u64]]) -> c_int {
         let name = CString::new(name).unwrap();
         let mut function = std::ptr::null_mut();

@@ -20,9 +20,9 @@ pub struct Grid {
     pub threads: (u32, u32, u32),
     /// Bytes of dynamic shared memory per block.
     pub shared: u32,
-    /// Blocks of a thread block cluster along x, y, z, at most eight, which divide those of the grid; one block
-    /// for no clusters. Devices older than compute capability 9.0 launch such blocks without a cluster, so a
-    /// kernel must ask for the size of its cluster (`cluster_blocks` in `kernels/ptx.cuh`).
+    /// Blocks of a thread block cluster along x, y, z, at most eight, which divide those of the grid; one
+    /// block for no clusters. Devices older than compute capability 9.0 launch the blocks without clusters,
+    /// so a kernel must ask for the size of its cluster (`cluster_blocks` in `kernels/ptx.cuh`).
     pub cluster: (u32, u32, u32),
 }
 

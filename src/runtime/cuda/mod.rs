@@ -198,8 +198,8 @@ impl Gpu {
             other => checked(other.result(), "cannot access the memory of another device").map(|()| true),
         }
     }
-    /// Returns the same device without thread block clusters. Older devices than of compute capability 9.0 have
-    /// none.
+    /// Returns the same device without thread block clusters, which devices older than compute capability 9.0
+    /// do not have anyway.
     #[must_use]
     pub fn without_clusters(&self) -> Self {
         Gpu { launching: Launching { clusters: false, ..self.launching }, ..self.clone() }
