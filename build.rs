@@ -388,8 +388,8 @@ fn emulator(kernels: &Path, out: &Path, kept: &Path, sources: &[Source]) {
     };
     let kernel_objects: Vec<PathBuf> =
         sources.iter().map(|s| &s.path).chain([&table_path]).map(|p| compile(p, &[])).collect();
-    let driver =
-        ["block", "grid", "device", "driver"].map(|f| kernels.join("emu").join(f).with_extension("cpp"));
+    let driver = ["block", "cluster", "grid", "device", "driver"]
+        .map(|f| kernels.join("emu").join(f).with_extension("cpp"));
     let driver_objects: Vec<PathBuf> =
         driver.iter().chain(&interpreter).map(|p| compile(p, &interpreter_headers)).collect();
     let nccl_object = compile(&kernels.join("emu/nccl.cpp"), &[]);

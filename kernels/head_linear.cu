@@ -3,8 +3,10 @@
 // shapes    short [n, h p] f32, long [n, h c], W [h p, c], b [1, h p], s [n, h]; if given, b and s act as an extra
 //           column
 // grid      one block of 256 per tile of 64 x 64 (product.cuh), heads along z; down: heads x ranges of the columns of x
-//           along z, because there are few tiles; weight gradients: heads x row ranges along z
-// memory    reads n h p c / 64 words of each operand through L2, writes n h c or n h p
+//           along z, because there are few tiles, in clusters of the ranges of a tile or without clusters; weight
+//           gradients: heads x row ranges along z
+// memory    reads n h p c / 64 words of each operand through L2, writes n h c or n h p; down: partial sums go through
+//           distributed shared memory or, without clusters, through scratch
 // limiter   f32 arithmetic, 2 n h p c operations
 // backward  up and down are each other's gradient; {dW_h | db_h} = short_h^T {long_h | s_h}
 // source    docs/attention.md
@@ -36,7 +38,8 @@ head_linear_down(const float* x, const float* w, const float* b, const float* s,
   add_products<Along::Sum, Along::Sum>(
       precision, sums, tile, part.first(), part.last(), Matrix{x + uint64_t(h) * c, uint64_t(heads) * c},
       Matrix{w + uint64_t(h) * p * c, c});
-  if (!add_parts(sums, part, {made, tickets})) return;
+  bool adds = cluster_blocks() > 1 ? add_parts_in_cluster(sums, part) : add_parts(sums, part, {made, tickets});
+  if (!adds) return;
   if (b) {
     tile.map(sums, [=](uint32_t i, uint32_t j, float sum) {
       return sum + b[uint64_t(h) * p + j] * s[uint64_t(i) * heads + h];

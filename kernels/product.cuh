@@ -428,9 +428,9 @@ __device__ __forceinline__ void product(uint32_t precision, uint32_t rows, uint3
 }
 
 // Long sums, such as weight gradients over the rows of a batch, are split into ranges: each block adds up one range,
-// and the last block of a tile adds the partial sums in order. The z dimension of the grid has `room` ranges for each
-// product, one product after the other. If few terms are live, fewer ranges are used, so that each has at least `least`
-// terms; the blocks of the others are idle. (`Grid::ranges`.)
+// and the last block of a tile, or the first one of a cluster, adds the partial sums in order. The z dimension of the
+// grid has `room` ranges for each product, one product after the other. If few terms are live, fewer ranges are used,
+// so that each has at least `least` terms; the blocks of the others are idle. (`Grid::ranges`.)
 struct Part {
   uint32_t at, of, room, terms;
   __device__ __forceinline__ Part(uint32_t terms, uint32_t room, uint32_t least = 128)
@@ -470,6 +470,42 @@ __device__ __forceinline__ bool add_parts(Sums& sums, Part part, TileParts to) {
     }
   }
   return true;
+}
+
+// The same through distributed shared memory, for a launch in clusters of the blocks of a tile: the first block of a
+// cluster adds the partial sums, its own from registers.
+__device__ __forceinline__ bool add_parts_in_cluster(Sums& sums, Part part) {
+  __shared__ float4 made[EACH * PRODUCT_THREADS];
+  if (part.of == 1) return true;
+  bool adds = part.at == 0;
+  if (!adds) {
+#pragma unroll
+    for (uint32_t i = 0; i < EACH; i++) {
+      const float(&row)[EACH] = sums.at[i];
+      made[i * PRODUCT_THREADS + threadIdx.x] = make_float4(row[0], row[1], row[2], row[3]);
+    }
+  }
+  cluster_arrive_shared();
+  cluster_wait();  // all partial sums have been written
+  if (adds) {
+#pragma unroll
+    for (uint32_t i = 0; i < EACH; i++) {
+#pragma unroll
+      for (uint32_t j = 0; j < EACH; j++) sums.at[i][j] += 0.f;  // as in `add_parts`, whose sums begin at zero: no -0
+    }
+#pragma unroll 2  // eight loads in flight at once
+    for (uint32_t p = 1; p < part.of; p++) {
+      const float4* rows = in_block(made, p) + threadIdx.x;
+#pragma unroll
+      for (uint32_t i = 0; i < EACH; i++) {
+        float4 row = rows[i * PRODUCT_THREADS];
+        sums.at[i][0] += row.x, sums.at[i][1] += row.y, sums.at[i][2] += row.z, sums.at[i][3] += row.w;
+      }
+    }
+  }
+  cluster_arrive();
+  if (!adds) cluster_wait();  // the shared memory of a block is there until it has been read
+  return adds;
 }
 
 // Like `product`, with sums over rows 0..n split into row ranges.

@@ -119,3 +119,54 @@ __device__ __forceinline__ void mma_bf16(float (&d)[4], const uint32_t (&a)[4], 
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 #endif
 }
+
+// ---- thread block clusters ----
+// From compute capability 9.0 on, a launch may combine blocks to clusters. The blocks of a cluster run at the same time
+// and read each other's shared memory ("distributed shared memory"). On older devices, and in a launch without clusters,
+// every block is a cluster of its own. A warp executes the functions of the barrier as a whole.
+//
+// - `cluster_blocks` is the number of blocks of this block's cluster, `cluster_rank` the rank of this one among them, from
+//   0 on, along x first, then y, then z.
+// - The barrier of a cluster has two steps. `cluster_arrive` does not wait; `cluster_wait` waits until every thread of the
+//   cluster has arrived or exited. After it, all that they did to memory before they arrived is complete and visible. A
+//   thread that has arrived may exit, or it must wait before it arrives again.
+// - `cluster_arrive_shared` is for threads of which only writes to their own block's shared memory must be visible. It
+//   needs no fence of the whole GPU (MEMBAR.ALL.GPU), which `cluster_arrive` has.
+// - `in_block` is the address of what another block of the cluster has at `own` in its shared memory. That block must be
+//   running: it has begun if this one has waited at a barrier of the cluster, and it may not exit before its memory has
+//   been read.
+#ifndef TGNN_HOST  // the host's versions are in emu/cuda.hpp
+#if __CUDA_ARCH__ >= 900
+__device__ __forceinline__ uint32_t cluster_blocks() {
+  uint32_t blocks;
+  asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(blocks));
+  return blocks;
+}
+__device__ __forceinline__ uint32_t cluster_rank() {
+  uint32_t rank;
+  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+__device__ __forceinline__ void cluster_arrive() {
+  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+}
+__device__ __forceinline__ void cluster_arrive_shared() {
+  asm volatile("fence.release.sync_restrict::shared::cta.cluster;\n\tbarrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+}
+__device__ __forceinline__ void cluster_wait() {
+  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+template <class T> __device__ __forceinline__ T* in_block(T* own, uint32_t rank) {
+  T* there;
+  asm("mapa.u64 %0, %1, %2;" : "=l"(there) : "l"(own), "r"(rank));
+  return there;
+}
+#else
+__device__ __forceinline__ uint32_t cluster_blocks() { return 1; }
+__device__ __forceinline__ uint32_t cluster_rank() { return 0; }
+__device__ __forceinline__ void cluster_arrive() {}
+__device__ __forceinline__ void cluster_arrive_shared() {}
+__device__ __forceinline__ void cluster_wait() { __syncthreads(); }
+template <class T> __device__ __forceinline__ T* in_block(T* own, uint32_t) { return own; }
+#endif
+#endif

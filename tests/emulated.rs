@@ -20,6 +20,28 @@ pub struct TestDevice {
     pub emulated: bool,
 }
 
+/// How a test launches a kernel.
+#[derive(Clone, Copy)]
+pub struct Shape {
+    /// Blocks.
+    pub grid: (u32, u32, u32),
+    /// Threads of a block.
+    pub threads: u32,
+    /// Bytes of dynamic shared memory of a block.
+    pub shared: u32,
+    /// Blocks of a cluster; none: no clusters.
+    pub cluster: Option<(u32, u32, u32)>,
+    /// Whether it may start before the previous kernel has ended.
+    pub early: bool,
+}
+
+impl Shape {
+    /// Returns a plain launch of blocks along x.
+    pub fn of((blocks, threads, shared): (u32, u32, u32)) -> Self {
+        Shape { grid: (blocks, 1, 1), threads, shared, cluster: None, early: false }
+    }
+}
+
 /// Ordinals of the devices that no test owns. The emulated machine has several, so that tests run side by
 /// side.
 static FREE: Mutex<Option<Vec<usize>>> = Mutex::new(None);
@@ -172,7 +194,7 @@ impl TestDevice {
     /// bytes of dynamic shared memory per block. Each argument is words of eight bytes; a narrower parameter
     /// takes the lower bytes.
     pub fn launch(&self, module: *mut c_void, name: &str, size: (u32, u32, u32), arguments: &[&[u64]]) {
-        assert_eq!(self.submit(module, name, size, arguments, false), 0, "{name:?}");
+        assert_eq!(self.submit(module, name, Shape::of(size), arguments), 0, "{name:?}");
         self.wait();
     }
     /// Waits for all work of the device.
@@ -193,28 +215,27 @@ impl TestDevice {
         };
         assert_eq!(given, 0);
     }
-    /// Launches a kernel as [`launch`](Self::launch) does, without waiting for it; `early` allows it to start
-    /// before the previous one has ended. Returns the driver's result.
-    pub fn submit(
-        &self,
-        module: *mut c_void,
-        name: &str,
-        (blocks, threads, shared): (u32, u32, u32),
-        arguments: &[&[u64]],
-        early: bool,
-    ) -> c_int {
+    /// Launches a kernel in any way, with arguments as [`launch`](Self::launch) takes them, and does not wait
+    /// for it. Returns the driver's result.
+    pub fn submit(&self, module: *mut c_void, name: &str, shape: Shape, arguments: &[&[u64]]) -> c_int {
         let name = CString::new(name).unwrap();
         let mut function = std::ptr::null_mut();
         let mut addresses: Vec<*mut c_void> =
             arguments.iter().map(|a| a.as_ptr().cast_mut().cast()).collect();
-        // `CUlaunchAttribute`: programmatic stream serialization (6) is allowed.
-        let mut attribute = [0u64; 9];
-        (attribute[0], attribute[1]) = (6, 1);
+        // `CUlaunchAttribute`: programmatic stream serialization (6) is allowed; cluster dimension (4).
+        let mut attributes: Vec<[u64; 9]> = Vec::new();
+        if shape.early {
+            attributes.push([6, 1, 0, 0, 0, 0, 0, 0, 0]);
+        }
+        if let Some((x, y, z)) = shape.cluster {
+            attributes.push([4, u64::from(x) | u64::from(y) << 32, u64::from(z), 0, 0, 0, 0, 0, 0]);
+        }
         // `CUlaunchConfig`: grid, block, shared memory; stream; attributes and their number.
         let mut config = [0u64; 7];
-        let sizes = [blocks, 1, 1, threads, 1, 1, shared, 0];
+        let (x, y, z) = shape.grid;
+        let sizes = [x, y, z, shape.threads, 1, 1, shape.shared, 0];
         config[..4].copy_from_slice(bytemuck::cast_slice(&sizes));
-        (config[5], config[6]) = (attribute.as_ptr().addr() as u64, u64::from(early));
+        (config[5], config[6]) = (attributes.as_ptr().addr() as u64, attributes.len() as u64);
         self.gpu.memory().unwrap(); // makes it this thread's device
         // SAFETY: these are the driver's functions, with arguments as the driver takes them; it copies them.
         unsafe {
@@ -228,9 +249,16 @@ impl TestDevice {
     }
     /// Returns the number of kernels so far that were launched before the previous one had ended.
     pub fn early_launches(&self) -> u64 {
-        // SAFETY: the signature is `uint64_t tgnn_emu_early(int)`.
-        let early: extern "C" fn(c_int) -> u64 = unsafe { std::mem::transmute(symbol("tgnn_emu_early")) };
-        early(self.gpu.ordinal() as c_int)
+        self.count("tgnn_emu_early")
+    }
+    /// Returns the number of kernels so far that were launched as clusters of several blocks.
+    pub fn clustered_launches(&self) -> u64 {
+        self.count("tgnn_emu_clustered")
+    }
+    fn count(&self, function: &str) -> u64 {
+        // SAFETY: these functions have the signature `uint64_t f(int)`.
+        let count: extern "C" fn(c_int) -> u64 = unsafe { std::mem::transmute(symbol(function)) };
+        count(self.gpu.ordinal() as c_int)
     }
     /// Runs a kernel of `kernels/emu/planted.cu`.
     fn planted(&self, name: &str, size: (u32, u32, u32), arguments: &[u64]) {

@@ -284,3 +284,21 @@ fn the_block_that_adds_up_partial_sums_reads_them_after_two_fences_and_past_the_
         }
     }
 }
+
+/// The interpreter of PTX shows the writes of other blocks to shared memory at once, and not what ptxas makes
+/// of the barriers.
+#[test]
+#[cfg_attr(not(kernels_compiled), ignore = "built without nvcc: scripts/fetch-nvcc")]
+fn the_block_that_adds_up_the_sums_of_its_cluster_reads_their_shared_memory_between_two_barriers() {
+    let Some(report) = report() else { return };
+    let Some(code) = machine_code(&report, "head_linear", "head_linear_down") else { return };
+    let behind_the_stores = code.rsplit_once("STS.128").expect("it stores its sums").1;
+    let mut rest = behind_the_stores;
+    for next in ["UCGABAR_ARV", "UCGABAR_WAIT", "LD.E.128", "UCGABAR_ARV", "UCGABAR_WAIT", "EXIT"] {
+        let at = rest.find(next).unwrap_or_else(|| panic!("there is no {next} where it should be"));
+        rest = &rest[at + next.len()..];
+    }
+    // The first barrier waits for shared memory alone.
+    let first = behind_the_stores.split("UCGABAR_ARV").next().unwrap_or_default();
+    assert!(first.contains("MEMBAR.ALL.CTA") && !first.contains("GPU"), "{first}");
+}

@@ -1,7 +1,7 @@
 //! Mistakes in hand-written PTX: each kind is a fault, and a missing fence shows in memory that other blocks
 //! see late.
 use crate::{
-    emulated::{TestDevice, emulated},
+    emulated::{Shape, TestDevice, emulated},
     ptx_instructions::module,
 };
 use tgnn::runtime::cuda::CudaModule;
@@ -26,7 +26,8 @@ fn a_kernel_that_starts_early_must_wait_before_it_uses_memory_and_must_follow_a_
     let words = on.words(&[0; 63]);
     let arguments: [&[u64]; 2] = [&[words.address()], &[words.address()]];
     let submit = |body: &str, early: bool| {
-        on.submit(on.load(module(&format!("{HEAD}{body}")).as_bytes()), "k", (1, 64, 64), &arguments, early)
+        let shape = Shape { early, ..Shape::of((1, 64, 64)) };
+        on.submit(on.load(module(&format!("{HEAD}{body}")).as_bytes()), "k", shape, &arguments)
     };
     let writes = "st.global.u32 [%x1], %w0;";
     let before = on.early_launches();

@@ -1,6 +1,7 @@
 //! The integration tests, in one crate.
 mod ablation;
 mod calls;
+mod clusters;
 mod command_line;
 mod compare;
 mod device_calls;

@@ -3,11 +3,9 @@
 // A switch between fibres saves six registers. Shared memory is filled with NaN when a block starts. Errors that hang a
 // GPU or have undefined results there are reported with thread and line: a barrier that not every thread reaches, two
 // threads in different barriers, a collective whose mask lacks its caller, an address outside every allocation.
-#include "block.hpp"
-#include "fibre.hpp"
+#include "worker.hpp"
 #include <csignal>
 #include <cstdio>
-#include <link.h>
 #include <mutex>
 #include <ucontext.h>
 
@@ -22,62 +20,6 @@ emu_switch:
 
 namespace emu {
 __thread Thread* current __attribute__((tls_model("initial-exec")));
-
-namespace {
-constexpr unsigned MOST_THREADS = 1024;
-enum class State : uint8_t { Ready, AtBarrier, InCollective, Done };
-struct Running : Thread { Worker* worker; Fibre* fibre; uint64_t result; int line; State state; void* shadow; };
-// A collective that not all lanes of its mask have reached yet.
-struct Open { Collective what; unsigned mask, arrived; int line; uint64_t value[32]; int source[32]; };
-// The masks of open collectives are disjoint, so there are at most 32 of them.
-struct Warp { unsigned exited, opened, generation; char order[2]; Open open[32]; };
-struct Barrier { unsigned arrived; int sum, line; unsigned generation; std::vector<unsigned> waiting; char order[2]; };
-}  // namespace
-
-class Worker {
- public:
-  void prepare(const Launch&);
-  std::string run(uint64_t block);
-  int barrier(int vote, Vote, int line);
-  uint64_t collective(Collective, unsigned mask, uint64_t value, int source, int line);
-  void yield();
-  void may_switch();
-  [[noreturn]] void fail(const std::string& what, int line);
-  ~Worker() = delete;  // fibres are never freed
-
- private:
-  bool in_order() const { return launch->seed == 0; }
-  Running* self() const { return static_cast<Running*>(current); }
-  unsigned number(const Running* t) const { return unsigned(t - threads.data()); }
-  static void body();
-  void jump(Fibre* to, Running* t, bool dying = false);
-  Fibre* fibre_for(unsigned thread);
-  Running* next(bool& starts);
-  void leave();
-  void wait_in(State, int line);
-  void open_barrier();
-  void complete(Warp&, unsigned base, Open&);
-  void end_thread();
-
-  const Launch* launch = nullptr;
-  Block block{};
-  std::vector<Running> threads;
-  std::vector<Warp> warps;
-  Barrier at_barrier{};
-  // `order`: all threads; those from `next_new` on have not started. `ready`: threads that can continue, the next one
-  // last.
-  std::vector<unsigned> order, ready;
-  size_t next_new = 0;
-  unsigned live = 0;
-  std::vector<Fibre*> fibres, free;
-  Fibre home{};
-  Fibre* on = nullptr;
-  Random random;
-  std::string failure;
-  char launched = 0, finished = 0;
-  void* home_shadow = nullptr;
-  void* shadows[MOST_THREADS]{};
-};
 
 void Worker::jump(Fibre* to, Running* t, bool dying) {
   Fibre* from = on;
@@ -100,29 +42,32 @@ void Worker::jump(Fibre* to, Running* t, bool dying) {
 // Abandons the block with an error and returns to the caller of `run`.
 void Worker::fail(const std::string& what, int line) {
   char text[512];
-  uint3 t = current ? current->index : uint3{};
-  snprintf(text, sizeof text, "kernel %s, block (%u,%u,%u), thread (%u,%u,%u): %s", launch->kernel.name, block.index.x,
-           block.index.y, block.index.z, t.x, t.y, t.z, what.c_str());
+  uint3 t = current ? current->index : uint3{}, b = now->block.index;
+  snprintf(text, sizeof text, "kernel %s, block (%u,%u,%u), thread (%u,%u,%u): %s", launch->kernel.name, b.x, b.y, b.z,
+           t.x, t.y, t.z, what.c_str());
   failure = text;
   if (line) failure += " (line " + std::to_string(line) + ")";
   int shown = 0;
-  for (auto& o : threads) {
-    if ((o.state == State::AtBarrier || o.state == State::InCollective) && shown++ < 4) {
-      failure += "; thread " + std::to_string(o.index.x) + " waits in a " +
-                 (o.state == State::AtBarrier ? "barrier" : "warp collective") + " at line " + std::to_string(o.line);
-    }
+  for (auto& o : now->threads) {
+    if ((o.state == State::Ready || o.state == State::Done) || shown++ >= 4) continue;
+    failure += "; thread " + std::to_string(o.index.x) + " waits in a " +
+               (o.state == State::AtBarrier   ? "barrier"
+                : o.state == State::AtCluster ? "barrier of its cluster"
+                                              : "warp collective") +
+               " at line " + std::to_string(o.line);
   }
   jump(&home, nullptr, true);
   abort();
 }
 
-Fibre* Worker::fibre_for(unsigned thread) {
+Fibre* Worker::fibre_for(Running* t) {
   Fibre* f;
-#if defined(EMU_TSAN)  // thread i always runs on stack i; otherwise the reuse of a stack would look like a race
+  unsigned thread = now->number(t);
+#if defined(EMU_TSAN)  // a thread always runs on the same stack; otherwise the reuse of a stack would look like a race
+  thread += now->block.cluster_rank * MOST_THREADS;
   while (fibres.size() <= thread) fibres.push_back(new_fibre_stack());
   f = fibres[thread];
 #else
-  (void)thread;
   if (free.empty()) {
     fibres.push_back(new_fibre_stack());
     free.push_back(fibres.back());
@@ -137,12 +82,14 @@ Fibre* Worker::fibre_for(unsigned thread) {
 // Selects the thread that runs next, or null if all wait. In order (seed 0): first the threads that have not started,
 // then the one that became ready last, so that a warp progresses until it waits for others.
 Running* Worker::next(bool& starts) {
-  starts = next_new < order.size() && (ready.empty() || in_order() || random.draw() & 1);
-  if (starts) return &threads[order[next_new++]];
-  if (ready.empty()) return nullptr;
-  if (!in_order()) std::swap(ready[random.below(ready.size())], ready.back());
-  Running* t = &threads[ready.back()];
-  ready.pop_back();
+  if (count > 1) choose_block();
+  Resident& b = *now;
+  starts = b.next_new < b.order.size() && (b.ready.empty() || in_order() || b.random.draw() & 1);
+  if (starts) return &b.threads[b.order[b.next_new++]];
+  if (b.ready.empty()) return nullptr;
+  if (!in_order()) std::swap(b.ready[b.random.below(b.ready.size())], b.ready.back());
+  Running* t = &b.threads[b.ready.back()];
+  b.ready.pop_back();
   return t;
 }
 void Worker::leave() {
@@ -150,7 +97,7 @@ void Worker::leave() {
   Running* t = next(starts);
   if (!t) fail("every live thread waits", 0);
   t->state = State::Ready;
-  if (starts) jump(fibre_for(number(t)), t);
+  if (starts) jump(fibre_for(t), t);
   else if (t->fibre == on) current = t;
   else jump(t->fibre, t);
 }
@@ -162,11 +109,12 @@ void Worker::wait_in(State s, int line) {
   leave();
 }
 void Worker::open_barrier() {
-  for (unsigned i : at_barrier.waiting) threads[i].result = uint64_t(at_barrier.sum);
-  ready.insert(ready.end(), at_barrier.waiting.rbegin(), at_barrier.waiting.rend());
-  at_barrier.waiting.clear();
-  at_barrier.arrived = 0;
-  at_barrier.generation++;
+  Barrier& b = now->at_barrier;
+  for (unsigned i : b.waiting) now->threads[i].result = uint64_t(b.sum);
+  now->ready.insert(now->ready.end(), b.waiting.rbegin(), b.waiting.rend());
+  b.waiting.clear();
+  b.arrived = 0;
+  b.generation++;
 }
 
 // The result of a reduction of the values of lanes `all`.
@@ -196,7 +144,7 @@ static uint64_t reduced(Collective what, unsigned all, const uint64_t (&value)[3
 // Called when all lanes have arrived: gives every lane its result.
 void Worker::complete(Warp& w, unsigned base, Open& g) {
   unsigned all = g.arrived;
-  Running* lanes = &threads[base];
+  Running* lanes = &now->threads[base];
   switch (g.what) {
     case Collective::Sync: break;
     case Collective::Together: {  // one lane does the work of all
@@ -230,7 +178,7 @@ void Worker::complete(Warp& w, unsigned base, Open& g) {
   for (unsigned m = all; m;) {  // `ready` is a stack: highest lane first, so that the lowest lane continues first
     unsigned l = 31u - unsigned(__builtin_clz(m));
     m &= ~(1u << l);
-    if (&lanes[l] != current) ready.push_back(base + l);
+    if (&lanes[l] != current) now->ready.push_back(base + l);
   }
   if (&g != &w.open[--w.opened]) g = w.open[w.opened];
 }
@@ -238,16 +186,17 @@ void Worker::complete(Warp& w, unsigned base, Open& g) {
 void Worker::end_thread() {
   Running* t = self();
   t->state = State::Done;
-  live--;
-  unsigned i = number(t);
-  Warp& w = warps[i / 32];
+  now->live--;
+  unsigned i = now->number(t);
+  Warp& w = now->warps[i / 32];
   w.exited |= 1u << (i % 32);
   for (unsigned k = 0; k < w.opened;) {
     Open& g = w.open[k];
     if (((g.arrived | w.exited) & g.mask) == g.mask) complete(w, i & ~31u, g);
     else k++;
   }
-  if (at_barrier.arrived && at_barrier.arrived == live) open_barrier();
+  if (now->at_barrier.arrived && now->at_barrier.arrived == now->live) open_barrier();
+  leave_cluster(t);
 }
 
 // The body of a fibre: runs threads that have not started, one after another, until one of them waits.
@@ -264,11 +213,11 @@ void Worker::body() {
     Quiet quiet;
     w.end_thread();
     bool starts = false;
-    Running* t = w.live ? w.next(starts) : nullptr;
-    if (!t && w.live) w.fail("every live thread waits", 0);
+    Running* t = w.cluster_live ? w.next(starts) : nullptr;
+    if (!t && w.cluster_live) w.fail("every live thread waits", 0);
     if (t) t->state = State::Ready;
 #if defined(EMU_TSAN)
-    if (starts) w.jump(w.fibre_for(w.number(t)), t, true);
+    if (starts) w.jump(w.fibre_for(t), t, true);
 #else
     if (starts) {
       current = t;
@@ -282,19 +231,20 @@ void Worker::body() {
 }
 
 void Worker::yield() {
-  if (live < 2) return void(sched_yield());  // the thread waits for another block
+  if (cluster_live < 2) return void(sched_yield());  // the thread waits for another block
   Running* t = self();
   t->fibre = on;
+  turn = 0;
   // Behind all other threads, since it may wait for any of them.
-  ready.insert(in_order() ? ready.begin() : ready.end(), number(t));
+  now->ready.insert(in_order() ? now->ready.begin() : now->ready.end(), now->number(t));
   leave();
 }
 void Worker::may_switch() {
-  if (!in_order() && random.below(8) == 0) yield();
+  if (!in_order() && now->random.below(8) == 0) yield();
 }
 
 int Worker::barrier(int vote, Vote how, int line) {
-  Barrier& b = at_barrier;
+  Barrier& b = now->at_barrier;
   Running* t = self();
   if (b.arrived == 0) {
     b.line = line;
@@ -308,11 +258,11 @@ int Worker::barrier(int vote, Vote how, int line) {
   else b.sum += vote != 0;
   char* order = &b.order[b.generation & 1];
   RELEASE(order);
-  if (b.arrived == live) {
+  if (b.arrived == now->live) {
     t->result = uint64_t(b.sum);
     open_barrier();
   } else {
-    b.waiting.push_back(number(t));
+    b.waiting.push_back(now->number(t));
     wait_in(State::AtBarrier, line);
   }
   ACQUIRE(order);
@@ -321,8 +271,8 @@ int Worker::barrier(int vote, Vote how, int line) {
 
 uint64_t Worker::collective(Collective what, unsigned mask, uint64_t value, int source, int line) {
   Running* t = self();
-  unsigned i = number(t), lane = t->lane;
-  Warp& w = warps[i / 32];
+  unsigned i = now->number(t), lane = t->lane;
+  Warp& w = now->warps[i / 32];
   if (!(mask >> lane & 1)) fail("calls a collective whose mask leaves it out", line);
   unsigned k = 0;
   while (k < w.opened &&
@@ -355,47 +305,21 @@ uint64_t Worker::collective(Collective what, unsigned mask, uint64_t value, int 
   return t->result;
 }
 
-// ---- shared memory ----
-#if defined(EMU_ASAN) || defined(EMU_TSAN)
-static void forget_shared_memory() {}
-#else
-// This host thread's shared memory: the thread-local storage of the kernel library, which holds nothing else.
-extern "C" void* __tls_get_addr(void*);
-struct SharedMemory {
-  char* begin = nullptr;
-  size_t size = 0;
-  SharedMemory() { dl_iterate_phdr(find, this); }
-  static int find(dl_phdr_info* library, size_t, void* found) {
-    bool of_kernels = false;
-    const ElfW(Phdr)* storage = nullptr;
-    for (int i = 0; i < library->dlpi_phnum; i++) {
-      auto& part = library->dlpi_phdr[i];
-      uintptr_t from_begin = reinterpret_cast<uintptr_t>(kernels) - library->dlpi_addr - part.p_vaddr;
-      if (part.p_type == PT_LOAD && from_begin < part.p_memsz) of_kernels = true;
-      if (part.p_type == PT_TLS) storage = &part;
-    }
-    if (!of_kernels || !storage) return of_kernels;
-    struct { size_t module, offset; } first{library->dlpi_tls_modid, 0};
-    auto& shared = *static_cast<SharedMemory*>(found);
-    shared.begin = static_cast<char*>(__tls_get_addr(&first)), shared.size = storage->p_memsz;
-    return 1;
-  }
-};
-static void forget_shared_memory() {
-  static thread_local SharedMemory all;
-  memset(all.begin, 0xFF, all.size);
-}
-#endif
-
 // ---- stray addresses ----
 // The fault handler continues on the fibre's own stack, in a function that abandons the block.
 static thread_local uintptr_t stray;
 static struct sigaction before;
 static void gave_up() {
   Quiet quiet;
-  char text[80];
-  snprintf(text, sizeof text, "touches the address %#zx, which is in no allocation", size_t(stray));
-  static_cast<Running*>(current)->worker->fail(text, 0);
+  Worker& worker = *static_cast<Running*>(current)->worker;
+  char text[120];
+  if (const Resident* exited = worker.exited_at(stray)) {
+    uint3 b = exited->block.index;
+    snprintf(text, sizeof text, "touches the shared memory of block (%u,%u,%u) of its cluster, which has exited", b.x, b.y, b.z);
+  } else {
+    snprintf(text, sizeof text, "touches the address %#zx, which is in no allocation", size_t(stray));
+  }
+  worker.fail(text, 0);
 }
 static void on_fault(int signal, siginfo_t* info, void* context) {
   if (current) {
@@ -421,38 +345,56 @@ void Worker::prepare(const Launch& l) {
   });
   Quiet quiet;
   launch = &l;
+  count = l.cluster.x * l.cluster.y * l.cluster.z;
+  while (blocks.size() < count) blocks.push_back(std::make_unique<Resident>());
+  now = blocks[0].get();
   unsigned n = l.size.x * l.size.y * l.size.z;
-  threads.resize(n);
-  order.resize(n);
-  warps.resize((n + 31) / 32);
-  for (unsigned i = 0; i < n; i++) {
-    Running& t = threads[i];
-    t.index = {i % l.size.x, i / l.size.x % l.size.y, i / l.size.x / l.size.y};
-    t.lane = i % 32;
-    t.block = &block;
-    t.worker = this;
+  for (unsigned rank = 0; rank < count; rank++) {
+    Resident& b = *blocks[rank];
+    b.threads.resize(n);
+    b.order.resize(n);
+    b.warps.resize((n + 31) / 32);
+    for (unsigned i = 0; i < n; i++) {
+      Running& t = b.threads[i];
+      t.index = {i % l.size.x, i / l.size.x % l.size.y, i / l.size.x / l.size.y};
+      t.lane = i % 32;
+      t.block = &b.block;
+      t.worker = this;
 #if defined(EMU_TSAN)
-    // Kept, because creating one takes about 1 ms.
-    t.shadow = shadows[i] ? shadows[i] : shadows[i] = __tsan_create_fiber(0);
+      // Kept, because creating one takes about 1 ms.
+      t.shadow = b.shadows[i] ? b.shadows[i] : b.shadows[i] = __tsan_create_fiber(0);
 #endif
+    }
   }
+  if (count > 1) keep_shared_memory();
 }
 
-std::string Worker::run(uint64_t b) {
-  Quiet quiet;
+// Prepares a block to begin.
+void Worker::begin(Resident& b, uint64_t cluster, unsigned rank) {
   const Launch& l = *launch;
   void* dynamic = nullptr;
   if (l.shared && posix_memalign(&dynamic, 128, l.shared)) abort();  // exact size, so that a sanitizer sees overruns
   if (dynamic) memset(dynamic, 0xFF, l.shared);
+  uint3 at = block_at(l.grid, l.cluster, cluster, rank);
+  b.block = {l.grid, l.size, at, static_cast<char*>(dynamic), l.matrix, count, rank};
+  for (auto& w : b.warps) w.exited = w.opened = 0;
+  unsigned n = unsigned(b.threads.size());
+  if (n % 32) b.warps.back().exited = ~0u << (n % 32);
+  for (unsigned i = 0; i < n; i++) b.order[i] = i, b.threads[i].state = State::Done, b.threads[i].arrival = Arrival::None;
+  b.random = Random(l.seed, at.x + l.grid.x * (at.y + uint64_t(l.grid.y) * at.z) + 1);
+  if (!in_order()) b.random.shuffle(b.order);
+  b.next_new = 0;
+  b.live = n;
+  b.ready.clear();
+  b.at_barrier.arrived = 0;
+  b.at_barrier.waiting.clear();
+}
+
+// Runs the blocks of a cluster; without clusters, a block.
+std::string Worker::run(uint64_t cluster) {
+  Quiet quiet;
+  for (unsigned rank = 0; rank < count; rank++) begin(*blocks[rank], cluster, rank);
   forget_shared_memory();
-  uint3 index = {unsigned(b % l.grid.x), unsigned(b / l.grid.x % l.grid.y), unsigned(b / l.grid.x / l.grid.y)};
-  block = {l.grid, l.size, index, static_cast<char*>(dynamic), l.matrix};
-  for (auto& w : warps) w.exited = w.opened = 0;
-  unsigned n = unsigned(threads.size());
-  if (n % 32) warps.back().exited = ~0u << (n % 32);
-  for (unsigned i = 0; i < n; i++) order[i] = i, threads[i].state = State::Done;
-  random = Random(l.seed, b + 1);
-  if (!in_order()) random.shuffle(order);
   failure.clear();
   home = {};
   on = &home;
@@ -462,19 +404,20 @@ std::string Worker::run(uint64_t b) {
   // Orders this block after the previous one, and after `prepare`.
   ACQUIRE(&finished);
   RELEASE(&launched);
-  next_new = 1;
-  live = n;
-  ready.clear();
   free = fibres;
-  at_barrier.arrived = 0;
-  at_barrier.waiting.clear();
-  threads[order[0]].state = State::Ready;
-  jump(fibre_for(order[0]), &threads[order[0]]);
+  cluster_live = count * unsigned(now->threads.size());
+  cluster_arrived = 0;
+  if (count > 1) begin_cluster(cluster);
+  bool starts;
+  Running* first = next(starts);
+  first->state = State::Ready;
+  jump(fibre_for(first), first);
   ACQUIRE(&finished);
-  ::free(dynamic);
+  for (unsigned rank = 0; rank < count; rank++) ::free(blocks[rank]->block.shared);
   current = nullptr;
 #if defined(EMU_TSAN)
-  if (!failure.empty()) memset(shadows, 0, sizeof shadows);  // abandoned in the middle of a thread
+  // Abandoned in the middle of a thread.
+  if (!failure.empty()) for (auto& b : blocks) memset(b->shadows, 0, sizeof b->shadows);
 #endif
   return failure;
 }
@@ -497,7 +440,19 @@ void may_switch() {
   Quiet quiet;
   worker().may_switch();
 }
+void cluster_arrive(int line) {
+  Quiet quiet;
+  worker().cluster_arrive(line);
+}
+void cluster_wait(int line) {
+  Quiet quiet;
+  worker().cluster_wait(line);
+}
+void* in_block(void* own, unsigned rank, int line) {
+  Quiet quiet;
+  return worker().in_block(own, rank, line);
+}
 Worker* new_worker() { return new Worker; }
 void prepare(Worker& w, const Launch& launch) { w.prepare(launch); }
-std::string run_block(Worker& w, uint64_t block) { return w.run(block); }
+std::string run_cluster(Worker& w, uint64_t cluster) { return w.run(cluster); }
 }  // namespace emu

@@ -1,4 +1,5 @@
-// The interface of the emulator for the driver and the grid scheduler: one block on one host thread, and a whole grid.
+// The interface of the emulator for the driver and the grid scheduler: the blocks of a cluster on one host thread, and a
+// whole grid. In a launch without clusters, every block is a cluster of its own.
 #pragma once
 #include "cuda.hpp"
 #include <string>
@@ -10,12 +11,20 @@ namespace emu {
 // The arguments of a launch. Seed 0: threads and blocks run in order; other seeds: reproducible random orders.
 struct Launch {
   const Kernel& kernel;
-  dim3 grid, size;
+  dim3 grid, size, cluster;  // blocks; threads of a block; blocks of a cluster
   size_t shared;
   void** arguments;
   uint64_t seed;
   MatrixUnits matrix;
 };
+
+// The index of a block, of the number of its cluster and its rank in it.
+inline uint3 block_at(dim3 grid, dim3 cluster, uint64_t number, unsigned rank) {
+  unsigned nx = grid.x / cluster.x, ny = grid.y / cluster.y;
+  return {unsigned(number % nx) * cluster.x + rank % cluster.x,
+          unsigned(number / nx % ny) * cluster.y + rank / cluster.x % cluster.y,
+          unsigned(number / nx / ny) * cluster.z + rank / cluster.x / cluster.y};
+}
 
 // xorshift64*; `seed` and `salt` select the sequence.
 struct Random {
@@ -37,11 +46,11 @@ struct Random {
 // The state that a host thread needs to run blocks; used by one thread at a time.
 class Worker;
 Worker* new_worker();
-// Prepares the worker for the blocks of a launch, which must outlive them.
+// Prepares the worker for the clusters of a launch, which must outlive them.
 void prepare(Worker&, const Launch&);
-// Runs block `b` of the launch; returns an error message, or an empty string. The order of the block's threads depends
-// on the seed and `b` alone.
-std::string run_block(Worker&, uint64_t b);
+// Runs the blocks of a cluster of the launch; returns an error message, or an empty string. The order of the threads
+// depends on the seed and the number of the cluster alone.
+std::string run_cluster(Worker&, uint64_t number);
 
 // Runs a whole grid (`grid.cpp`); returns an error message (a stray address, a barrier that cannot be met), or an empty
 // string.

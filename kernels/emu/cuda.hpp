@@ -2,7 +2,8 @@
 //
 // The blocks of a grid run on all cores (`grid.cpp`), the threads of a block as fibres of one host thread
 // (`block.cpp`). A fibre yields only at a barrier, at a warp collective, at an atomic under a random schedule, or at
-// its end. The order of the threads of a block is therefore reproducible from its seed.
+// its end. The order of the threads of a block is therefore reproducible from its seed. The blocks of a cluster run on one
+// host thread, too (`cluster.cpp`).
 #pragma once
 #define TGNN_EMU 1
 #include "matrix.hpp"
@@ -27,7 +28,7 @@
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define __shared__ static  // a sanitizer tracks each array separately
 #else
-#define __shared__ static __thread  // a block has a host thread to itself; filled with NaN before every block
+#define __shared__ static __thread  // of the block that the host thread runs; filled with NaN before every block
 #endif
 
 struct alignas(8) float2 { float x, y; };
@@ -50,7 +51,13 @@ inline uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
 inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
 
 namespace emu {
-struct Block { dim3 grid, block; uint3 index; char* shared; MatrixUnits matrix; };
+struct Block {
+  dim3 grid, block;
+  uint3 index;
+  char* shared;
+  MatrixUnits matrix;
+  unsigned cluster_blocks, cluster_rank;
+};
 struct Thread { uint3 index; unsigned lane; const Block* block; };
 // The CUDA thread that this host thread is running.
 extern __thread Thread* current __attribute__((tls_model("initial-exec")));
@@ -65,6 +72,10 @@ enum class Vote { None, Count, And, Or };
 int barrier(int vote, Vote, int line);
 void yield();        // lets another thread run; for loops that wait for one
 void may_switch();   // a point where a random schedule may let another thread run
+void cluster_arrive(int line);
+void cluster_wait(int line);
+// The address of what a block of the cluster has at `own` in its shared memory.
+void* in_block(void* own, unsigned rank, int line);
 
 template <class T> uint64_t bits(T v) {
   static_assert(sizeof(T) <= 8, "a collective moves at most eight bytes");
@@ -108,6 +119,15 @@ inline void __syncthreads(EMU_LINE) { emu::barrier(0, emu::Vote::None, line); }
 inline int __syncthreads_count(int p, EMU_LINE) { return emu::barrier(p, emu::Vote::Count, line); }
 inline int __syncthreads_and(int p, EMU_LINE) { return emu::barrier(p, emu::Vote::And, line); }
 inline int __syncthreads_or(int p, EMU_LINE) { return emu::barrier(p, emu::Vote::Or, line); }
+// Thread block clusters (`ptx.cuh`).
+inline unsigned cluster_blocks() { return emu::current->block->cluster_blocks; }
+inline unsigned cluster_rank() { return emu::current->block->cluster_rank; }
+inline void cluster_arrive(EMU_LINE) { emu::cluster_arrive(line); }
+inline void cluster_arrive_shared(EMU_LINE) { emu::cluster_arrive(line); }
+inline void cluster_wait(EMU_LINE) { emu::cluster_wait(line); }
+template <class T> T* in_block(T* own, unsigned rank, EMU_LINE) {
+  return static_cast<T*>(emu::in_block(const_cast<std::remove_const_t<T>*>(own), rank, line));
+}
 inline void __syncwarp(unsigned m = ~0u, EMU_LINE) { emu::collective(emu::Collective::Sync, m, 0, 0, line); }
 inline void __threadfence() {
   __atomic_thread_fence(__ATOMIC_SEQ_CST);

@@ -32,6 +32,7 @@ enum : Result {
   CAPTURE_INVALIDATED = 901,
   CAPTURE_UNMATCHED = 903,
   CAPTURE_UNJOINED = 904,
+  INVALID_CLUSTER_SIZE = 912,
 };
 constexpr size_t PAGE = 4096, ALIGN = 16, MOST_SHARED = 232448, PLAIN_SHARED = 48 << 10;
 constexpr int DEVICES = 8;  // per machine
@@ -103,6 +104,7 @@ struct Device {
   size_t used = 0;
   std::map<const Function*, size_t> shared_limit;
   uint64_t early_launches = 0;        // before the previous kernel had ended
+  uint64_t clustered_launches = 0;    // as clusters of several blocks
   bool profiled = false;              // between cuProfilerStart and cuProfilerStop
   std::vector<std::string> profile;   // the kernels launched there
 

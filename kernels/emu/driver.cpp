@@ -26,12 +26,14 @@ Device& here() { return current_context ? *current_context : devices[0]; }
 Stream& stream_of(Handle s) { return reinterpret_cast<uintptr_t>(s) < 3 ? here().null_stream : *static_cast<Stream*>(s); }
 
 // Runs a kernel as the device's setting says. One that only a module of PTX has always runs as PTX.
-std::string run(Device& d, const Function& f, dim3 grid, dim3 size, size_t shared, void** arguments, bool early) {
+std::string run(Device& d, const Function& f, dim3 grid, dim3 size, dim3 cluster, size_t shared, void** arguments,
+                bool early) {
   if (f.host && d.code == Code::Host) {
-    return emu::run({*f.host, grid, size, shared, arguments, d.schedule_seed, d.matrix});
+    return emu::run({*f.host, grid, size, cluster, shared, arguments, d.schedule_seed, d.matrix});
   }
   if (!f.code) return "kernel " + f.name + " has no PTX: build with nvcc (scripts/fetch-nvcc)";
-  return ptx::run({*f.code, grid, size, shared, arguments, d.schedule_seed, d.matrix, d.code == Code::Weak, early});
+  bool weak = d.code == Code::Weak;
+  return ptx::run({*f.code, grid, size, cluster, shared, arguments, d.schedule_seed, d.matrix, weak, early});
 }
 }  // namespace
 
@@ -48,6 +50,8 @@ void tgnn_emu_schedule(int device, uint64_t seed) {
 }
 // Returns the number of kernels that a device was given to start before the previous one has ended.
 uint64_t tgnn_emu_early(int device) { return devices[device].early_launches; }
+// Returns the number of kernels that a device was given as clusters of several blocks.
+uint64_t tgnn_emu_clustered(int device) { return devices[device].clustered_launches; }
 // Sets the matrix units of a device from now on: "h100", "a100" or "exact". Returns whether there are such.
 bool tgnn_emu_matrix(int device, const char* name) {
   Device& d = devices[device];
@@ -132,7 +136,8 @@ Result cuGetErrorName(int code, const char** s) {
       {400, "CUDA_ERROR_INVALID_HANDLE"}, {500, "CUDA_ERROR_NOT_FOUND"}, {600, "CUDA_ERROR_NOT_READY"},
       {700, "CUDA_ERROR_ILLEGAL_ADDRESS"}, {719, "CUDA_ERROR_LAUNCH_FAILED"},
       {900, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"}, {901, "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED"},
-      {903, "CUDA_ERROR_STREAM_CAPTURE_UNMATCHED"}, {904, "CUDA_ERROR_STREAM_CAPTURE_UNJOINED"}};
+      {903, "CUDA_ERROR_STREAM_CAPTURE_UNMATCHED"}, {904, "CUDA_ERROR_STREAM_CAPTURE_UNJOINED"},
+      {912, "CUDA_ERROR_INVALID_CLUSTER_SIZE"}};
   auto at = names.find(code);
   return *s = at == names.end() ? "CUDA_ERROR_UNKNOWN" : at->second, SUCCESS;
 }
@@ -430,21 +435,32 @@ Result cuFuncSetAttribute(Handle f, int attribute, int value) {
   return SUCCESS;
 }
 // `CUlaunchAttribute` and `CUlaunchConfig`
-struct Attribute { int id; char unused[4]; union { int allowed; char bytes[64]; }; };
+struct Attribute { int id; char unused[4]; union { int allowed; unsigned cluster[3]; char bytes[64]; }; };
 struct Config { unsigned gx, gy, gz, bx, by, bz, shared; Handle stream; const Attribute* attributes; unsigned count; };
+static Result read_attributes(const Config& config, bool& early, dim3& cluster) {
+  constexpr int CLUSTER_DIMENSION = 4, PROGRAMMATIC_STREAM_SERIALIZATION = 6;
+  for (unsigned i = 0; i < config.count; i++) {
+    const Attribute& a = config.attributes[i];
+    if (a.id == PROGRAMMATIC_STREAM_SERIALIZATION) early |= a.allowed != 0;
+    else if (a.id == CLUSTER_DIMENSION) cluster = {a.cluster[0], a.cluster[1], a.cluster[2]};
+    else return INVALID_VALUE;
+  }
+  auto [x, y, z] = cluster;
+  if (!x || !y || !z || config.gx % x || config.gy % y || config.gz % z) return INVALID_VALUE;
+  constexpr uint64_t PORTABLE = 8;  // blocks; more need an attribute of the kernel
+  return uint64_t(x) * y * z > PORTABLE ? INVALID_CLUSTER_SIZE : SUCCESS;
+}
 Result cuLaunchKernelEx(const Config* config, Handle f, void** arguments, void**) {
   auto [gx, gy, gz, bx, by, bz, shared, s, attributes, count] = *config;
   Stream& stream = stream_of(s);
   Device& d = stream.device;
   Lock lock(d);
   bool early = false;
-  for (unsigned i = 0; i < count; i++) {
-    constexpr int PROGRAMMATIC_STREAM_SERIALIZATION = 6;
-    if (attributes[i].id != PROGRAMMATIC_STREAM_SERIALIZATION) return INVALID_VALUE;
-    early |= attributes[i].allowed != 0;
-  }
+  dim3 cluster;
+  if (Result wrong = read_attributes(*config, early, cluster)) return wrong;
   if (early && !stream.after_kernel) return INVALID_VALUE;  // stricter than the driver: it may ignore this, or refuse it
   d.early_launches += early;
+  d.clustered_launches += uint64_t(cluster.x) * cluster.y * cluster.z > 1;
   auto* function = static_cast<const Function*>(f);
   auto limit = d.shared_limit.find(function);
   bool fits = shared <= std::max(PLAIN_SHARED, limit == d.shared_limit.end() ? 0 : limit->second);
@@ -467,7 +483,7 @@ Result cuLaunchKernelEx(const Config* config, Handle f, void** arguments, void**
   Result given = d.give(stream, [=, &d, dynamic = shared] {
     std::vector<void*> a;
     for (size_t at : offsets) a.push_back(taken->data() + at);
-    std::string wrong = run(d, *function, grid, size, dynamic, a.data(), early);
+    std::string wrong = run(d, *function, grid, size, cluster, dynamic, a.data(), early);
     if (!wrong.empty()) d.failed(wrong.find("no allocation") != wrong.npos ? ILLEGAL_ADDRESS : LAUNCH_FAILED, wrong);
   });
   stream.after_kernel = true;

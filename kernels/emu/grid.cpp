@@ -1,4 +1,4 @@
-// Runs the blocks of a grid on all cores.
+// Runs the blocks of a grid on all cores; those of a cluster on one.
 //
 // Under seed 0 the launching thread runs all blocks itself, in order. Under other seeds it runs them in a random order
 // together with helper threads, each taking the next block when it is done, so that blocks really run concurrently.
@@ -16,10 +16,10 @@ namespace emu {
 namespace {
 struct Grid {
   const Launch& launch;
-  std::vector<uint64_t> blocks;
+  std::vector<uint64_t> clusters;  // a block each, if the launch has no clusters
   std::atomic<size_t> next{0};
-  // Index of the first block that failed. Blocks start in order of their indices, so all blocks before it have started,
-  // and the grid's error message does not depend on how many blocks run at a time.
+  // Index of the first cluster that failed. They start in order of their indices, so all before it have started, and the
+  // grid's error message does not depend on how many run at a time.
   std::atomic<size_t> failed{SIZE_MAX};
   std::string failure;
   unsigned helpers = 0;  // helpers working on this grid; guarded by the pool's lock, like `failure`
@@ -43,8 +43,8 @@ void work_on(Grid& grid, Worker& worker) {
   prepare(worker, grid.launch);
   for (;;) {
     size_t at = grid.next++;
-    if (at >= grid.blocks.size() || at > grid.failed) return;
-    std::string wrong = run_block(worker, grid.blocks[at]);
+    if (at >= grid.clusters.size() || at > grid.failed) return;
+    std::string wrong = run_cluster(worker, grid.clusters[at]);
     if (wrong.empty()) continue;
     std::lock_guard<std::mutex> held(pool().lock);
     if (at < grid.failed) grid.failed = at, grid.failure = wrong;
@@ -63,7 +63,7 @@ void help() {
   for (;;) {
     p.come.wait(held, [&] { return !p.open.empty(); });
     Grid& grid = *p.open.front();
-    if (grid.next >= grid.blocks.size() || grid.failed != SIZE_MAX) {
+    if (grid.next >= grid.clusters.size() || grid.failed != SIZE_MAX) {
       p.open.erase(p.open.begin());
       continue;
     }
@@ -96,9 +96,10 @@ std::string run(const Launch& launch) {
   std::lock_guard<std::mutex> alone(one_at_a_time);
 #endif
   Grid grid{launch};
-  grid.blocks.resize(uint64_t(launch.grid.x) * launch.grid.y * launch.grid.z);
-  for (size_t i = 0; i < grid.blocks.size(); i++) grid.blocks[i] = i;
-  if (launch.seed) Random(launch.seed).shuffle(grid.blocks);
+  dim3 of = launch.cluster;
+  grid.clusters.resize(uint64_t(launch.grid.x / of.x) * (launch.grid.y / of.y) * (launch.grid.z / of.z));
+  for (size_t i = 0; i < grid.clusters.size(); i++) grid.clusters[i] = i;
+  if (launch.seed) Random(launch.seed).shuffle(grid.clusters);
   Pool& p = pool();
   std::unique_lock<std::mutex> held(p.lock);
   if (!p.started) {
@@ -109,10 +110,10 @@ std::string run(const Launch& launch) {
   if (p.idle.empty()) p.idle.push_back(new_worker());
   Worker* worker = p.idle.back();
   p.idle.pop_back();
-  bool shared_out = launch.seed && p.helpers && grid.blocks.size() > 1;
+  bool shared_out = launch.seed && p.helpers && grid.clusters.size() > 1;
   if (shared_out) {
     p.open.push_back(&grid);
-    for (size_t i = std::min<size_t>(p.helpers, grid.blocks.size() - 1); i > 0; i--) p.come.notify_one();
+    for (size_t i = std::min<size_t>(p.helpers, grid.clusters.size() - 1); i > 0; i--) p.come.notify_one();
   }
   held.unlock();
   work_on(grid, *worker);

@@ -1,5 +1,5 @@
 // Kernels with deliberate errors, and correct versions of them: tests show that the emulated device finds each error.
-#include "../common.cuh"
+#include "../ptx.cuh"
 
 // Every thread passes its value to its neighbour through shared memory.
 template <bool barrier> __device__ void pass_on(const float* x, float* y) {
@@ -49,4 +49,46 @@ extern "C" __global__ void meeting(uint32_t* there, uint32_t* met, uint32_t trie
   atomicAdd(there, 1u);
   for (uint32_t i = 0; i < tries && atomicAdd(there, 0u) < gridDim.x; i++) __nanosleep(100);
   if (atomicAdd(there, 0u) == gridDim.x) atomicAdd(met, 1u);
+}
+
+// Every block of a cluster gives its numbers to another one, which reads them in its shared memory.
+template <bool barrier> __device__ void pass_to_block(const float* x, float* y) {
+  __shared__ float s[64];
+  uint64_t i = thread_item();
+  s[threadIdx.x] = x[i];
+  if (barrier) cluster_arrive_shared(), cluster_wait();
+  y[i] = in_block(s, (cluster_rank() + 1) % cluster_blocks())[threadIdx.x];
+  cluster_arrive();
+  cluster_wait();
+}
+extern "C" __global__ void passed_to_block(const float* x, float* y) { pass_to_block<true>(x, y); }
+extern "C" __global__ void planted_missing_cluster_barrier(const float* x, float* y) { pass_to_block<false>(x, y); }
+// The first block of a cluster reads what others have, which do not wait for that.
+extern "C" __global__ void planted_early_exit(const float* x, float* y) {
+  __shared__ float s[64];
+  s[threadIdx.x] = x[thread_item()];
+  cluster_arrive_shared();
+  cluster_wait();
+  const float* other = in_block(s, (cluster_rank() + 1) % cluster_blocks());
+  cluster_arrive();
+  if (cluster_rank() > 0) return;
+  cluster_wait();
+  y[thread_item()] = other[threadIdx.x];
+}
+// Some threads wait for their block meanwhile.
+extern "C" __global__ void planted_divergent_cluster_barrier(const float* x, float* y) {
+  if (threadIdx.x < 32) __syncthreads();
+  else cluster_arrive(), cluster_wait();
+  y[threadIdx.x] = x[threadIdx.x];
+}
+extern "C" __global__ void planted_second_arrival(const float* x, float* y) {
+  cluster_arrive();
+  cluster_arrive();
+  cluster_wait();
+  y[threadIdx.x] = x[threadIdx.x];
+}
+extern "C" __global__ void planted_missing_block(const float* x, float* y) {
+  __shared__ float s[64];
+  s[threadIdx.x] = x[threadIdx.x];
+  y[threadIdx.x] = *in_block(s, cluster_blocks());
 }

@@ -1,8 +1,9 @@
-// Executes the blocks of a launch: one after the other in order, or several side by side in a random order.
+// Executes the blocks of a launch: one after the other in order, or several side by side in a random order. The blocks of
+// a cluster are always side by side.
 #include "run.hpp"
 
 namespace emu::ptx {
-constexpr uint32_t SIDE_BY_SIDE = 6;  // blocks, at most
+constexpr uint32_t SIDE_BY_SIDE = 6;  // clusters, at most
 constexpr size_t MOST_SHARED = 232448;  // bytes of a block
 
 Run::Run(const Launch& l)
@@ -21,49 +22,60 @@ void Run::run() {
     refuse(std::to_string(threads) + " threads in a block, and .maxntid is " + std::to_string(function.most_threads));
   }
   if (shared_bytes > MOST_SHARED) refuse(std::to_string(shared_bytes) + " bytes of shared memory, more than there are");
-  std::vector<uint64_t> numbers(uint64_t(launch.grid.x) * launch.grid.y * launch.grid.z);
+  const dim3 &grid = launch.grid, &of = launch.cluster;
+  std::vector<uint64_t> numbers(uint64_t(grid.x / of.x) * (grid.y / of.y) * (grid.z / of.z));
   for (size_t i = 0; i < numbers.size(); i++) numbers[i] = i;
   if (random) draws.shuffle(numbers);
-  // What a block needs is kept by the thread for its next launch.
-  static thread_local std::vector<std::unique_ptr<RunningBlock>> kept;
+  // What blocks need is kept by the thread for its next launch.
+  static thread_local std::vector<std::unique_ptr<Cluster>> kept;
   size_t together = random ? std::min<size_t>(numbers.size(), 1 + draws.below(SIDE_BY_SIDE)) : 1, next = 0;
-  while (kept.size() < together) kept.push_back(std::make_unique<RunningBlock>());
-  std::vector<RunningBlock*> running, spare;
+  while (kept.size() < together) kept.push_back(std::make_unique<Cluster>());
+  std::vector<RunningBlock*> running;
+  std::vector<Cluster*> spare;
   for (size_t i = together; i-- > 0;) spare.push_back(kept[i].get());
   while (next < numbers.size() || !running.empty()) {
     while (next < numbers.size() && !spare.empty()) {
       begin(*spare.back(), numbers[next++]);
-      running.push_back(spare.back());
+      running.insert(running.end(), spare.back()->blocks.begin(), spare.back()->blocks.end());
       spare.pop_back();
     }
-    size_t chosen = running.size() > 1 ? draws.below(running.size()) : 0;
-    RunningBlock& block = *running[chosen];
-    if (block.sleeps && running.size() > 1) {
-      bool awake = false;
-      for (RunningBlock* other : running) awake |= !other->sleeps;
-      if (awake) {
-        block.sleeps--;
-        continue;
-      }
-    }
-    block.sleeps = 0;
-    go_on(block);
-    if (block.live) continue;
-    keep_held(block);
-    running.erase(running.begin() + ptrdiff_t(chosen));
-    spare.push_back(&block);
+    RunningBlock* block = choose(running);
+    if (!block) continue;
+    go_on(*block);
+    if (block->live) continue;
+    keep_held(*block);
+    running.erase(std::find(running.begin(), running.end(), block));
+    if (--block->cluster->live == 0) spare.push_back(block->cluster);
   }
   release_all();
 }
 
-void Run::begin(RunningBlock& block, uint64_t number) {
-  block.index = {uint32_t(number % launch.grid.x), uint32_t(number / launch.grid.x % launch.grid.y),
-                 uint32_t(number / launch.grid.x / launch.grid.y)};
+// Chooses the block that goes on next; null if the one that was drawn leaves its turn to others.
+RunningBlock* Run::choose(const std::vector<RunningBlock*>& running) {
+  if (!random) {
+    for (RunningBlock* block : running) {
+      if (can_go_on(*block)) return block;
+    }
+    return running[0];  // which tells why not
+  }
+  RunningBlock& block = *running[running.size() > 1 ? draws.below(running.size()) : 0];
+  if (block.sleeps && running.size() > 1) {
+    bool awake = false;
+    for (RunningBlock* other : running) awake |= !other->sleeps && can_go_on(*other);
+    if (awake) return block.sleeps--, nullptr;
+  }
+  block.sleeps = 0;
+  return &block;
+}
+
+void Run::begin(RunningBlock& block) {
   uint32_t threads = launch.size.x * launch.size.y * launch.size.z;
   block.live = threads;
   block.barriers = block.sleeps = block.idle_jumps = 0;
+  block.begun = false;
   forget_all(block);  // what a launch that failed has left
-  block.random = Random(launch.seed, number + 1);
+  const uint3& at = block.index;
+  block.random = Random(launch.seed, at.x + launch.grid.x * (at.y + uint64_t(launch.grid.y) * at.z) + 1);
   block.shared.resize(shared_bytes);
   memset(block.shared.data, 0xFF, shared_bytes);
   block.warps.resize((threads + LANES - 1) / LANES);
@@ -75,7 +87,7 @@ void Run::begin(RunningBlock& block, uint64_t number) {
 }
 void Run::begin(Warp& w, uint32_t threads) {
   w.there = threads == LANES ? ALL : (1u << threads) - 1;
-  w.exited = w.meetings = w.waited = 0;
+  w.exited = w.meetings = w.waited = w.arrived = w.passed = 0;
   w.fragments.assign(1, {0, w.there, Waits::Nothing});
   w.local.assign(LANES * size_t(function.local_bytes), char(0xFF));
   if (w.registers_of != &function || function.reads_unset) {
@@ -86,15 +98,19 @@ void Run::begin(Warp& w, uint32_t threads) {
   set_special(w);
 }
 void Run::set_special(Warp& w) {
-  const dim3 &size = launch.size, &grid = launch.grid;
+  const dim3 &size = launch.size, &grid = launch.grid, &of = launch.cluster;
   const uint3& index = w.block->index;
+  uint32_t rank = w.block->rank, blocks = of.x * of.y * of.z;
   for (uint32_t lane = 0; lane < LANES; lane++) {
     uint32_t t = LANES * w.number + lane;
     const uint32_t values[] = {t % size.x, t / size.x % size.y, t / size.x / size.y,  // in the order of `Special`
                                size.x,     size.y,              size.z,
                                index.x,    index.y,             index.z,
                                grid.x,     grid.y,              grid.z,
-                               lane,       w.number};
+                               lane,       w.number,
+                               rank,       blocks,
+                               rank % of.x, rank / of.x % of.y, rank / of.x / of.y,
+                               of.x,       of.y,                of.z};
     for (uint32_t s = 0; s < SHARED_BASE; s++) {
       if (function.special[s] != NOWHERE) w.at<uint32_t>(function.special[s])[lane] = values[s];
     }
@@ -108,27 +124,25 @@ void Run::set_special(Warp& w) {
   }
 }
 
-static bool can_run(const Warp& w) {
-  for (const Fragment& f : w.fragments) {
-    if (f.waits == Waits::Nothing) return true;
-  }
-  return false;
-}
-// Lets a block go on: to its end or, in a random order, for a while.
+// Lets a block go on: to its end or until it waits for its cluster; in a random order, for a while.
 void Run::go_on(RunningBlock& block) {
+  block.begun = true;
   if (random) {
     Warp* chosen = nullptr;
     uint32_t ready = 0;
     for (Warp& w : block.warps) {
-      if (can_run(w) && block.random.below(++ready) == 0) chosen = &w;
+      if (w.can_run() && block.random.below(++ready) == 0) chosen = &w;
     }
-    return chosen ? run_warp(*chosen, 1 + block.random.below(16)) : open_barrier(block);
+    if (chosen) return run_warp(*chosen, 1 + block.random.below(16));
+    if (!leaves_to_cluster(block)) open_barrier(block);
+    return;
   }
   while (block.live) {
     bool ran = false;
     for (Warp& w : block.warps) {
-      if (can_run(w)) run_warp(w, 0), ran = true;
+      if (w.can_run()) run_warp(w, 0), ran = true;
     }
+    if (!ran && leaves_to_cluster(block)) return;
     if (!ran) open_barrier(block);
   }
 }
@@ -205,7 +219,10 @@ void Run::nothing_goes_on(RunningBlock& block) {
       uint32_t first = uint32_t(__builtin_ctz(f.lanes));
       text += "; thread " + std::to_string(LANES * w.number + first) + " and " +
               std::to_string(__builtin_popcount(f.lanes) - 1) + " others of its warp wait in a " +
-              (f.waits == Waits::ForBlock ? "barrier" : "warp collective") + " (" + place_of(function.code[f.at]) + ")";
+              (f.waits == Waits::ForBlock     ? "barrier"
+               : f.waits == Waits::ForCluster ? "barrier of the cluster"
+                                              : "warp collective") +
+              " (" + place_of(function.code[f.at]) + ")";
     }
   }
   fault(block, text);

@@ -25,8 +25,10 @@ using Compute = void (*)(char* registers, const uint32_t* operands, uint32_t lan
 
 enum class Kind : uint8_t {
   Compute, Nothing, Jump, Return, Barrier, Collective, Load, Store, Atomic, Fence, Trap, WaitForPrevious,
+  ClusterArrive, ClusterWait, MapShared,
 };
-enum class Space : uint8_t { Generic, Global, Shared, Local, Parameter };
+// Cluster: shared memory of any block of the cluster (`clusters.cpp`).
+enum class Space : uint8_t { Generic, Global, Shared, Cluster, Local, Parameter };
 // What a barrier tells the threads of a block about a predicate.
 enum class Told : uint8_t { None, Any, All, Count };
 // What the lanes of a warp do together.
@@ -57,6 +59,8 @@ struct Instruction {
   uint8_t outs = 0, ins = 0;     // operands that it writes and reads
   bool labelled = false;         // a jump goes here
   bool negated = false;          // of the guard
+  bool aligned = false;          // the whole warp executes it together
+  bool releases = false;         // of an arrival at the cluster's barrier
   uint32_t guard = NOWHERE;
   uint32_t first = 0;            // of its operands in `Function::operands`
   uint32_t target = NOWHERE;     // of a jump
@@ -78,6 +82,8 @@ struct Register {
 // Registers that have a value when a thread starts.
 enum Special : uint8_t {
   TID_X, TID_Y, TID_Z, NTID_X, NTID_Y, NTID_Z, CTAID_X, CTAID_Y, CTAID_Z, NCTAID_X, NCTAID_Y, NCTAID_Z, LANEID, WARPID,
+  CLUSTER_CTARANK, CLUSTER_NCTARANK, CLUSTER_CTAID_X, CLUSTER_CTAID_Y, CLUSTER_CTAID_Z, CLUSTER_NCTAID_X,
+  CLUSTER_NCTAID_Y, CLUSTER_NCTAID_Z,
   SHARED_BASE, LOCAL_BASE,  // generic addresses of a thread's shared and local memory
   SPECIALS,
 };

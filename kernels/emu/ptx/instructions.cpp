@@ -17,7 +17,8 @@ void Reader::instruction() {
   if (first == "bra") return jump();
   if (opcode == "ret" || opcode == "exit") return void(now.kind = Kind::Return);
   if (first == "trap") return void(now.kind = Kind::Trap);
-  if (first == "membar" || first == "fence") return void(now.kind = Kind::Fence);
+  if (first == "membar" || first == "fence") return fence();
+  if (opcode.rfind("barrier.cluster.", 0) == 0) return cluster_barrier();
   if (opcode != "bar.warp.sync" && (first == "bar" || first == "barrier")) return barrier();
   if (first == "shfl") return shuffle();
   if (first == "vote" || opcode == "bar.warp.sync") return vote();
@@ -28,6 +29,7 @@ void Reader::instruction() {
   if (first == "atom" || first == "red") return update();
   if (first == "mov" && given.size() == 2 && (given[0][0] == '{' || given[1][0] == '{')) return pack();
   if (first == "cvta") return convert_address();
+  if (first == "mapa") return map();
   if (opcode == "griddepcontrol.wait") return void(now.kind = Kind::WaitForPrevious);
   if (changes_nothing(first) || changes_nothing(opcode)) return void(now.kind = Kind::Nothing);
   compute();
@@ -54,6 +56,20 @@ void Reader::barrier() {
   if (!votes) return;
   out(given[0], now.told == Told::Count ? 'w' : 'p');
   in(given[2], 'p');
+}
+
+void Reader::cluster_barrier() {
+  static const std::map<std::string, std::pair<Kind, bool>> known = {  // whether it releases
+      {"barrier.cluster.arrive", {Kind::ClusterArrive, true}},
+      {"barrier.cluster.arrive.release", {Kind::ClusterArrive, true}},
+      {"barrier.cluster.arrive.relaxed", {Kind::ClusterArrive, false}},
+      {"barrier.cluster.wait", {Kind::ClusterWait, false}},
+      {"barrier.cluster.wait.acquire", {Kind::ClusterWait, false}}};
+  now.aligned = words.back() == "aligned";
+  auto found = known.find(now.aligned ? opcode.substr(0, opcode.rfind('.')) : opcode);
+  if (found == known.end()) wrong("no such instruction: " + opcode);
+  need(0);
+  std::tie(now.kind, now.releases) = found->second;
 }
 
 // ---- what the lanes of a warp do together; the last operand that is read is the mask of the lanes ----
@@ -126,12 +142,13 @@ void Reader::product() {
 // ---- memory ----
 Space Reader::space() const {
   if (has("global")) return Space::Global;
-  if (has("shared")) return Space::Shared;
+  if (has("shared") || has("shared::cta")) return Space::Shared;
+  if (has("shared::cluster")) return Space::Cluster;
   if (has("local")) return Space::Local;
   return has("param") ? Space::Parameter : Space::Generic;
 }
 void Reader::load_or_store(bool load) {
-  static const std::set<std::string> known = {"global", "shared", "local", "param", "nc", "ca", "cg", "cs", "cv", "wb",
+  static const std::set<std::string> known = {"global", "shared", "shared::cta", "shared::cluster", "local", "param", "nc", "ca", "cg", "cs", "cv", "wb",
                                               "wt", "v2", "v4", "weak", "volatile", "relaxed", "acquire", "release",
                                               "cta", "gpu", "sys"};
   for (size_t i = 1; i + 1 < words.size(); i++) {
@@ -182,6 +199,27 @@ void Reader::update() {
   if (keeps) out(given[0], size);
   address(given[keeps], now.access);
   for (size_t i = keeps + 1; i < given.size(); i++) in(given[i], size);
+}
+
+// Shared memory is never late, so a fence of nothing else has nothing to do.
+void Reader::fence() {
+  bool of_shared = has("sync_restrict::shared::cta") || has("sync_restrict::shared::cluster");
+  now.kind = of_shared ? Kind::Nothing : Kind::Fence;
+}
+// The address of the same place in the shared memory of another block: `mapa.shared::cluster` of an address in shared
+// memory, or `mapa` of a generic one.
+void Reader::map() {
+  static const std::map<std::string, Space> known = {{"mapa.u64", Space::Generic},
+                                                     {"mapa.shared::cluster.u32", Space::Cluster},
+                                                     {"mapa.shared::cluster.u64", Space::Cluster}};
+  auto found = known.find(opcode);
+  if (found == known.end()) wrong("no such instruction: " + opcode);
+  need(3);
+  now.kind = Kind::MapShared;
+  now.access.space = found->second;
+  now.access.wide_address = words.back() == "u64";
+  char size = now.access.wide_address ? 'x' : 'w';
+  out(given[0], size), in(given[1], size), in(given[2], 'w');
 }
 
 // ---- registers ----

@@ -52,6 +52,12 @@ bool Run::is_own(const Warp& w, uint64_t a) const {
   return a - shared < shared_bytes || a - local < w.local.size();
 }
 
+// Whether other blocks see an access late: one of global memory.
+bool Run::is_late(const Warp& w, const Access& access, uint64_t a) const {
+  if (!weak || (access.space != Space::Global && access.space != Space::Generic)) return false;
+  return access.space == Space::Global || !(is_own(w, a) || peer_at(w, a));
+}
+
 // Whether a generic address is one of the thread itself: in shared memory, or in its local memory.
 bool Run::is_of_thread(const Warp& w, uint32_t lane, uint64_t a, uint64_t n) const {
   uint64_t in_shared = a - uint64_t(w.block->shared.data);
@@ -79,6 +85,8 @@ uint64_t Run::locate_one(Warp& w, const Instruction& i, uint32_t lane, bool writ
     // As before.
   } else if (i.access.space == Space::Generic && is_own(w, a)) {
     if (!is_of_thread(w, lane, a, n)) wrong("which is beyond the end of shared memory or of the thread's local memory");
+  } else if (const RunningBlock* peer = i.access.space == Space::Generic ? peer_at(w, a) : nullptr) {
+    in_peer(w, i, lane, *peer, a - uint64_t(peer->shared.data));
   } else if (allocation_of(a, begin, end)) {
     range = {begin, end};
     if (end - a < n) {
@@ -107,6 +115,7 @@ void Run::locate(Warp& w, const Instruction& i, uint32_t lanes, bool writes, Add
   }
   switch (access.space) {
     case Space::Shared: return locate_in(w, i, lanes, w.block->shared.data, shared_bytes, 0, addresses);
+    case Space::Cluster: return locate_in_cluster(w, i, lanes, addresses);
     case Space::Local:
       return locate_in(w, i, lanes, w.local.data(), function.local_bytes, function.local_bytes, addresses);
     case Space::Parameter:
@@ -192,11 +201,10 @@ void Run::load(Warp& w, const Instruction& i, uint32_t lanes) {
   locate(w, i, lanes, false, addresses);
   if (access.constant) note(w, i, lanes, false, addresses);
   char seen[LANES][16];
-  bool late = weak && (access.space == Space::Global || access.space == Space::Generic);
-  if (late) {
+  if (weak) {
     for (uint32_t m = lanes; m; m &= m - 1) {
       uint32_t lane = uint32_t(__builtin_ctz(m));
-      if (access.space == Space::Generic && is_own(w, addresses[lane])) continue;
+      if (!is_late(w, access, addresses[lane])) continue;
       weak_read(*w.block, addresses[lane], uint32_t(access.bytes) * access.count, access.past_l1, seen[lane]);
       addresses[lane] = uint64_t(seen[lane]);
     }
@@ -222,7 +230,7 @@ void Run::store(Warp& w, const Instruction& i, uint32_t lanes) {
   // Lanes that store to one address: any of them may be the last.
   for (uint32_t n = 0, lane = first_lane(w); n < LANES; n++, lane = (lane + 1) % LANES) {
     if (!(lanes >> lane & 1)) continue;
-    bool late = weak && global && !(access.space == Space::Generic && is_own(w, addresses[lane]));
+    bool late = is_late(w, access, addresses[lane]);
     for (uint32_t k = 0; k < access.count; k++) {
       uint64_t value = access.wide ? w.at<uint64_t>(from[k])[lane] : w.at<uint32_t>(from[k])[lane];
       uint64_t address = addresses[lane] + uint64_t(k) * access.bytes;

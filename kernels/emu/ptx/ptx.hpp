@@ -22,7 +22,7 @@ std::vector<unsigned short> parameter_sizes(const Function&);
 
 struct Launch {
   Function& function;
-  dim3 grid, size;
+  dim3 grid, size, cluster;  // blocks; threads of a block; blocks of a cluster
   size_t shared;     // dynamic, in bytes
   void** arguments;
   uint64_t seed;     // 0: in order

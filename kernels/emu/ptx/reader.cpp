@@ -176,7 +176,10 @@ void Reader::in(Text name, char size) {
       {"%tid.x", TID_X}, {"%tid.y", TID_Y}, {"%tid.z", TID_Z}, {"%ntid.x", NTID_X}, {"%ntid.y", NTID_Y},
       {"%ntid.z", NTID_Z}, {"%ctaid.x", CTAID_X}, {"%ctaid.y", CTAID_Y}, {"%ctaid.z", CTAID_Z},
       {"%nctaid.x", NCTAID_X}, {"%nctaid.y", NCTAID_Y}, {"%nctaid.z", NCTAID_Z}, {"%laneid", LANEID},
-      {"%warpid", WARPID}};
+      {"%warpid", WARPID}, {"%cluster_ctarank", CLUSTER_CTARANK}, {"%cluster_nctarank", CLUSTER_NCTARANK},
+      {"%cluster_ctaid.x", CLUSTER_CTAID_X}, {"%cluster_ctaid.y", CLUSTER_CTAID_Y},
+      {"%cluster_ctaid.z", CLUSTER_CTAID_Z}, {"%cluster_nctaid.x", CLUSTER_NCTAID_X},
+      {"%cluster_nctaid.y", CLUSTER_NCTAID_Y}, {"%cluster_nctaid.z", CLUSTER_NCTAID_Z}};
   uint32_t id;
   uint64_t value;
   now.ins++;

@@ -40,6 +40,7 @@ class Reader {
   void instruction();
   void jump();
   void barrier();
+  void cluster_barrier();
   void shuffle();
   void vote();
   void match();
@@ -47,6 +48,8 @@ class Reader {
   void product();
   void load_or_store(bool load);
   void update();
+  void fence();
+  void map();
   void pack();
   void convert_address();
   void compute();

@@ -6,7 +6,7 @@
 
 namespace emu::ptx {
 // Lanes of a warp that stand at the same instruction.
-enum class Waits : uint8_t { Nothing, ForLanes, ForBlock };
+enum class Waits : uint8_t { Nothing, ForLanes, ForBlock, ForCluster };
 struct Fragment {
   uint32_t at, lanes;
   Waits waits;
@@ -30,6 +30,8 @@ struct Warp {
   uint32_t there = 0, exited = 0;    // lanes that exist, lanes that are done
   uint32_t waited = 0;               // lanes that know that the previous kernel has ended
   uint32_t meetings = 0;             // bar.warp.sync that it has passed
+  // Lanes that have arrived at the barrier of the cluster: before it has opened, and since, without having waited.
+  uint32_t arrived = 0, passed = 0;
   std::vector<Fragment> fragments;   // each live lane is in one of them, except those that are being executed
   AlignedBytes registers;
   const Function* registers_of = nullptr;  // the kernel whose constants are there
@@ -37,6 +39,12 @@ struct Warp {
 
   template <class T> T* at(uint32_t place) { return reinterpret_cast<T*>(registers.data + place); }
   uint32_t alive() const { return there & ~exited; }
+  bool can_run() const {
+    for (const Fragment& f : fragments) {
+      if (f.waits == Waits::Nothing) return true;
+    }
+    return false;
+  }
 };
 
 // A store that other blocks do not see yet: two bytes, of which some are stored. It was made by a thread after so many
@@ -48,8 +56,12 @@ struct HeldStore {
 };
 struct CachedLine { char bytes[16]; };
 
+struct Cluster;
 struct RunningBlock {
   uint3 index{};
+  Cluster* cluster = nullptr;
+  uint32_t rank = 0;       // in its cluster
+  bool begun = false;      // an instruction has been executed
   std::vector<Warp> warps;
   AlignedBytes shared;
   uint32_t live = 0;       // threads
@@ -60,6 +72,13 @@ struct RunningBlock {
   // What the block has stored and nobody else sees, by half of the address; and what its L1 holds, by 16 bytes.
   std::unordered_map<uint64_t, HeldStore> held;
   std::unordered_map<uint64_t, CachedLine> l1;
+};
+
+// Blocks that run at the same time; one block in a launch without clusters. Blocks that are done stay until all are.
+struct Cluster {
+  std::vector<std::unique_ptr<RunningBlock>> kept;  // for this launch and others
+  std::vector<RunningBlock*> blocks;                // of this launch, by rank
+  uint32_t live = 0;
 };
 
 // Which words of memory a launch has read with .nc and written.
@@ -86,10 +105,11 @@ class Run {
  private:
   using Addresses = uint64_t[LANES];
 
-  // ---- blocks (`run.cpp`) ----
-  void begin(RunningBlock&, uint64_t number);
+  // ---- blocks (`blocks.cpp`) ----
+  void begin(RunningBlock&);
   void begin(Warp&, uint32_t threads);
   void set_special(Warp&);
+  RunningBlock* choose(const std::vector<RunningBlock*>& running);
   void go_on(RunningBlock&);
   void open_barrier(RunningBlock&);
   void tell_votes(Warp&, const Instruction&, uint32_t yes);
@@ -98,10 +118,23 @@ class Run {
   [[noreturn]] void fault(const RunningBlock&, const std::string& what) const;
   std::string place_of(const Instruction&) const;
 
+  // ---- clusters (`clusters.cpp`) ----
+  void begin(Cluster&, uint64_t number);
+  bool can_go_on(const RunningBlock&) const;
+  bool leaves_to_cluster(RunningBlock&);
+  void arrive(Warp&, const Instruction&, uint32_t lanes);
+  bool passes(Warp&, const Instruction&, uint32_t lanes);
+  void open_if_all_arrived(Cluster&);
+  void map(Warp&, const Instruction&, uint32_t lanes);
+  void locate_in_cluster(Warp&, const Instruction&, uint32_t lanes, Addresses&);
+  const RunningBlock* peer_at(const Warp&, uint64_t address) const;
+  uint64_t in_peer(const Warp&, const Instruction&, uint32_t lane, const RunningBlock& peer, uint64_t at) const;
+
   // ---- warps (`warp.cpp`) ----
   void run_warp(Warp&, uint32_t turns);
   bool execute(Warp&, Fragment&, uint32_t slice);
   void leave(Warp&, uint32_t lanes);
+  bool gathers(Warp&, Fragment&);
   void all_take_part(const Warp&, const Instruction&, uint32_t lanes, uint32_t taking) const;
 
   // ---- collectives (`collective.cpp`) ----
@@ -117,6 +150,7 @@ class Run {
                  Addresses&);
   uint64_t locate_one(Warp&, const Instruction&, uint32_t lane, bool writes, uint64_t address);
   bool is_own(const Warp&, uint64_t address) const;
+  bool is_late(const Warp&, const Access&, uint64_t address) const;
   bool is_of_thread(const Warp&, uint32_t lane, uint64_t address, uint64_t bytes) const;
   bool is_constant(uint64_t address, uint64_t bytes) const;
   void note(Warp&, const Instruction&, uint32_t lanes, bool writes, const Addresses&);

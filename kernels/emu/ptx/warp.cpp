@@ -88,6 +88,20 @@ bool Run::execute(Warp& w, Fragment& now, uint32_t slice) {
         break;
       case Kind::Nothing: break;
       case Kind::WaitForPrevious: w.waited |= lanes; break;
+      case Kind::MapShared:
+        if (lanes) map(w, i, lanes);
+        break;
+      case Kind::ClusterArrive:
+      case Kind::ClusterWait:
+        all_take_part(w, i, now.lanes, lanes);
+        if (i.aligned && !gathers(w, now)) return false;
+        if (i.kind == Kind::ClusterArrive) {
+          arrive(w, i, now.lanes);
+        } else if (!passes(w, i, now.lanes)) {
+          add_fragment(w, {now.at, now.lanes, Waits::ForCluster});
+          return false;
+        }
+        break;
       case Kind::Fence:
         if (lanes) fence(w, lanes);
         break;
@@ -144,5 +158,13 @@ void Run::leave(Warp& w, uint32_t lanes) {
   for (Fragment& f : w.fragments) {
     if (f.waits == Waits::ForLanes) f.waits = Waits::Nothing;
   }
+  open_if_all_arrived(*w.block->cluster);
+}
+// Whether all live lanes of a warp are there to execute an instruction together; else the fragment waits for them.
+bool Run::gathers(Warp& w, Fragment& now) {
+  now.lanes |= take(w, now.at, Waits::ForLanes);
+  if (now.lanes == w.alive()) return true;
+  add_fragment(w, {now.at, now.lanes, Waits::ForLanes});
+  return false;
 }
 }  // namespace emu::ptx

@@ -20,6 +20,10 @@ pub struct Grid {
     pub threads: (u32, u32, u32),
     /// Bytes of dynamic shared memory per block.
     pub shared: u32,
+    /// Blocks of a thread block cluster along x, y, z, at most eight, which divide those of the grid; one
+    /// block for no clusters. Devices older than compute capability 9.0 launch the blocks without clusters,
+    /// so a kernel must ask for the size of its cluster (`cluster_blocks` in `kernels/ptx.cuh`).
+    pub cluster: (u32, u32, u32),
 }
 
 impl Grid {
@@ -29,10 +33,13 @@ impl Grid {
     const MOST_BLOCKS: usize = 4096;
     /// Rows and columns of a tile of a product (`kernels/product.cuh`).
     const TILE: usize = 64;
+    /// Blocks of a cluster, at most: on every device that has clusters.
+    const MOST_IN_CLUSTER: u32 = 8;
 
     /// Creates a grid of `blocks` blocks of `threads` threads along x.
     pub fn new(blocks: usize, threads: u32) -> Self {
-        Grid { blocks: (blocks.max(1) as u32, 1, 1), threads: (threads, 1, 1), shared: 0 }
+        let blocks = (blocks.max(1) as u32, 1, 1);
+        Grid { blocks, threads: (threads, 1, 1), shared: 0, cluster: (1, 1, 1) }
     }
     /// Creates a grid with one thread per item, of at least one and at most `MOST_BLOCKS` blocks.
     pub fn items(items: usize) -> Self {
@@ -61,9 +68,11 @@ impl Grid {
         self.ranges(rows, 128, 512)
     }
     /// Returns the grid of sums over `depth` columns, if this is the grid of their tiles: at most one block
-    /// for each half of a multiprocessor.
+    /// for each half of a multiprocessor. The blocks of a tile are a cluster, unless they are too many.
     pub(crate) fn over_depth(self, depth: usize) -> Self {
-        self.ranges(depth, 64, 264)
+        let grid = self.ranges(depth, 64, 264);
+        let ranges = grid.blocks.2 / self.blocks.2;
+        Grid { cluster: (1, 1, if ranges > Self::MOST_IN_CLUSTER { 1 } else { ranges }), ..grid }
     }
     /// Returns the total number of blocks.
     pub fn count(self) -> usize {

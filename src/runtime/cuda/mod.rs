@@ -9,6 +9,7 @@ pub(crate) mod cusparse;
 pub mod dlpack;
 mod error;
 mod launch;
+mod launching;
 mod memory;
 mod module;
 mod nccl;
@@ -40,6 +41,7 @@ use crate::{
 };
 use cudarc::driver::{result, sys};
 use error::checked;
+use launching::Launching;
 use std::sync::{
     Arc,
     atomic::{AtomicU64, Ordering::Relaxed},
@@ -52,6 +54,7 @@ pub struct Gpu {
     inner: Arc<Inner>,
     values: Values,
     precision: MatmulPrecision,
+    launching: Launching,
     rival: Option<Arc<Rival>>,
 }
 
@@ -68,8 +71,6 @@ struct Inner {
     ordinal: usize,
     context: sys::CUcontext,
     name: String,
-    /// Whether kernels may be launched before the previous one has ended.
-    launches_early: bool,
     kernels: Kernels,
     /// Device memory allocated by this process, in bytes: now, and at most so far.
     held: AtomicU64,
@@ -158,15 +159,14 @@ impl Gpu {
                 Error::new(ErrorKind::Device, text).remedy("8.0 or later is needed; use --device cpu")
             );
         }
+        let setting = std::env::var_os("TGNN_LAUNCH").map(|v| v.to_string_lossy().into_owned());
+        let launching = Launching::of(capability, setting.as_deref())?;
         // SAFETY: the device is valid.
         let context = checked(unsafe { result::primary_ctx::retain(device) }, "cannot create a context")?;
         enter(context)?;
         let (kernels, held, most) = (Kernels::load()?, AtomicU64::new(0), AtomicU64::new(0));
-        // With TGNN_LAUNCH=late they are not, to measure what it gains.
-        let launches_early =
-            capability >= (9, 0) && std::env::var_os("TGNN_LAUNCH").is_none_or(|v| v != "late");
-        let inner = Arc::new(Inner { ordinal, context, name, launches_early, kernels, held, most });
-        Ok(Gpu { inner, values: Values::Packed, precision: MatmulPrecision::F32, rival: None })
+        let inner = Arc::new(Inner { ordinal, context, name, kernels, held, most });
+        Ok(Gpu { inner, values: Values::Packed, precision: MatmulPrecision::F32, launching, rival: None })
     }
     /// Makes the device's context current in this thread.
     pub(crate) fn enter(&self) -> Result<()> {
@@ -198,9 +198,11 @@ impl Gpu {
             other => checked(other.result(), "cannot access the memory of another device").map(|()| true),
         }
     }
-    /// Returns whether kernels that wait for the previous one by themselves are launched before it has ended.
-    fn launches_early(&self) -> bool {
-        self.inner.launches_early
+    /// Returns the same device without thread block clusters, which devices older than compute capability 9.0
+    /// do not have anyway.
+    #[must_use]
+    pub fn without_clusters(&self) -> Self {
+        Gpu { launching: Launching { clusters: false, ..self.launching }, ..self.clone() }
     }
     /// Returns the manufacturer's name of the device.
     pub fn name(&self) -> &str {

@@ -72,7 +72,8 @@ impl CudaStream {
         self.raw
     }
     /// Launches a kernel. One that `waits` for the previous kernel by itself, as those of this crate do
-    /// (`after_previous_kernel` in `kernels/common.cuh`), may be launched before that one has ended.
+    /// (`after_previous_kernel` in `kernels/common.cuh`), may be launched before that one has ended. A device
+    /// without clusters launches the blocks of the grid's clusters by themselves.
     ///
     /// # Errors
     /// `Device` if the driver refuses.
@@ -89,11 +90,21 @@ impl CudaStream {
     ) -> Result<(), result::DriverError> {
         let after_kernel = self.after_kernel.swap(!self.borrowed, Relaxed);
         self.launched.fetch_add(1, Relaxed);
-        let mut early = sys::CUlaunchAttribute {
-            id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
-            pad: [0; 4],
-            value: sys::CUlaunchAttributeValue { programmaticStreamSerializationAllowed: 1 },
+        use sys::CUlaunchAttributeID::{
+            CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION as CLUSTER,
+            CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION as EARLY,
         };
+        let launching = self.gpu.launching;
+        let attribute = |id, value| sys::CUlaunchAttribute { id, pad: [0; 4], value };
+        let (x, y, z) = grid.cluster;
+        let cluster = sys::CUlaunchAttributeValue_union__bindgen_ty_1 { x, y, z };
+        let mut attributes = [
+            attribute(EARLY, sys::CUlaunchAttributeValue { programmaticStreamSerializationAllowed: 1 }),
+            attribute(CLUSTER, sys::CUlaunchAttributeValue { clusterDim: cluster }),
+        ];
+        let early = waits && after_kernel && launching.early;
+        let clustered = grid.cluster != (1, 1, 1) && launching.clusters;
+        let used = &mut attributes[usize::from(!early)..1 + usize::from(clustered)];
         let ((gx, gy, gz), (bx, by, bz)) = (grid.blocks, grid.threads);
         let config = sys::CUlaunchConfig {
             gridDimX: gx,
@@ -104,8 +115,8 @@ impl CudaStream {
             blockDimZ: bz,
             sharedMemBytes: grid.shared,
             hStream: self.raw,
-            attrs: &raw mut early,
-            numAttrs: u32::from(waits && after_kernel && self.gpu.launches_early()),
+            attrs: used.as_mut_ptr(),
+            numAttrs: used.len() as u32,
         };
         // SAFETY: guaranteed by the caller; the driver copies the arguments before it returns.
         unsafe { sys::cuLaunchKernelEx(&raw const config, kernel, arguments.as_mut_ptr(), null_mut()) }
