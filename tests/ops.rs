@@ -140,15 +140,13 @@ fn as_bits(results: Results) -> Vec<Vec<u64>> {
 pub const WITH_PRODUCTS: [&str; 7] =
     ["gru_memory", "head_linear", "linear", "linear_pair", "linear_sum", "link_decoder", "rnn_memory"];
 
-/// Checks the kernels on every second case, from case `first` on, and on the case of an op that has no other:
-/// two tests, one for each sanitizer in `.ci/run`.
+/// Checks the kernels on every second case of each op, from case `first` on, and on the case of an op that
+/// has no other: two tests, one for each sanitizer in `.ci/run`.
 fn check_kernels(first: usize) {
     let Some(on) = device(0) else { return };
     let cases = cases();
-    let mut at = 0;
     for of_op in cases.chunk_by(|a, b| a.op == b.op) {
-        for case in of_op {
-            at += 1;
+        for (at, case) in of_op.iter().enumerate() {
             if at % 2 == first || of_op.len() == 1 {
                 let off =
                     worst(case, Backend::Cuda(on.gpu.clone())).unwrap_or_else(|e| panic!("{case}: {e}"));

@@ -333,8 +333,9 @@ pub(super) const CASES: &[&[usize]] = &[
     &[6, 0, 2],
     &[9, 4, 2],
     &[9, 4, 1, 2],
-    &[500, 40, 10],
+    // An even case: the thread sanitizer, which has the odd ones, would take a minute for it.
     &[700, 8_000, 6, 5],
+    &[500, 40, 10],
     &[9, 4, 1, 2, 1],
     &[9, 40, 1, 2, 3],
     &[90, 400, 2, 5, 2],
