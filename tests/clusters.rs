@@ -189,11 +189,10 @@ fn every_form_of_access_to_another_blocks_shared_memory_works_in_every_order() {
         format!("{wide}ld.shared::cluster.u32 %w7, [%x4];\n"),
         format!("{generic}ld.u32 %w7, [%x4];\n"),
         // A vector, of which the second word is taken, if the thread is odd.
-        format!(
-            "and.b32 %w8, %w3, -8;\nmapa.shared::cluster.u32 %w6, %w8, %w5;
-            ld.shared::cluster.v2.u32 {{%w7, %w9}}, [%w6];\nand.b32 %w8, %w0, 1;\nsetp.eq.u32 %p1, %w8, 1;
+        "and.b32 %w8, %w3, -8;\nmapa.shared::cluster.u32 %w6, %w8, %w5;
+            ld.shared::cluster.v2.u32 {%w7, %w9}, [%w6];\nand.b32 %w8, %w0, 1;\nsetp.eq.u32 %p1, %w8, 1;
             @%p1 mov.u32 %w7, %w9;\n"
-        ),
+            .into(),
     ];
     let writes = [
         format!("{map}st.shared::cluster.u32 [%w6], %w4;\n"),
@@ -210,7 +209,7 @@ fn every_form_of_access_to_another_blocks_shared_memory_works_in_every_order() {
             barrier.cluster.wait.aligned;\n",
         "fence.acq_rel.cluster;\nbarrier.cluster.arrive.relaxed;\nbarrier.cluster.wait.acquire;\n",
     ];
-    let want: Vec<u32> = (0..6 * 48).map(|i| (i / 48 ^ 1) * 48 + i % 48).collect();
+    let want: Vec<u32> = (0..6 * 48).map(|i| ((i / 48) ^ 1) * 48 + i % 48).collect();
     for (code, seed) in SEEDS.map(|seed| ("ptx", seed)).chain((1..5).map(|seed| ("weak", seed))) {
         on.code(code);
         on.schedule(seed);
@@ -267,7 +266,7 @@ fn writes_to_global_memory_are_visible_behind_a_clusters_barrier_that_releases_t
             mad.wide.u32 %x4, %w5, 4, %x0;\nld.global.u32 %w7, [%x4];\nst.global.u32 [%x2], %w4;\n{arrive}
             barrier.cluster.wait.aligned;\nld.global.u32 %w7, [%x4];\nst.global.u32 [%x3], %w7;"
         );
-        let want: Vec<u32> = (0..6 * 64).map(|i| (i / 64 ^ 1) * 64 + i % 64).collect();
+        let want: Vec<u32> = (0..6 * 64).map(|i| ((i / 64) ^ 1) * 64 + i % 64).collect();
         let count = (1..13).filter(|&seed| {
             on.schedule(seed);
             pairs(&on, (6, 64), &body) != want

@@ -56,6 +56,7 @@ void Worker::fail(const std::string& what, int line) {
                                               : "warp collective") +
                " at line " + std::to_string(o.line);
   }
+  RELEASE(&finished);
   jump(&home, nullptr, true);
   abort();
 }
@@ -417,7 +418,9 @@ std::string Worker::run(uint64_t cluster) {
   current = nullptr;
 #if defined(EMU_TSAN)
   // Abandoned in the middle of a thread.
-  if (!failure.empty()) for (auto& b : blocks) memset(b->shadows, 0, sizeof b->shadows);
+  for (unsigned rank = 0; rank < count && !failure.empty(); rank++) {
+    memset(blocks[rank]->shadows, 0, sizeof blocks[rank]->shadows);
+  }
 #endif
   return failure;
 }
