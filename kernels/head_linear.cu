@@ -38,14 +38,16 @@ head_linear_down(const float* x, const float* w, const float* b, const float* s,
   add_products<Along::Sum, Along::Sum>(
       precision, sums, tile, part.first(), part.last(), Matrix{x + uint64_t(h) * c, uint64_t(heads) * c},
       Matrix{w + uint64_t(h) * p * c, c});
-  bool adds = cluster_blocks() > 1 ? add_parts_in_cluster(sums, part) : add_parts(sums, part, {made, tickets});
-  if (!adds) return;
+  bool waits = false;
+  if (cluster_blocks() > 1) waits = add_parts_in_cluster(sums, part, tile);
+  else if (!add_parts(sums, part, {made, tickets})) return;
   if (b) {
     tile.map(sums, [=](uint32_t i, uint32_t j, float sum) {
       return sum + b[uint64_t(h) * p + j] * s[uint64_t(i) * heads + h];
     });
   }
   tile.store(sums, Output{y + uint64_t(h) * p, uint64_t(heads) * p, p});
+  if (waits) cluster_wait();
 }
 
 // dw and db may be null.

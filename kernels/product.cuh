@@ -50,11 +50,13 @@ struct Output {
 // A tile of a product of `rows` x `columns`, at (row0, column0).
 struct Tile {
   uint32_t row0, rows, column0, columns;
+  uint32_t own = (1 << EACH) - 1;  // bits: which of a thread's rows the functions below handle
   // The tile of this block, if the grid's x dimension tiles the rows and its y dimension the columns.
   static __device__ __forceinline__ Tile of_block(uint32_t rows, uint32_t columns) {
     return {blockIdx.x * TILE, rows, blockIdx.y * TILE, columns};
   }
   __device__ __forceinline__ bool is_empty() const { return row0 >= rows || column0 >= columns; }
+  __device__ __forceinline__ bool has(uint32_t i) const { return own >> i & 1; }
   // Replaces each sum by `value(i, j, sum)`. All that `value` reads is loaded before anything is stored.
   template <class Value> __device__ __forceinline__ void map(Sums& sums, Value value) const {
     each(sums, [&](uint32_t i, uint32_t j, float& sum) { sum = value(i, j, sum); });
@@ -66,7 +68,7 @@ struct Tile {
     for (uint32_t i = 0; i < EACH; i++) {
 #pragma unroll
       for (uint32_t j = 0; j < EACH; j++) {
-        if (i0 + i < rows && j0 + j < columns) out(i0 + i, j0 + j, sums.at[i][j]);
+        if (has(i) && i0 + i < rows && j0 + j < columns) out(i0 + i, j0 + j, sums.at[i][j]);
       }
     }
   }
@@ -77,6 +79,7 @@ struct Tile {
 #pragma unroll
     for (uint32_t i = 0; i < EACH; i++) {
       if (i0 + i >= rows) break;
+      if (!has(i)) continue;
       float* row = to.y + (i0 + i) * to.stride + j0;
       if (four) {
         if (to.y) ::store(row, sums.at[i]);
@@ -428,9 +431,9 @@ __device__ __forceinline__ void product(uint32_t precision, uint32_t rows, uint3
 }
 
 // Long sums, such as weight gradients over the rows of a batch, are split into ranges: each block adds up one range,
-// and the last block of a tile, or the first one of a cluster, adds the partial sums in order. The z dimension of the
-// grid has `room` ranges for each product, one product after the other. If few terms are live, fewer ranges are used,
-// so that each has at least `least` terms; the blocks of the others are idle. (`Grid::ranges`.)
+// and the last block of a tile, or all blocks of its cluster, add the partial sums in order. The z dimension of the grid
+// has `room` ranges for each product, one product after the other. If few terms are live, fewer ranges are used, so that
+// each has at least `least` terms; the blocks of the others are idle. (`Grid::ranges`.)
 struct Part {
   uint32_t at, of, room, terms;
   __device__ __forceinline__ Part(uint32_t terms, uint32_t room, uint32_t least = 128)
@@ -472,40 +475,33 @@ __device__ __forceinline__ bool add_parts(Sums& sums, Part part, TileParts to) {
   return true;
 }
 
-// The same through distributed shared memory, for a launch in clusters of the blocks of a tile: the first block of a
-// cluster adds the partial sums, its own from registers.
-__device__ __forceinline__ bool add_parts_in_cluster(Sums& sums, Part part) {
+// The same through distributed shared memory, for a launch in clusters of the blocks of a tile: each block adds up some of
+// the rows, and `tile` then has these alone. Returns whether `cluster_wait` must follow before the block exits, because
+// others may still read its sums.
+__device__ __forceinline__ bool add_parts_in_cluster(Sums& sums, Part part, Tile& tile) {
   __shared__ float4 made[EACH * PRODUCT_THREADS];
-  if (part.of == 1) return true;
-  bool adds = part.at == 0;
-  if (!adds) {
+  if (part.of == 1) return false;
+  tile.own = 0;
 #pragma unroll
-    for (uint32_t i = 0; i < EACH; i++) {
-      const float(&row)[EACH] = sums.at[i];
-      made[i * PRODUCT_THREADS + threadIdx.x] = make_float4(row[0], row[1], row[2], row[3]);
-    }
+  for (uint32_t i = 0; i < EACH; i++) {
+    const float(&row)[EACH] = sums.at[i];
+    made[i * PRODUCT_THREADS + threadIdx.x] = make_float4(row[0], row[1], row[2], row[3]);
+    tile.own |= uint32_t(i * part.of / EACH == part.at) << i;
   }
   cluster_arrive_shared();
   cluster_wait();  // all partial sums have been written
-  if (adds) {
+  sums = {};
 #pragma unroll
-    for (uint32_t i = 0; i < EACH; i++) {
-#pragma unroll
-      for (uint32_t j = 0; j < EACH; j++) sums.at[i][j] += 0.f;  // as in `add_parts`, whose sums begin at zero: no -0
-    }
-#pragma unroll 2  // eight loads in flight at once
-    for (uint32_t p = 1; p < part.of; p++) {
-      const float4* rows = in_block(made, p) + threadIdx.x;
-#pragma unroll
-      for (uint32_t i = 0; i < EACH; i++) {
-        float4 row = rows[i * PRODUCT_THREADS];
-        sums.at[i][0] += row.x, sums.at[i][1] += row.y, sums.at[i][2] += row.z, sums.at[i][3] += row.w;
-      }
+  for (uint32_t i = 0; i < EACH; i++) {
+    if (!tile.has(i)) continue;
+#pragma unroll 4  // four loads in flight at once
+    for (uint32_t p = 0; p < part.of; p++) {
+      float4 row = in_block(made, p)[i * PRODUCT_THREADS + threadIdx.x];
+      sums.at[i][0] += row.x, sums.at[i][1] += row.y, sums.at[i][2] += row.z, sums.at[i][3] += row.w;
     }
   }
   cluster_arrive();
-  if (!adds) cluster_wait();  // the shared memory of a block is there until it has been read
-  return adds;
+  return true;
 }
 
 // Like `product`, with sums over rows 0..n split into row ranges.
