@@ -99,6 +99,13 @@ struct Parameters {
   Parameter of[64];
 };
 
+// The terms of a sum, two or more. (`abi::Terms`.)
+struct Terms {
+  static constexpr uint32_t MOST = 8;
+  const float* of[MOST];
+  uint64_t count;
+};
+
 // Lists of ids, and the index of each id's node among the unique nodes. The first list has `stride` ids per event.
 struct IdList {
   const uint32_t* ids;

@@ -3,8 +3,6 @@
 //! | value | shape | meaning |
 //! | --- | --- | --- |
 //! | `a`, `b`, out | `[n, d]` f32 | the same shape |
-//!
-//! The backward pass uses it where a value is read more than once.
 use super::*;
 use crate::runtime::{
     simd::vectorised,

@@ -384,7 +384,7 @@ ops! {
     label_loss, latest, layer_norm, least, linear, linear_pair,
     linear_sum, link_decoder, log, lstm_cell, mail_sources, mean, mean_rows, mix_similar, mul, next_batch, next_group, pair_logits,
     pick_similar, prefix_rows, project_time, read_mails, repeated_roots, rnn_memory, root_rows, roots, route, row_errors, sample_neighbors, scale,
-    scatter_add_rows, sgd, slice_rows, slot_features, soft_label_loss, split_rows, spmm, squared_loss, stale_copies, step_items, step_rows, sub,
+    scatter_add_rows, sgd, slice_rows, slot_features, soft_label_loss, split_rows, spmm, squared_loss, stale_copies, step_items, step_rows, sub, sum,
     temporal_attention, time_encode, top_rows, transpose_blocks, ungroup_norm, unique, write_memory,
     write_rows,
 }

@@ -2,7 +2,7 @@
 //! optimiser's update and the writes of the node memory append more nodes to the same list. One training step
 //! is therefore a straight-line program that can be run, priced, printed, split into lanes, and checked for
 //! hazards from its declared reads and writes.
-use super::{Cost, DynOp, Op, Out, add::Add, prefix_rows::PadRows};
+use super::{Cost, DynOp, Op, Out, prefix_rows::PadRows, sum::Sum};
 use crate::{
     error::{Error, Result, ensure},
     runtime::*,
@@ -501,7 +501,7 @@ impl Tape {
         let rows = |t: &Self, v: Var| t.spec(v).rows;
         let sum = match grads.get(&v).copied() {
             None => d,
-            Some(g) if rows(self, g) == rows(self, d) => self.push1(Add, &[g, d])?,
+            Some(g) if rows(self, g) == rows(self, d) => self.push1(Sum, &[g, d])?,
             Some(g) => {
                 // One of the two comes from a view and has fewer rows.
                 let (short, whole) = if rows(self, g) == rows(self, v) { (d, g) } else { (g, d) };

@@ -111,6 +111,21 @@ impl Parameters {
     pub const MOST: usize = 64;
 }
 
+/// The terms of a sum; unused entries are null.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(crate) struct Terms {
+    /// Device addresses.
+    pub of: [*const f32; Terms::MOST],
+    /// Number of terms.
+    pub count: u64,
+}
+
+impl Terms {
+    /// Capacity of the argument.
+    pub const MOST: usize = 8;
+}
+
 /// A table to fill with a word.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
