@@ -56,7 +56,7 @@ fn weight<R: Real>(column: usize, rows: usize, cols: usize) -> R {
 
 /// Returns the gradient of logit `x`, element `at` of `n` rows of `m`.
 pub(super) fn define_gradient<R: Real>(x: R, at: usize, [n, m]: [usize; 2], dloss: R) -> R {
-    let label = R::of(f64::from(u8::from(at % m == 0)));
+    let label = R::of(f64::from(u8::from(at.is_multiple_of(m))));
     (x.sigmoid() - label) * weight::<R>(at % m, n, m) * dloss
 }
 
