@@ -14,7 +14,7 @@
 //! Backward: `dhidden` has the rows of `z`: `dhidden_x = dlogit w [hidden > 0]` for a candidate, and
 //! `dhidden_u = sum_x dhidden_x` for the source. Then `dz_u = dhidden_u W_src`, `dz_x = dhidden_x W_dst`,
 //! `dW_src = sum_u dhidden_u^T z_u`, `dW_dst = sum_x dhidden_x^T z_x`. If `dlogit` is the gradient of a
-//! [`bce_loss`](super::bce_loss), it is computed in the same pass as `dhidden`. Deterministic.
+//! [`bce_loss`], it is computed in the same pass as `dhidden`. Deterministic.
 //!
 //! Source: the merge layer of TGN (Rossi et al. 2020), split as in PyTorch Geometric.
 use super::{
