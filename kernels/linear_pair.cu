@@ -1,6 +1,7 @@
-// linear_pair: y1 = x w1^T + c v^T + b1 and y2 = x w2^T + b2, and their gradients, added to a base [n', k] if there is one
+// linear_pair: y1 = x w1^T + c v^T + b1 and y2 = x w2^T + b2, and their gradients; that of x may be added to a base
 //
-// shapes    x [n, k] f32, c [1, s], w1 [m1, k], v [m1, s], w2 [m2, k], b1 [1, m1], b2 [1, m2], y1 [n, m1], y2 [n, m2]
+// shapes    x [n, k] f32, c [1, s], w1 [m1, k], v [m1, s], w2 [m2, k], b1 [1, m1], b2 [1, m2], y1 [n, m1], y2 [n, m2];
+//           base [n', k], n' >= n
 // grid      one block of 256 per tile of 64 x 64 (product.cuh), rows along x, the tiles of y1 and then those of y2
 //           along y; weight gradients: the row ranges of the first linear map, then of the second, along z
 // memory    reads n k (m1 + m2) / 64 words of each operand through L2, and v once per 64 rows; writes n (m1 + m2)

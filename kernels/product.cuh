@@ -431,9 +431,9 @@ __device__ __forceinline__ void product(uint32_t precision, uint32_t rows, uint3
 }
 
 // Long sums, such as weight gradients over the rows of a batch, are split into ranges: each block adds up one range,
-// and the last block of a tile, or all blocks of its cluster, add the partial sums in order. The z dimension of the grid
-// has `room` ranges for each product, one product after the other. If few terms are live, fewer ranges are used, so that
-// each has at least `least` terms; the blocks of the others are idle. (`Grid::ranges`.)
+// and the last block of a tile, or all blocks of its cluster, add the partial sums in order. The z dimension of the
+// grid has `room` ranges for each product, one product after the other. If few terms are live, fewer ranges are used,
+// so that each has at least `least` terms; the blocks of the others are idle. (`Grid::ranges`.)
 struct Part {
   uint32_t at, of, room, terms;
   __device__ __forceinline__ Part(uint32_t terms, uint32_t room, uint32_t least = 128)
@@ -475,9 +475,9 @@ __device__ __forceinline__ bool add_parts(Sums& sums, Part part, TileParts to) {
   return true;
 }
 
-// The same through distributed shared memory, for a launch in clusters of the blocks of a tile: each block adds up some of
-// the rows, and `tile` then has these alone. Returns whether `cluster_wait` must follow before the block exits, because
-// others may still read its sums.
+// The same through distributed shared memory, for a launch in clusters of the blocks of a tile: each block adds up some
+// of the rows, and `tile` then has these alone. Returns whether `cluster_wait` must follow before the block exits,
+// because others may still read its sums.
 __device__ __forceinline__ bool add_parts_in_cluster(Sums& sums, Part part, Tile& tile) {
   __shared__ float4 made[EACH * PRODUCT_THREADS];
   if (part.of == 1) return false;

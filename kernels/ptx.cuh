@@ -121,20 +121,20 @@ __device__ __forceinline__ void mma_bf16(float (&d)[4], const uint32_t (&a)[4], 
 }
 
 // ---- thread block clusters ----
-// From compute capability 9.0 on, a launch may combine blocks to clusters. The blocks of a cluster run at the same time
-// and read each other's shared memory ("distributed shared memory"). On older devices, and in a launch without clusters,
-// every block is a cluster of its own. A warp executes the functions of the barrier as a whole.
+// From compute capability 9.0 on, a launch may combine blocks into clusters. The blocks of a cluster run at the same
+// time and read each other's shared memory ("distributed shared memory"). On older devices, and in a launch without
+// clusters, every block is a cluster of its own. A warp executes the functions of the barrier as a whole.
 //
-// - `cluster_blocks` is the number of blocks of this block's cluster, `cluster_rank` the rank of this one among them, from
-//   0 on, along x first, then y, then z.
-// - The barrier of a cluster has two steps. `cluster_arrive` does not wait; `cluster_wait` waits until every thread of the
-//   cluster has arrived or exited. After it, all that they did to memory before they arrived is complete and visible. A
-//   thread that has arrived may exit, or it must wait before it arrives again.
+// - `cluster_blocks` is the number of blocks of this block's cluster, `cluster_rank` the rank of this one among them,
+//   from 0 on, along x first, then y, then z.
+// - The barrier of a cluster has two steps. `cluster_arrive` does not wait; `cluster_wait` waits until every thread of
+//   the cluster has arrived or exited. After it, all that they did to memory before they arrived is complete and
+//   visible. A thread that has arrived may exit, or it must wait before it arrives again.
 // - `cluster_arrive_shared` is for threads of which only writes to their own block's shared memory must be visible. It
 //   needs no fence of the whole GPU (MEMBAR.ALL.GPU), which `cluster_arrive` has.
-// - `in_block` is the address of what another block of the cluster has at `own` in its shared memory. That block must be
-//   running: it has begun if this one has waited at a barrier of the cluster, and it may not exit before its memory has
-//   been read.
+// - `in_block` is the address of what another block of the cluster has at `own` in its shared memory. That block must
+//   be running: it has begun if this one has waited at a barrier of the cluster, and it may not exit before its memory
+//   has been read.
 #ifndef TGNN_HOST  // the host's versions are in emu/cuda.hpp
 #if __CUDA_ARCH__ >= 900
 __device__ __forceinline__ uint32_t cluster_blocks() {

@@ -1,5 +1,5 @@
-// The interface of the emulator for the driver and the grid scheduler: the blocks of a cluster on one host thread, and a
-// whole grid. In a launch without clusters, every block is a cluster of its own.
+// The interface of the emulator for the driver and the grid scheduler: the blocks of a cluster on one host thread, and
+// a whole grid. In a launch without clusters, every block is a cluster of its own.
 #pragma once
 #include "cuda.hpp"
 #include <string>

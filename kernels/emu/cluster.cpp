@@ -3,8 +3,8 @@
 // In order (seed 0), a block goes on until all its threads wait for the cluster or have exited; then the next one does.
 // Under other seeds any of them goes on, for any number of switches between its threads. Blocks share the host thread's
 // memory for shared memory, so what a block has there is kept elsewhere while another one runs. That is also where the
-// others find it. Reported with thread and line are: addresses in blocks that are not in the cluster, have not begun, or
-// have exited, and threads that arrive twice or wait without having arrived.
+// others find it. Reported with thread and line are: addresses in blocks that are not in the cluster, have not begun,
+// or have exited, and threads that arrive twice or wait without having arrived.
 #include "worker.hpp"
 #include <link.h>
 
@@ -81,8 +81,8 @@ void Worker::begin_cluster(uint64_t cluster) {
   now = blocks[in_order() ? 0 : draws.below(count)].get();
   turn = next_turn();
 }
-// The number of switches between threads until another block may go on. Under a sanitizer, which sees one memory for all
-// blocks, that is only when all threads of this one wait.
+// The number of switches between threads until another block may go on. Under a sanitizer, which sees one memory for
+// all blocks, that is only when all threads of this one wait.
 unsigned Worker::next_turn() { return in_order() || SANITIZED ? ~0u : 1u << draws.below(12); }
 
 // Lets another block of the cluster go on, if this one cannot or its turn is over.

@@ -2,8 +2,8 @@
 //
 // The blocks of a grid run on all cores (`grid.cpp`), the threads of a block as fibres of one host thread
 // (`block.cpp`). A fibre yields only at a barrier, at a warp collective, at an atomic under a random schedule, or at
-// its end. The order of the threads of a block is therefore reproducible from its seed. The blocks of a cluster run on one
-// host thread, too (`cluster.cpp`).
+// its end. The order of the threads of a block is therefore reproducible from its seed. The blocks of a cluster run on
+// one host thread, too (`cluster.cpp`).
 #pragma once
 #define TGNN_EMU 1
 #include "matrix.hpp"

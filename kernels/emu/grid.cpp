@@ -18,8 +18,8 @@ struct Grid {
   const Launch& launch;
   std::vector<uint64_t> clusters;  // a block each, if the launch has no clusters
   std::atomic<size_t> next{0};
-  // Index of the first cluster that failed. They start in order of their indices, so all before it have started, and the
-  // grid's error message does not depend on how many run at a time.
+  // Index of the first cluster that failed. They start in order of their indices, so all before it have started, and
+  // the grid's error message does not depend on how many run at a time.
   std::atomic<size_t> failed{SIZE_MAX};
   std::string failure;
   unsigned helpers = 0;  // helpers working on this grid; guarded by the pool's lock, like `failure`

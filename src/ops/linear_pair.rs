@@ -224,9 +224,11 @@ impl LinearPairInputGrad {
 
     /// Returns the op, with its inputs, that adds the output of `node` to `base`; `None` if `node` is another
     /// op or has a base.
-    pub(super) fn added_to(base: Var, node: &Node) -> Option<(Self, Vec<Var>)> {
-        let alone = node.op.name() == Self::NAME && node.ins.len() == Self::BASE;
-        alone.then(|| (LinearPairInputGrad { onto: true }, [&node.ins[..], &[base]].concat()))
+    pub(super) fn added_to(base: Var, node: &Node) -> Option<(Arc<dyn DynOp>, Vec<Var>)> {
+        if node.op.name() != Self::NAME || node.ins.len() != Self::BASE {
+            return None;
+        }
+        Some((Arc::new(LinearPairInputGrad { onto: true }), [&node.ins[..], &[base]].concat()))
     }
 }
 

@@ -135,9 +135,10 @@ impl Op for PadRows {
         Cost { bytes: 4 * (ins[0].len() + outs[0].len() + base_len), flops: base_len.min(ins[0].len()) }
     }
     fn fused(&self, t: &Tape, ins: &[Var]) -> Option<(Arc<dyn DynOp>, Vec<Var>)> {
-        let &[dy, base] = ins else { return None };
-        let (op, ins) = LinearPairInputGrad::added_to(base, t.maker(dy).filter(|_| self.onto)?)?;
-        Some((Arc::new(op), ins))
+        match *ins {
+            [dy, base] if self.onto => LinearPairInputGrad::added_to(base, t.maker(dy)?),
+            _ => None,
+        }
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
         let (dy, out) = (io.input::<R>(0), io.out::<R>(0));

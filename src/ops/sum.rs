@@ -4,9 +4,9 @@
 //! | --- | --- | --- |
 //! | `x_i`, out | `[n, d]` f32 | the same shape |
 //!
-//! The backward pass uses it where a value is read more than once. A term that is added to such a sum is
-//! added by one op with all terms of that, with the same bits: the weights of a model of snapshots have a
-//! term for each snapshot. Deterministic.
+//! The backward pass uses it where a value is read more than once. It appends terms one by one: a sum of a
+//! sum and another term becomes one op with all terms ([`Op::fused`]), which adds them in the same order. The
+//! weights of a model of snapshots have a term for each snapshot. Deterministic.
 use super::*;
 use crate::runtime::{
     cuda::abi,
@@ -19,11 +19,6 @@ use crate::runtime::{
 pub struct Sum;
 
 vectorised! {
-    fn sum(out: &mut [f32], a: &[f32], b: &[f32]) {
-        for ((out, a), b) in out.iter_mut().zip(a).zip(b) {
-            *out = a + b;
-        }
-    }
     fn add_to(out: &mut [f32], x: &[f32]) {
         simd::add_assign(out, x);
     }
@@ -61,13 +56,12 @@ impl Op for Sum {
     fn cpu(&self, io: &Io<'_>) {
         let out = io.out::<f32>(0);
         let share = team::share(out.len());
-        let [a, b] = [0, 1].map(|at| io.input::<f32>(at));
         out.chunks_mut(share).enumerate().in_parallel(1, |(of_thread, out)| {
             for (piece, out) in out.chunks_mut(PIECE).enumerate() {
                 let first = of_thread * share + piece * PIECE;
                 let here = first..first + out.len();
-                sum(out, &a[here.clone()], &b[here.clone()]);
-                (2..io.inputs()).for_each(|at| add_to(out, &io.input::<f32>(at)[here.clone()]));
+                out.copy_from_slice(&io.input(0)[here.clone()]);
+                (1..io.inputs()).for_each(|at| add_to(out, &io.input::<f32>(at)[here.clone()]));
             }
         });
     }

@@ -1,5 +1,5 @@
-// Executes the blocks of a launch: one after the other in order, or several side by side in a random order. The blocks of
-// a cluster are always side by side.
+// Executes the blocks of a launch: one after the other in order, or several side by side in a random order. The blocks
+// of a cluster are always side by side.
 #include "run.hpp"
 
 namespace emu::ptx {

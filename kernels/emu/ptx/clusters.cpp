@@ -1,7 +1,7 @@
 // Clusters of blocks: their barrier, and shared memory of other blocks.
 //
-// An address in the shared memory of a cluster (`shared::cluster`) has an offset in its lower 24 bits and above them one
-// more than the rank of the block. Without a rank it is one of the block's own.
+// An address in the shared memory of a cluster (`shared::cluster`) has an offset in its lower 24 bits and above them
+// one more than the rank of the block. Without a rank it is one of the block's own.
 #include "run.hpp"
 
 namespace emu::ptx {
