@@ -2,6 +2,7 @@
 use crate::{
     emulated::{Shape, TestDevice, device, drawn, emulated},
     ops::bits,
+    paths::program,
     ptx_instructions::module,
 };
 use std::{ffi::c_int, process::Command};
@@ -398,7 +399,7 @@ fn clusters_change_no_bit_of_head_linear_in_any_order() {
 #[cfg_attr(not(feature = "emu"), ignore = "wants --features emu")]
 fn an_unknown_way_to_launch_is_refused_in_one_line() {
     let Some(_on) = device(0).filter(|on| on.emulated) else { return };
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tgnn-bench"));
+    let mut command = Command::new(program());
     command.args(["train", "--device", "emu", "--epochs", "1"]).env("TGNN_LAUNCH", "late,soon");
     let ran = command.output().unwrap();
     let err = String::from_utf8(ran.stderr).unwrap();

@@ -1,5 +1,8 @@
 //! The program as its users see it: what it prints, what it writes, and how it refuses bad input.
-use crate::properties::listing;
+use crate::{
+    paths::{program, root},
+    properties::listing,
+};
 use serde_json::Value;
 use std::{fs, path::Path, process::Command};
 use tempfile::TempDir;
@@ -12,7 +15,7 @@ pub struct Ran {
 }
 
 pub fn tgnn(dir: &Path, words: &[&str]) -> Ran {
-    let ran = Command::new(env!("CARGO_BIN_EXE_tgnn-bench")).args(words).current_dir(dir).output().unwrap();
+    let ran = Command::new(program()).args(words).current_dir(dir).output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
     Ran { code: ran.status.code().unwrap(), out: text(ran.stdout), err: text(ran.stderr) }
 }
@@ -221,7 +224,7 @@ fn data_is_generated_described_and_imported() {
 fn a_folder_of_tgb_is_imported_with_its_negatives_unless_it_is_read_as_something_else() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
-    let tgb = format!("{}/tests/golden/foreign/tgbl_wiki", env!("CARGO_MANIFEST_DIR"));
+    let tgb = format!("{}/tests/golden/foreign/tgbl_wiki", root().display());
     done(dir, &["data", "import", &tgb, "--out", "whole"]);
     done(dir, &["data", "import", &tgb, "--out", "plain", "--format", "jodie"]);
     for file in ["val_negatives.npy", "test_negatives.npy"] {
@@ -458,29 +461,6 @@ fn a_run_starts_from_the_weights_of_a_file_or_reports_what_is_wrong_with_them() 
     refused(&resumed, 9, &["the checkpoint was trained with another configuration"]);
     refused(&["--weights", file, "--set", "tgn.layers=2", "--out", "run"], 9, &["`embed.1.", "is missing"]);
     refused(&["--weights", file, "--resume", "--out", "first"], 2, &["--resume"]);
-}
-
-#[test]
-#[cfg_attr(not(feature = "emu"), ignore = "wants --features emu")]
-fn the_kernel_table_lists_rivals_below_their_op_with_verification_and_times() {
-    let dir = tempfile::tempdir().unwrap();
-    let words = ["kernels", "--device", "emu", "--filter", "scatter_add_rows"];
-    let ran = done(dir.path(), &words);
-    let (op, rival) =
-        ran.out.split_once("\nscatter_add_rows ").unwrap().1.split_once("\n  atomics  ").unwrap();
-    assert!(
-        op.ends_with("scatter_add_rows 1800x1487x100") && rival.contains(" x the op's time\n"),
-        "{}",
-        ran.out
-    );
-    let found = json(&done(dir.path(), &[&words[..], &["--json"]].concat()).out);
-    let rival = &found["ops"][0]["rivals"][0];
-    assert_eq!((&rival["name"], &rival["within_allowance"]), (&"atomics".into(), &true.into()), "{found}");
-    let op = &found["ops"][0];
-    for key in ["us", "us_cold", "share_of_copy_cold", "share_of_copy_warm", "share_of_product"] {
-        assert!(op[key].as_f64().unwrap() >= 0.0, "{key}: {op}");
-    }
-    assert!(rival["us"].as_f64().unwrap() > 0.0 && found["missing_rivals"].as_array().unwrap().is_empty());
 }
 
 #[test]

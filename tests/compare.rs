@@ -1,5 +1,8 @@
 //! `tgnn-bench sweep` and `compare`, from trials to the page that a browser shows.
-use crate::command_line::{Ran, done, json, made, refused, tgnn};
+use crate::{
+    command_line::{Ran, done, json, made, refused, tgnn},
+    paths::program,
+};
 use std::{
     fs,
     io::Read,
@@ -178,9 +181,8 @@ fn an_interrupted_sweep_ends_its_trials_and_goes_on_later() {
     let dir = dir.path();
     // So many epochs that the trial does not end by itself.
     let words = ["--grid", "tgn.layers=1", "--epochs", "1000000"];
-    let program = env!("CARGO_BIN_EXE_tgnn-bench");
     for signal in ["TERM", "KILL"] {
-        let mut child = Command::new(program)
+        let mut child = Command::new(program())
             .args(sweep(&words))
             .current_dir(dir)
             .stdout(Stdio::null())

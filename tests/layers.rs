@@ -1,4 +1,5 @@
 //! Checks of the source tree: a file uses only layers below its own, and the documents agree with the code.
+use crate::paths::root;
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -68,10 +69,6 @@ fn documents_an_op(text: &str) -> bool {
         && !doc[0].starts_with('|')
         && table == Some(lead + 1)
         && doc.get(lead + 3).is_some_and(|l| l.starts_with('|'))
-}
-
-fn root() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }
 
 /// Returns the Rust files below `dir`: their paths from there, and their texts.

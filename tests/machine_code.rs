@@ -1,4 +1,5 @@
 //! Properties of the compiled kernels that can be seen without a GPU.
+use crate::paths::root;
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -31,7 +32,7 @@ fn kernels(text: &str) -> Vec<(String, String)> {
 /// Returns the claims of every kernel's `__launch_bounds__(threads, blocks)`: name, threads per block, and
 /// blocks that fit on a multiprocessor.
 fn claims() -> Vec<(String, usize, usize)> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels");
+    let folder = root().join("kernels");
     let mut found = Vec::new();
     for entry in [folder.clone(), folder.join("lab")].iter().flat_map(|f| fs::read_dir(f).unwrap()) {
         let path = entry.unwrap().path();
@@ -115,7 +116,7 @@ fn no_kernel_spills_registers_or_keeps_arrays_in_memory() {
 
 /// Returns the machine code of a kernel for sm_90.
 fn machine_code(report: &Path, file: &str, kernel: &str) -> Option<String> {
-    let tool = Path::new(env!("CARGO_MANIFEST_DIR")).join(".cuda/nvidia/cu13/bin/cuobjdump");
+    let tool = root().join(".cuda/nvidia/cu13/bin/cuobjdump");
     if !tool.exists() {
         println!("skipped: no disassembler, see scripts/fetch-nvcc");
         return None;
@@ -208,7 +209,7 @@ fn waits_before_it_reads(kernel: &str, code: &str) {
 
 #[test]
 fn every_kernel_waits_for_the_previous_one_before_anything_else() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels");
+    let folder = root().join("kernels");
     for (text, path) in
         [folder.clone(), folder.join("lab")].iter().flat_map(|f| fs::read_dir(f).unwrap()).map(|f| {
             let path = f.unwrap().path();

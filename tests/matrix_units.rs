@@ -3,6 +3,7 @@
 use crate::{
     emulated::{TestDevice, device},
     ops::WITH_PRODUCTS,
+    paths::program,
 };
 use std::process::Command;
 use tgnn::{
@@ -115,7 +116,7 @@ fn infinities_and_the_largest_numbers_are_multiplied_as_in_f32() {
 fn unknown_units_and_a_driver_that_is_too_old_are_refused_in_one_line() {
     let Some(_on) = device(0).filter(|on| on.emulated) else { return };
     let said = |key: &str, value: &str| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tgnn-bench"));
+        let mut command = Command::new(program());
         command.args(["train", "--device", "emu", "--epochs", "1"]).env(key, value);
         let ran = command.output().unwrap();
         (ran.status.code(), String::from_utf8(ran.stderr).unwrap())

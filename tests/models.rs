@@ -1,5 +1,8 @@
 //! Properties of every model: determinism, checkpoints, embeddings, and degenerate streams.
-use crate::properties::{config, found, listing, run, small, stream};
+use crate::{
+    paths::root,
+    properties::{config, found, listing, run, small, stream},
+};
 use std::collections::BTreeSet;
 use tgnn::{
     data::{Events, Features, NodeLabel, NodeLabels, SynthOptions, synth},
@@ -307,7 +310,7 @@ fn documented_size(
 
 #[test]
 fn the_documented_weights_are_those_of_the_models() {
-    let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/weights.md")).unwrap();
+    let text = std::fs::read_to_string(root().join("docs/weights.md")).unwrap();
     let of_snapshots = |l: &str| OF_SNAPSHOTS.iter().any(|name| l.starts_with(&format!("| `{name}")));
     let rows: Vec<&str> = text.lines().filter(|l| l.starts_with("| `") && !of_snapshots(l)).collect();
     let mut events = small(300);

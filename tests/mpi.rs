@@ -1,5 +1,6 @@
 //! Ranks connected by MPI. A test starts this test binary several times by `mpirun`, of Open MPI and of
 //! MPICH; each process then does the work of one rank in [`one_rank_of_another_test`].
+use crate::paths::root;
 use std::{
     env,
     fs::{self, File},
@@ -36,7 +37,7 @@ pub struct Installed {
 
 /// Returns Open MPI and MPICH; nothing, and prints why, if they are not there.
 pub fn installed() -> Vec<Installed> {
-    let home = |name| Path::new(env!("CARGO_MANIFEST_DIR")).join(".mpi").join(name);
+    let home = |name| root().join(".mpi").join(name);
     let both = [
         Installed {
             home: home("openmpi"),

@@ -1,11 +1,11 @@
 //! The program over ranks of MPI: results, mistakes, and ranks that are lost.
 use crate::{
     mpi::{LIMIT, installed, is_alive, run},
+    paths::program,
     rank_features::plan_file,
 };
 use std::{
     fs::{self, File},
-    path::Path,
     process::{Command, Stdio},
     thread,
     time::{Duration, Instant},
@@ -50,7 +50,7 @@ fn trained(mut command: Command, plan: &str, flags: &[&str]) -> (serde_json::Val
 
 #[test]
 fn a_training_over_processes_gives_the_bits_of_one_over_threads() {
-    let program = Path::new(env!("CARGO_BIN_EXE_tgnn-bench"));
+    let program = &program();
     let plans = [["sven", "disttgl:1x2x2"], ["depcache", "disttgl:2x1x2"]];
     for (nth, (mpi, plans)) in installed().iter().zip(plans).enumerate() {
         for (ranks, plan) in [(2, plans[0]), (4, plans[1]), (3, "pipetgl")] {
@@ -97,7 +97,7 @@ fn a_training_over_processes_gives_the_bits_of_one_over_threads() {
 
 #[test]
 fn a_mistake_of_the_command_line_is_told_once() {
-    let program = Path::new(env!("CARGO_BIN_EXE_tgnn-bench"));
+    let program = &program();
     for mpi in installed() {
         let mut command = mpi.start(2, program);
         command.args(["train", "--ranks", "3"]);
@@ -129,7 +129,7 @@ fn ranks_of(launcher: u32) -> Vec<i32> {
 
 #[test]
 fn a_training_that_loses_a_rank_ends_and_is_resumed() {
-    let program = Path::new(env!("CARGO_BIN_EXE_tgnn-bench"));
+    let program = &program();
     for (mpi, signal) in installed().iter().zip([libc::SIGSTOP, libc::SIGKILL]) {
         let dir = tempfile::tempdir().unwrap();
         let flags = |epochs: &str| {

@@ -1,10 +1,10 @@
 //! Processes that NCCL connects, as `torchrun` starts them. Here NCCL is the emulated devices' own.
-use crate::mpi::run;
+use crate::{mpi::run, paths::program};
 use std::{net::TcpListener, path::Path, process::Command, thread};
 
 /// A run of the program that trains for one short epoch.
 fn training(flags: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tgnn-bench"));
+    let mut command = Command::new(program());
     command.args("train --epochs 1 --max-batches 3 --batch 60 --no-eval --json --threads 1".split(' '));
     command.args("--set tgn.memory=8 --set tgn.time=8 --set tgn.embedding=8".split(' ')).args(flags);
     command
@@ -62,7 +62,7 @@ fn what_torchrun_cannot_do_is_told() {
         "the ranks of torchrun are connected by NCCL, between CUDA devices; give --device cuda",
     );
     // What one process does, the first rank does.
-    let mut info = Command::new(env!("CARGO_BIN_EXE_tgnn-bench"));
+    let mut info = Command::new(program());
     info.arg("models");
     as_torchrun(&mut info, 1, 2, free_port());
     let second = run(info);

@@ -3,6 +3,7 @@ use crate::{
     command_line::{done, json, refused},
     emulated,
     models::{every_model, small_config},
+    paths::root,
 };
 use std::{fmt::Write, fs, path::Path};
 use tgnn::{
@@ -234,7 +235,7 @@ fn tables_of_events_and_labels_train_test_embed_and_are_compared() {
 fn a_folder_of_tgb_trains_on_its_labels() {
     let dir = tempfile::tempdir().unwrap();
     for set in ["tgbn_genre", "tgbn_trade"] {
-        let data = format!("{}/tests/golden/foreign/{set}", env!("CARGO_MANIFEST_DIR"));
+        let data = format!("{}/tests/golden/foreign/{set}", root().display());
         let words = ["train", "--data", &data, "--epochs", "1", "--set", "tgn.memory=8", "--json"];
         let found = json(&done(dir.path(), &words).out);
         assert_eq!(

@@ -1,8 +1,9 @@
 //! Events as people have them, from the command line: names, dates, odd headers, many kinds of files.
-use crate::command_line::{done, refused};
+use crate::{
+    command_line::{done, refused},
+    paths::root,
+};
 use std::{fmt::Write, fs, path::Path};
-
-const TABLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/foreign/own");
 
 /// Returns 60 rows of `line(user, page, seconds)`.
 fn rows(line: impl Fn(usize, usize, usize) -> String) -> String {
@@ -84,7 +85,8 @@ fn files(dir: &Path) -> Vec<(String, Vec<&'static str>)> {
     let own = texts.iter().map(|(name, _)| *name).chain(["days.tar.zst", "days"]);
     let own = own.map(|name| (dir.join(name).to_str().unwrap().to_owned(), flags(name)));
     let tables = ["pandas.parquet", "pandas.feather", "polars.parquet", "polars.arrows"];
-    own.chain(tables.map(|name| (format!("{TABLES}/{name}"), vec![]))).collect()
+    let tables = tables.map(|name| root().join("tests/golden/foreign/own").join(name));
+    own.chain(tables.map(|path| (path.to_str().unwrap().to_owned(), vec![]))).collect()
 }
 
 #[test]

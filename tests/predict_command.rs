@@ -1,5 +1,8 @@
 //! `tgnn-bench predict` as its users see it.
-use crate::command_line::{done, made, refused, small};
+use crate::{
+    command_line::{done, made, refused, small},
+    paths::program,
+};
 use std::{
     fs,
     io::{BufRead, BufReader, Write},
@@ -17,7 +20,7 @@ fn trained() -> TempDir {
 
 /// Starts `predict` on standard input.
 fn piped(dir: &Path) -> Child {
-    Command::new(env!("CARGO_BIN_EXE_tgnn-bench"))
+    Command::new(program())
         .args(["predict", "--checkpoint", "run", "--threads", "1"])
         .current_dir(dir)
         .stdin(Stdio::piped())

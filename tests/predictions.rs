@@ -1,6 +1,7 @@
 //! Passes over ranks that are recorded, and what other machines would take for them.
 use crate::{
     command_line::{done, json, refused},
+    paths::root,
     properties::small,
     ranks::of_model,
 };
@@ -152,7 +153,7 @@ fn the_program_predicts_ranks_and_says_first_how_far_it_is_off() {
     assert!(first.starts_with("the simulator, on ") && first.contains("off by"), "{table}");
     let rows = || table.lines().filter_map(|line| line.split_whitespace().next()?.parse().ok());
     assert_eq!(rows().collect::<Vec<usize>>(), [1, 2, 3], "{table}");
-    let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/machines/h100.toml")).unwrap();
+    let text = std::fs::read_to_string(root().join("machines/h100.toml")).unwrap();
     std::fs::write(dir.path().join("mine.toml"), text.replace("\"h100\"", "\"mine\"")).unwrap();
     let weak = ["--ranks", "2", "--scaling", "weak", "--machine", "v100", "--machine", "mine.toml", "--json"];
     let predicted = json(&ran(&[&weak[..], &["--timeline", "t.json"]].concat()));

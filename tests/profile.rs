@@ -1,5 +1,8 @@
 //! `tgnn-bench profile`: alone and under tools, which are scripts here; and the ranges that profilers see.
-use crate::command_line::{Ran, json, made, refused};
+use crate::{
+    command_line::{Ran, json, made, refused},
+    paths::{program, root},
+};
 use serde_json::Value;
 use std::{
     collections::BTreeMap,
@@ -74,7 +77,7 @@ impl Tools {
     }
     fn with_env(&self, words: &[&str], env: &[(&str, &str)]) -> Ran {
         let path = format!("{}:/usr/bin:/bin", self.path("bin").display());
-        let ran = Command::new(env!("CARGO_BIN_EXE_tgnn-bench"))
+        let ran = Command::new(program())
             .arg("profile")
             .args(words)
             .args(["--device", "emu"])
@@ -161,13 +164,10 @@ fn what_cannot_be_profiled_is_refused_in_one_line() {
     };
     code(&["add", "--with", "ncu", "--device", "cpu"], 5, &["--with ncu is for GPUs", "--device cuda"]);
     // Without a GPU that is missing first; with one, the tool is.
-    let program = Command::new(env!("CARGO_BIN_EXE_tgnn-bench"))
-        .args(["profile", "add", "--with", "nsys"])
-        .env("PATH", "")
-        .output()
-        .unwrap();
-    let said = String::from_utf8(program.stderr).unwrap();
-    assert_eq!((program.status.code(), said.lines().count()), (Some(5), 1), "{said}");
+    let ran =
+        Command::new(program()).args(["profile", "add", "--with", "nsys"]).env("PATH", "").output().unwrap();
+    let said = String::from_utf8(ran.stderr).unwrap();
+    assert_eq!((ran.status.code(), said.lines().count()), (Some(5), 1), "{said}");
 }
 
 #[test]
@@ -276,7 +276,12 @@ fn a_tool_that_is_missing_fails_or_may_not_work_gives_one_line() {
     );
     refused(&NCU.replace("cp \"$CSV\"", "head -4 \"$CSV\" >"), &["ncu saw no kernel within the range"]);
     let renamed = "sed s/dram__bytes.sum/dram__bytes_all/ \"$CSV\" >";
-    refused(&NCU.replace("cp \"$CSV\"", renamed), &["ncu's CSV has no column `dram__bytes.sum`"]);
+    refused(
+        &NCU.replace("cp \"$CSV\"", renamed),
+        &["profile-add.csv: ncu's CSV has no column `dram__bytes.sum`"],
+    );
+    // What was measured is not lost.
+    assert!(fs::read_to_string(tools.path("profile-add.csv")).unwrap().contains("dram__bytes_all"));
     let missing = "sed 's/40.5/n\\/a/' \"$CSV\" >";
     refused(&NCU.replace("cp \"$CSV\"", missing), &["ncu measured no dram__throughput", "`n/a`"]);
     // What fails inside of the tool keeps its exit code.
@@ -296,7 +301,7 @@ fn a_tool_that_is_missing_fails_or_may_not_work_gives_one_line() {
 /// Compiles the library that a profiler would load into the program; `None` without NVIDIA's headers.
 fn nvtx_tool(dir: &Path) -> Option<PathBuf> {
     let tool = dir.join("tool.so");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/nvtx_tool.cpp");
+    let source = root().join("tests/nvtx_tool.cpp");
     let mut compiler = Command::new(std::env::var_os("CXX").unwrap_or("c++".into()));
     compiler.args(["-std=c++17", "-shared", "-fPIC", "-I", option_env!("TGNN_NVTX_HEADERS")?]);
     let made = compiler.arg(source).arg("-o").arg(&tool);
@@ -307,7 +312,7 @@ fn nvtx_tool(dir: &Path) -> Option<PathBuf> {
 /// Returns the ranges that a profiler sees of a call of the program, each with those that enclose it.
 fn ranges(dir: &Path, words: &[&str], tool: &Path) -> Vec<Vec<String>> {
     let seen = dir.join("ranges.txt");
-    let ran = Command::new(env!("CARGO_BIN_EXE_tgnn-bench"))
+    let ran = Command::new(program())
         .args(words)
         .current_dir(dir)
         .envs([("NVTX_INJECTION64_PATH", tool), ("RANGES", &seen)])

@@ -246,7 +246,15 @@ proptest! {
         let [train_loss, train_seconds, events_per_second, ap] = numbers;
         let val = Some(Scores { ap: Some(ap), mrr, ..Scores::default() });
         let wall_time = train_seconds;
-        let record = EpochRecord { epoch, train_loss, train_seconds, events_per_second, val, wall_time };
+        let record = EpochRecord {
+            epoch,
+            train_loss,
+            train_seconds,
+            events_per_second,
+            val,
+            wall_time,
+            graphs_captured: None,
+        };
         let back: EpochRecord = serde_json::from_str(&serde_json::to_string(&record).unwrap()).unwrap();
         prop_assert_eq!(back, record);
     }

@@ -5,6 +5,7 @@ use crate::{
     emulated::{TestDevice, device, drawn},
     golden::check_training,
     ops::{WITH_PRODUCTS, bits},
+    paths::program,
 };
 use std::{ffi::c_void, path::Path, process::Command};
 use tgnn::{
@@ -223,7 +224,7 @@ fn counts_beyond_32_bits_are_divided_correctly() {
 fn the_lines_of_kernels_that_never_ran_are_listed() {
     let Some(_on) = ptx("ptx") else { return };
     let list = std::env::temp_dir().join(format!("tgnn-coverage-{}", std::process::id()));
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tgnn-bench"));
+    let mut command = Command::new(program());
     command.args(["train", "--device", "emu", "--epochs", "1", "--max-batches", "1", "--no-eval"]);
     command.env("TGNN_EMU_CODE", "ptx").env("TGNN_EMU_COVERAGE", &list);
     let ran = command.output().unwrap();
@@ -240,7 +241,7 @@ fn the_lines_of_kernels_that_never_ran_are_listed() {
 #[cfg_attr(not(feature = "emu"), ignore = "wants --features emu")]
 fn an_unknown_code_is_refused_in_one_line() {
     let Some(_on) = device(0).filter(|on| on.emulated) else { return };
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tgnn-bench"));
+    let mut command = Command::new(program());
     command.args(["train", "--device", "emu", "--epochs", "1"]).env("TGNN_EMU_CODE", "sass");
     let ran = command.output().unwrap();
     let err = String::from_utf8(ran.stderr).unwrap();

@@ -11,7 +11,7 @@ use std::{
     path::Path,
     sync::{Arc, Mutex},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 use tgnn::{
     autograd::Program,
@@ -447,6 +447,17 @@ fn a_rank_that_is_lost_ends_the_ranks_whose_devices_wait_for_it() {
     });
     assert_eq!(away.kind(), ErrorKind::Comm);
     assert!(away.to_string().contains("no answer from rank 1"), "{away}");
+    // A rank that ends in the middle of a pass frees memory, for which a device may first wait for the work
+    // of the ranks that share it. That work waits for this rank.
+    let share = |_| Ok(devices[0].device());
+    let long = Config { batch: 2, max_batches: 96, ..of_model(ModelName::Jodie, "sven", 1) };
+    let began = Instant::now();
+    let stopped = on_local_ranks(2, DEADLINE, share, |device| {
+        let stops = device.ranks().unwrap().rank() == 1;
+        EventTask::new(&long, &events, device)?.train_epoch(0, &mut |p| p.stop.set(stops)).map(drop)
+    });
+    assert_eq!(stopped.unwrap_err().kind(), ErrorKind::Interrupted);
+    assert!(began.elapsed() < DEADLINE, "the ranks waited for one another");
     // The devices can be used again.
     let again = on_local_ranks(2, DEADLINE, open, |device| {
         EventTask::new(&config(1, 8), &events, device)?.train_epoch(0, &mut |_| {}).map(drop)

@@ -3,6 +3,7 @@ use crate::{
     command_line::{refused, write_npy},
     emulated::{devices, drawn},
     models::{every_model, small_config},
+    paths::program,
     properties::{listing, small},
     ranks::sent,
 };
@@ -428,7 +429,7 @@ fn features_are_partitioned_if_they_do_not_fit_on_a_device_and_the_plan_leaves_i
     let ran = |mib: usize, more: &[&str]| {
         let words = "train --ranks 2 --device emu --random-edge-features 172 --max-batches 1 --epochs 1 --no-eval \
                      --batch 40 --set tgn.memory=20 --set tgn.time=20 --set tgn.embedding=20";
-        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_tgnn-bench"));
+        let mut command = std::process::Command::new(program());
         command.args(words.split(' ')).args(more).current_dir(&dir);
         let ran = command.env("TGNN_EMU_MEMORY", (mib << 20).to_string()).output().unwrap();
         let text = |bytes| String::from_utf8(bytes).unwrap();

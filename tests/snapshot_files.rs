@@ -1,12 +1,13 @@
 //! Files of snapshots, in the layouts of PyTorch Geometric Temporal, from the command line.
-use crate::command_line::{done, json, refused};
+use crate::{
+    command_line::{done, json, refused},
+    paths::root,
+};
 use std::fs;
 
-const FILES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/foreign/temporal");
-
-/// A path below [`FILES`].
+/// Returns the path of a file of the folder `temporal`.
 fn at(file: &str) -> String {
-    format!("{FILES}/{file}")
+    format!("{}/tests/golden/foreign/temporal/{file}", root().display())
 }
 
 #[test]

@@ -3,6 +3,7 @@ use crate::{
     command_line::{done, json, refused},
     emulated::{device, drawn},
     models::{OF_SNAPSHOTS, documented},
+    paths::root,
     properties::{listing, small},
 };
 use std::{collections::BTreeSet, path::Path};
@@ -349,7 +350,7 @@ fn features_aggregated_once_give_the_same_as_features_aggregated_in_every_step()
 
 #[test]
 fn the_documented_weights_are_those_of_the_snapshot_models() {
-    let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/weights.md")).unwrap();
+    let text = std::fs::read_to_string(root().join("docs/weights.md")).unwrap();
     let of_snapshots = |l: &str| OF_SNAPSHOTS.iter().any(|name| l.starts_with(&format!("| `{name}")));
     let rows: Vec<&str> = text.lines().filter(|l| of_snapshots(l) || l.starts_with("| `decoder.")).collect();
     let mut data = of_edges(7, &vec![vec![(0, 1)]; 9]);

@@ -214,7 +214,7 @@ fn the_store_is_not_shown_while_lanes_run() {
     let more = t.add(s, row).unwrap();
     t.write_rows(s, group.target, more).unwrap();
     let device = Device::cpu(2).unwrap();
-    for (lanes, shown) in [(Lanes::One, 200), (Lanes::PREFETCH, 1)] {
+    for (lanes, shown) in [(Lanes::One, 200), (Lanes::PREFETCH, 10)] {
         let mut program = Program::on_lanes(&t, &[], F32, &device, lanes).unwrap();
         let Home::Stored { id, .. } = t.home(clock) else { panic!("the clock is stored") };
         store.clear(id).unwrap();

@@ -1,11 +1,14 @@
 //! The program with every model, task and protocol: what it accepts, measures and refuses.
-use crate::command_line::{done, json, made, refused, small, tgnn, write_npy};
+use crate::{
+    command_line::{done, json, made, refused, small, tgnn, write_npy},
+    paths::root,
+};
 use serde_json::Value;
 use std::{fs, path::Path};
 
 /// Returns the path of a foreign folder beside the tests.
 fn foreign(name: &str) -> String {
-    format!("{}/tests/golden/foreign/{name}", env!("CARGO_MANIFEST_DIR"))
+    format!("{}/tests/golden/foreign/{name}", root().display())
 }
 
 fn summary(dir: &Path, words: &[&str]) -> Value {

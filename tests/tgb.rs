@@ -1,10 +1,13 @@
 //! TGB's data sets, from their folders to a row of a leaderboard.
-use crate::command_line::{done, json, made, refused, tgnn};
+use crate::{
+    command_line::{done, json, made, refused, tgnn},
+    paths::{program, root},
+};
 use std::path::Path;
 
 /// Returns the folder of a small data set in TGB's layout.
 fn folder(set: &str) -> String {
-    format!("{}/tests/golden/foreign/{}", env!("CARGO_MANIFEST_DIR"), set.replace('-', "_"))
+    format!("{}/tests/golden/foreign/{}", root().display(), set.replace('-', "_"))
 }
 
 /// Returns the words of a short run of `command`, `train` or `sweep`, under TGB's protocol.
@@ -70,7 +73,7 @@ fn a_sweep_over_seeds_gives_the_row_of_a_leaderboard() {
     let names: Vec<_> = names(&dir.join("s"));
     assert_eq!(names, ["seed=1", "seed=2"]);
     // The table of a narrow terminal says what it leaves out.
-    let narrow = std::process::Command::new(env!("CARGO_BIN_EXE_tgnn-bench"))
+    let narrow = std::process::Command::new(program())
         .args(["compare", "s"])
         .env("COLUMNS", "70")
         .current_dir(dir)

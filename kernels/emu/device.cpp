@@ -80,11 +80,15 @@ Result Device::until_all() {
   while (advance() || wait()) {}
   return fault;
 }
-// Called for operations that are illegal during a capture: invalidates all open captures. Returns whether there were
-// any.
+// Called for operations that are illegal during a capture: invalidates the captures that forbid it to this thread.
+// Returns whether there were any.
 bool Device::forbidden() {
-  for (auto& c : captures) c->invalid = true;
-  return !captures.empty();
+  bool any = false;
+  for (auto& c : captures) {
+    bool forbids = c->thread == std::thread::id() || c->thread == std::this_thread::get_id();
+    c->invalid |= forbids, any |= forbids;
+  }
+  return any;
 }
 
 // ---- memory ----

@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <set>
+#include <thread>
 
 namespace emu {
 namespace ptx {
@@ -28,6 +29,7 @@ enum : Result {
   NOT_READY = 600,
   ILLEGAL_ADDRESS = 700,
   LAUNCH_FAILED = 719,
+  NOT_SUPPORTED = 801,
   CAPTURE_UNSUPPORTED = 900,
   CAPTURE_INVALIDATED = 901,
   CAPTURE_UNMATCHED = 903,
@@ -50,8 +52,9 @@ struct Event;
 // A node of a graph. A node that records an event names it; the event then counts as recorded by the graph's last launch.
 struct Node { std::function<void()> run; std::vector<size_t> after; Ready when; Event* recorded = nullptr; };
 struct Device;
-struct Graph { Device& device; std::vector<Node> nodes; std::vector<std::string> kernels; };
-struct Capture { Graph* graph; struct Stream* origin; std::set<struct Stream*> joined; bool invalid = false; };
+struct Graph { Device& device; std::vector<Node> nodes; std::vector<std::string> kernels; bool early; };
+// `thread`: the one that captures, if others may meanwhile allocate (CU_STREAM_CAPTURE_MODE_THREAD_LOCAL).
+struct Capture { Graph* graph; struct Stream* origin; std::set<struct Stream*> joined; bool invalid = false; std::thread::id thread; };
 struct Stream {
   Device& device;
   std::vector<Mark> last;                 // the next work waits for these

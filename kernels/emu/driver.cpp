@@ -76,6 +76,13 @@ bool tgnn_emu_code(int device, const char* name) {
 const char* tgnn_emu_fault(int device) { return devices[device].fault_text.c_str(); }
 unsigned tgnn_emu_blocks_at_once() { return blocks_at_once(); }
 
+// Whether `TGNN_EMU_DEFECT` plants a defect, one of a list with commas: `skip:KERNEL`, its launches do nothing;
+// `fault:KERNEL`, they access memory that is not theirs; `early`, a graph with early launches is refused.
+static bool defective(const std::string& wanted) {
+  const char* text = getenv("TGNN_EMU_DEFECT");
+  return text && ("," + std::string(text) + ",").find("," + wanted + ",") != std::string::npos;
+}
+
 // ---- device ----
 Result cuInit(unsigned) {
   static Result result = []() -> Result {
@@ -133,8 +140,8 @@ Result cuCtxSynchronize() {
 Result cuGetErrorName(int code, const char** s) {
   static const std::map<int, const char*> names = {
       {1, "CUDA_ERROR_INVALID_VALUE"}, {2, "CUDA_ERROR_OUT_OF_MEMORY"}, {101, "CUDA_ERROR_INVALID_DEVICE"},
-      {400, "CUDA_ERROR_INVALID_HANDLE"}, {500, "CUDA_ERROR_NOT_FOUND"}, {600, "CUDA_ERROR_NOT_READY"},
-      {700, "CUDA_ERROR_ILLEGAL_ADDRESS"}, {719, "CUDA_ERROR_LAUNCH_FAILED"},
+      {34, "CUDA_ERROR_STUB_LIBRARY"}, {400, "CUDA_ERROR_INVALID_HANDLE"}, {500, "CUDA_ERROR_NOT_FOUND"}, {600, "CUDA_ERROR_NOT_READY"},
+      {700, "CUDA_ERROR_ILLEGAL_ADDRESS"}, {719, "CUDA_ERROR_LAUNCH_FAILED"}, {801, "CUDA_ERROR_NOT_SUPPORTED"},
       {900, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"}, {901, "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED"},
       {903, "CUDA_ERROR_STREAM_CAPTURE_UNMATCHED"}, {904, "CUDA_ERROR_STREAM_CAPTURE_UNJOINED"},
       {912, "CUDA_ERROR_INVALID_CLUSTER_SIZE"}};
@@ -479,8 +486,12 @@ Result cuLaunchKernelEx(const Config* config, Handle f, void** arguments, void**
   }
   if (stream.capture) stream.capture->graph->kernels.push_back(function->name);
   else d.launched(function->name);
+  if (stream.capture) stream.capture->graph->early |= early;
+  bool skipped = defective("skip:" + function->name), faulty = defective("fault:" + function->name);
   dim3 grid{gx, gy, gz}, size{bx, by, bz};
   Result given = d.give(stream, [=, &d, dynamic = shared] {
+    if (faulty) return d.failed(ILLEGAL_ADDRESS, "planted in " + function->name);
+    if (skipped) return;
     std::vector<void*> a;
     for (size_t at : offsets) a.push_back(taken->data() + at);
     std::string wrong = run(d, *function, grid, size, cluster, dynamic, a.data(), early);
@@ -496,14 +507,16 @@ Result cuLaunchKernel(Handle f, unsigned gx, unsigned gy, unsigned gz, unsigned 
 }
 
 // ---- graphs ----
-Result cuStreamBeginCapture_v2(Handle s, int) {
+Result cuStreamBeginCapture_v2(Handle s, int mode) {
   Stream& stream = stream_of(s);
   Device& d = stream.device;
   Lock lock(d);
   if (stream.capture || &stream == &d.null_stream) return CAPTURE_UNSUPPORTED;
   stream.capture = std::make_shared<Capture>();
-  stream.capture->graph = new Graph{d, {}, {}};
+  stream.capture->graph = new Graph{d, {}, {}, false};
   stream.capture->origin = &stream;
+  constexpr int THREAD_LOCAL = 1;
+  if (mode == THREAD_LOCAL) stream.capture->thread = std::this_thread::get_id();
   stream.capture->joined.insert(&stream);
   stream.last_nodes.clear();
   stream.after_kernel = false;
@@ -541,6 +554,7 @@ Result cuStreamEndCapture(Handle s, Handle* g) {
   return *g = capture->graph, SUCCESS;
 }
 Result cuGraphInstantiateWithFlags(Handle* e, Handle g, unsigned long long) {
+  if (static_cast<Graph*>(g)->early && defective("early")) return NOT_SUPPORTED;
   return *e = new Graph(*static_cast<Graph*>(g)), SUCCESS;
 }
 Result cuGraphUpload(Handle, Handle) { return SUCCESS; }

@@ -3,10 +3,14 @@ use super::{
     lanes::MAX_LANES,
     variant::{PlannedNode, Variant, common_multiple},
 };
+use std::collections::HashSet;
 
-/// Maximum number of nodes of a window, unless a single run has more. At the end of a window lanes wait for
-/// each other, and a schedule takes memory.
+/// Maximum number of nodes of a window, unless a single run has more: a schedule takes memory.
 const MAX_NODES: usize = 1 << 12;
+/// Runs of the longest window of a pass. At the end of a window lanes wait for each
+/// other, which costs little every 16 runs. A window of up to 32 runs comes again several times in a pass of
+/// 200 runs, so it is captured and replayed within the first pass.
+const LENGTHS: std::ops::RangeInclusive<usize> = 16..=32;
 
 /// Nodes of runs that are scheduled together. If runs read older state, some nodes of a run are due earlier
 /// than its update, and belong to an earlier window.
@@ -53,7 +57,27 @@ fn lead(variants: &[Variant], variant_of_run: &[usize]) -> usize {
 
 /// Cuts runs into windows. If possible, a window ends after a run that has one lane to itself. Each lane
 /// holds the values of `buffer_depth` runs; a window begins with the first of these buffers.
+///
+/// Windows are as long as makes the most of them alike: a schedule is made, and captured on a device, once
+/// for all windows that are alike.
 pub(super) fn windows<'a>(
+    variants: &[Variant],
+    variant_of_run: &'a [usize],
+    buffer_depth: &[usize; MAX_LANES],
+) -> Vec<Window<'a>> {
+    let cut = |length| windows_up_to(length, variants, variant_of_run, buffer_depth);
+    LENGTHS.rev().map(cut).min_by_key(|windows| kinds(windows)).unwrap_or_default()
+}
+
+/// Returns the number of windows that are like none before them, and of the runs in them.
+fn kinds(windows: &[Window<'_>]) -> (usize, usize) {
+    let kinds: HashSet<_> = windows.iter().map(|w| (w.variant_of_run, w.updates, w.begins)).collect();
+    (kinds.len(), kinds.into_iter().map(|(_, updates, _)| updates).sum())
+}
+
+/// Cuts runs into windows of at most `length` runs.
+fn windows_up_to<'a>(
+    length: usize,
     variants: &[Variant],
     variant_of_run: &'a [usize],
     buffer_depth: &[usize; MAX_LANES],
@@ -72,7 +96,7 @@ pub(super) fn windows<'a>(
             nodes += variants[variant].nodes.len();
             nodes <= MAX_NODES
         };
-        let fit = rest.iter().take_while(&mut fits).count().max(1);
+        let fit = rest.iter().take(length).take_while(&mut fits).count().max(1);
         let alone = rest[..fit].iter().rposition(|&variant| variants[variant].alone);
         let updates = match alone {
             _ if fit == rest.len() => fit,
@@ -85,4 +109,39 @@ pub(super) fn windows<'a>(
         first += updates;
     }
     windows
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use crate::{
+        autograd::{Lanes, Program},
+        ops::Tape,
+        runtime::{Device, Precision},
+    };
+
+    /// Returns the numbers of runs in the windows of a pass over two variants.
+    fn lengths(variant_of_run: &[usize]) -> Vec<usize> {
+        let tape = Tape::new();
+        let tapes = [(&tape, Lanes::One), (&tape, Lanes::One)];
+        let device = Device::cpu(1).unwrap();
+        let program = Program::with_variants(&tapes, Precision::F32, &device).unwrap();
+        let windows = program.windows(variant_of_run);
+        assert_eq!(windows.iter().map(|w| w.updates).sum::<usize>(), variant_of_run.len());
+        windows.iter().map(|w| w.updates).collect()
+    }
+
+    #[test]
+    fn windows_are_as_long_as_makes_most_of_them_alike() {
+        assert_eq!(lengths(&[0; 184]), [23; 8]);
+        assert_eq!(lengths(&[0; 56]), [28; 2]);
+        assert_eq!(lengths(&[0; 32]), [16; 2]);
+        assert_eq!(lengths(&[0; 15]), [15]);
+        assert_eq!(lengths(&[]), [0; 0]);
+        // A prime number of runs: ten windows, and one of a single run.
+        let prime = lengths(&[0; 181]);
+        assert_eq!((prime[0], prime[prime.len() - 1]), (18, 1));
+        // Variants in turn: windows begin with the same one.
+        let turns: Vec<usize> = (0..210).map(|run| usize::from(run % 7 == 0)).collect();
+        assert!(lengths(&turns).iter().all(|length| length % 7 == 0));
+    }
 }

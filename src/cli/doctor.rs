@@ -29,12 +29,15 @@ pub fn run() -> Result<()> {
     }
     let gib = |bytes: usize| bytes as f64 / f64::from(1u32 << 30);
     match Gpu::open(0).and_then(|gpu| Ok((Gpu::driver_version()?, gpu.memory()?, gpu))) {
-        Ok(((major, minor), (free, total), gpu)) => say(format_args!(
-            "cuda      {}, {:.1} GiB free of {:.1}, driver of CUDA {major}.{minor}",
-            gpu.name(),
-            gib(free),
-            gib(total)
-        )),
+        Ok(((major, minor), (free, total), gpu)) => {
+            say(format_args!(
+                "cuda      {}, {:.1} GiB free of {:.1}, driver of CUDA {major}.{minor}",
+                gpu.name(),
+                gib(free),
+                gib(total)
+            ));
+            say(format_args!("launches  {}", gpu.launching()));
+        }
         Err(e) => say(format_args!("cuda      {e}")),
     }
     match nccl_version() {

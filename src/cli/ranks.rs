@@ -3,8 +3,8 @@ use crate::{
     error::{Error, Result},
     runtime::{
         Device,
-        comm::{Comm, Launched, Launcher, Ranks, Rendezvous, launched, mpi},
-        cuda::NcclComm,
+        comm::{Comm, DEADLINE, Launched, Launcher, Ranks, Rendezvous, launched, mpi},
+        cuda::{NcclComm, set_connections},
     },
     task::{Config, on_local_ranks},
 };
@@ -18,16 +18,21 @@ pub(super) struct RankArgs {
     /// Started by mpirun or srun, each process is a rank
     #[arg(long, value_name = "N", default_value_t = 1)]
     ranks: usize,
-    /// Seconds after which a rank gives up waiting for another one
-    #[arg(long, value_name = "SECONDS", default_value_t = 60.0)]
-    deadline: f64,
+    /// Seconds after which a rank gives up waiting for another one [default: 60; 30 with --ranks on CUDA
+    /// devices]
+    #[arg(long, value_name = "SECONDS")]
+    deadline: Option<f64>,
 }
+
+/// The deadline of ranks of one process on CUDA devices: nothing comes between them that could take longer.
+const LOCAL_DEADLINE: Duration = Duration::from_secs(30);
 
 impl RankArgs {
     /// Returns the flags as words of a command line.
     pub(super) fn words(&self) -> Vec<std::ffi::OsString> {
-        let words = ["--ranks", &self.ranks.to_string(), "--deadline", &self.deadline.to_string()];
-        words.map(Into::into).into()
+        let mut words = vec!["--ranks".into(), self.ranks.to_string()];
+        words.extend(self.deadline.iter().flat_map(|seconds| ["--deadline".into(), seconds.to_string()]));
+        words.into_iter().map(Into::into).collect()
     }
     /// Returns the number of ranks.
     ///
@@ -49,10 +54,9 @@ impl RankArgs {
     /// `Usage` for numbers that make no sense; the errors of `work`; `Comm` if a rank is lost. As a rank of
     /// MPI, the process ends at an error.
     pub(super) fn run(&self, config: &Config, work: impl Fn(Device) -> Result<()> + Sync) -> Result<()> {
-        let deadline = Duration::try_from_secs_f64(self.deadline).map_err(|_| {
-            Error::usage(format!("--deadline {}", self.deadline)).remedy("give seconds, as in --deadline 60")
-        })?;
         let launched = launched()?.filter(|launched| launched.size > 1);
+        let local_on_gpus = launched.is_none() && !matches!(config.device.as_str(), "auto" | "cpu");
+        let deadline = self.deadline(local_on_gpus)?;
         match (self.ranks, launched) {
             (0, _) => Err(Error::usage("--ranks 0").remedy("give 1 or more")),
             (1, None) => work(config.open_device()?),
@@ -66,11 +70,23 @@ impl RankArgs {
                 Err(Error::usage(what).remedy("leave out --ranks"))
             }
             (ranks, None) => {
+                if local_on_gpus && !set_connections() {
+                    eprintln!("note: ranks that share a GPU may hang; set CUDA_DEVICE_MAX_CONNECTIONS=32");
+                }
                 let threads = (config.open_device()?.threads() / ranks).max(1);
                 let open = |rank| Config { threads, ..config.clone() }.open_device_for(rank);
                 on_local_ranks(ranks, deadline, open, work)
             }
         }
+    }
+    /// Returns the deadline.
+    fn deadline(&self, local_on_gpus: bool) -> Result<Duration> {
+        let Some(seconds) = self.deadline else {
+            return Ok(if local_on_gpus { LOCAL_DEADLINE } else { DEADLINE });
+        };
+        Duration::try_from_secs_f64(seconds).map_err(|_| {
+            Error::usage(format!("--deadline {seconds}")).remedy("give seconds, as in --deadline 60")
+        })
     }
     /// Runs `work` as the rank that this process is.
     fn by_mpi(

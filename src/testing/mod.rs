@@ -271,8 +271,9 @@ impl Off {
     pub fn within(&self) -> bool {
         self.error <= self.allowed
     }
-    fn ratio(&self) -> f64 {
-        self.error / self.allowed.max(f64::MIN_POSITIVE)
+    /// Returns the error as a share of the allowed error: above 1 if it is not allowed.
+    pub fn share(&self) -> f64 {
+        if self.error == 0.0 { 0.0 } else { self.error / self.allowed.max(f64::MIN_POSITIVE) }
     }
 }
 
@@ -313,5 +314,5 @@ pub fn worst(case: &Case, backend: Backend) -> Result<Off> {
         let allowed = if want.1 { (allowed + by_precision) * largest(&want.2) } else { 0.0 };
         Off { what: want.0.clone(), error: error(&got.2, &want.2), allowed }
     });
-    Ok(errors.max_by(|a, b| a.ratio().total_cmp(&b.ratio())).unwrap_or_default())
+    Ok(errors.max_by(|a, b| a.share().total_cmp(&b.share())).unwrap_or_default())
 }

@@ -23,6 +23,7 @@ use crate::{
 };
 use std::{
     collections::{HashMap, VecDeque},
+    sync::atomic::{AtomicUsize, Ordering::Relaxed},
     time::{Duration, Instant},
 };
 
@@ -84,6 +85,10 @@ impl OnDevice {
         let lanes = self.sizes.blocks.iter().zip(self.sizes.buffer_depth);
         lanes.map(|(blocks, depth)| depth * blocks.iter().sum::<usize>()).sum()
     }
+    /// Returns the number of schedules that were captured as graphs so far.
+    pub fn graphs_captured(&self) -> usize {
+        self.bound.as_ref().map_or(0, |bound| bound.captured.load(Relaxed))
+    }
     /// Returns the rows and elements of a kept value.
     pub fn kept<T: Element>(&self, v: Var) -> Option<(usize, &[T])> {
         self.kept.get(&v).map(|(rows, words)| (*rows, bytemuck::cast_slice(words)))
@@ -112,6 +117,7 @@ impl OnDevice {
     /// As [`bind`](Self::bind); `Diverged` or `Data` if a node reports a fault.
     pub fn run(&mut self, variants: &[Variant], keep: &[Var], store: &mut Store) -> Result<()> {
         let (variant, bound) = (&variants[0], self.bind(variants, store)?);
+        bound.windows.meet()?;
         bound.status.fill(0, bound.stream())?;
         let first = |node: usize| BoundNode { variant: 0, run: 0, node };
         let launch = |node: usize| bound.launch(&variant.nodes[node], first(node), 0);
@@ -150,6 +156,8 @@ pub(super) struct BoundProgram {
     tickets: Vec<Vec<Option<DeviceBuffer>>>,
     /// By variant, node, and choice of buffers. Addresses of stored buffers do not change.
     operands: Vec<Vec<Vec<Operands>>>,
+    /// Number of schedules captured so far.
+    captured: AtomicUsize,
 }
 
 /// A node of a variant, with the buffers of a run.
@@ -211,6 +219,7 @@ impl BoundProgram {
             others,
             status: DeviceBuffer::new(gpu, all * size_of::<u64>())?,
             operands: Vec::new(),
+            captured: 0.into(),
             gpu: gpu.clone(),
         };
         let mut nodes_before = 0;
@@ -413,6 +422,7 @@ impl BoundProgram {
                 Ok(())
             });
             cached.graph = Some(graph?);
+            self.captured.fetch_add(1, Relaxed);
         }
         Ok(())
     }
@@ -422,6 +432,18 @@ impl BoundProgram {
     /// # Errors
     /// `Diverged` or `Data` if a node reports a fault; `Device` if the driver reports an error.
     pub fn repeat(
+        &self,
+        runs: VariantRuns<'_>,
+        store: &mut Store,
+        schedules: &mut ScheduleCache,
+        trace: Option<&mut Trace>,
+        on_progress: OnProgress<'_>,
+    ) -> Result<()> {
+        self.windows.meet()?;
+        let repeated = self.repeat_windows(runs, store, schedules, trace, on_progress);
+        repeated.inspect_err(|e| self.windows.fail(e))
+    }
+    fn repeat_windows(
         &self,
         runs: VariantRuns<'_>,
         store: &mut Store,

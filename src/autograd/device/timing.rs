@@ -21,6 +21,9 @@ use std::collections::HashMap;
 /// Most nodes that are profiled before the host waits.
 const PROFILED: usize = 512;
 
+/// The least time of a node in seconds.
+const LEAST_SECONDS: f64 = 1e-9;
+
 /// Nodes as a graph that also marks when each begins and ends: these are times of the device, however long
 /// the host takes for a launch.
 pub(in crate::autograd) struct TimedGraph {
@@ -134,7 +137,12 @@ impl BoundProgram {
             unsafe { runs.graph.launch(self.stream())? };
         }
         self.synchronize()?;
-        runs.between[1].seconds_since(&runs.between[0])
+        self.seconds(&runs.between[0], &runs.between[1])
+    }
+    /// Returns the seconds that the work between two events of a graph took, without the time of the events
+    /// themselves. Never 0, so that rates are finite.
+    fn seconds(&self, start: &CudaEvent, end: &CudaEvent) -> Result<f64> {
+        Ok((end.seconds_since(start)? - self.gpu.empty_seconds()?).max(LEAST_SECONDS))
     }
     /// Runs the nodes of all runs one after the other and adds their times to `times`. They are launched as
     /// graphs, so that the times are those of the device; or, if `by_launch`, each by itself, within the
@@ -151,6 +159,7 @@ impl BoundProgram {
         on_progress: OnProgress<'_>,
     ) -> Result<()> {
         let (stream, variants) = (self.stream(), runs.variants);
+        self.windows.meet()?;
         self.status.fill(0, stream)?;
         written(variants).for_each(|id| store.changed_on_device(id));
         for window in windows(variants, runs.variant_of_run, schedules.buffer_depth()) {
@@ -257,7 +266,7 @@ impl BoundProgram {
         for ((at, &[start, end]), kernels) in nodes.iter().zip(&marked.between).zip(&marked.kernels) {
             let cost = variants[at.variant].nodes[at.node].cost_at(|v| counts.get(&(at.run, v)).copied());
             let time = &mut times[at.variant][at.node];
-            time.add(marked.events[end].seconds_since(&marked.events[start])?, 1, cost);
+            time.add(self.seconds(&marked.events[start], &marked.events[end])?, 1, cost);
             time.kernels += kernels;
         }
         Ok(())

@@ -224,6 +224,14 @@ impl Program {
             Memory::Device(d) => d.bytes(),
         }
     }
+    /// Returns the number of graphs that [repeating](Self::repeat) the program has captured so far; `None` on
+    /// a host. A pass that captures none only replays graphs, but for windows that it has for the first time.
+    pub fn graphs_captured(&self) -> Option<usize> {
+        match &self.memory {
+            Memory::Host(_) => None,
+            Memory::Device(d) => Some(d.graphs_captured()),
+        }
+    }
     /// Returns the shape and type of a value of the first tape.
     ///
     /// # Panics

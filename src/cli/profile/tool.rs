@@ -147,7 +147,10 @@ impl ProfileArgs {
         drop(device);
         let (ops, log) = session.run()?;
         match (tool, ceilings) {
-            (_, Some(ceilings)) => ncu::print(&ceilings, &ncu::read(&log)?, &ops, self.caches(), self.json),
+            (_, Some(ceilings)) => {
+                let kernels = ncu::read(&log).map_err(|e| keep(&log, &out, e))?;
+                ncu::print(&ceilings, &kernels, &ops, self.caches(), self.json)
+            }
             (Tool::Nsys, _) => self.written(&out),
             _ => {
                 self.note(format!("{} of compute-sanitizer found nothing", self.tool));
@@ -208,6 +211,16 @@ impl ProfileArgs {
         self.note(format!("wrote {shown}; open it with nsys-ui, or list the kernels of each op:"));
         self.note(format!("nsys stats -r nvtx_kern_sum {shown}"));
         Ok(())
+    }
+}
+
+/// Writes a CSV of ncu that cannot be read to `out` with the extension `csv`, so that the measurement is not
+/// lost. Returns its error with the name of the file.
+fn keep(csv: &str, out: &Path, e: Error) -> Error {
+    let file = out.with_extension("csv");
+    match fs::write(&file, csv) {
+        Ok(()) => e.in_file(file),
+        Err(why) => Error::io(file, "cannot keep ncu's CSV, which cannot be read", why).caused_by(e),
     }
 }
 

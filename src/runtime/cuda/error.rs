@@ -18,9 +18,27 @@ pub(super) fn checked<T>(result: Result<T, DriverError>, what: &str) -> Result<T
                  compute capability 8.0 or later",
             ),
             CUresult::CUDA_ERROR_NO_DEVICE => (ErrorKind::Device, "use --device cpu"),
+            CUresult::CUDA_ERROR_STUB_LIBRARY => (
+                ErrorKind::Device,
+                "libcuda.so is a stub of the CUDA toolkit, for linking only: take its folder `stubs` out of \
+                 LD_LIBRARY_PATH, so that the driver's library is found",
+            ),
             _ => (ErrorKind::Device, "see `tgnn-bench doctor`"),
         };
         let message = if message == name { name } else { format!("{name}: {message}") };
         Error::new(kind, format!("{what}: {message}")).remedy(remedy)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stub_of_the_driver_is_named_in_one_line() {
+        let Ok(()) = crate::runtime::cuda::Gpu::driver_version().map(|_| ()) else { return };
+        let stub = checked::<()>(Err(DriverError(CUresult::CUDA_ERROR_STUB_LIBRARY)), "cannot start");
+        let e = stub.unwrap_err().to_string();
+        assert!(e.contains("LD_LIBRARY_PATH") && e.contains("stubs") && !e.contains('\n'), "{e}");
+    }
 }

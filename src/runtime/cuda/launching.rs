@@ -1,16 +1,19 @@
 //! How kernels are launched: by what a device can do, and by the setting `TGNN_LAUNCH`.
 use crate::error::{Error, ErrorKind, Result};
+use std::{fmt, sync::Arc};
 
 /// The first compute capability with early launches and thread block clusters.
 const LEAST_CAPABILITY: (i32, i32) = (9, 0);
 
 /// What a device uses to launch kernels.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Launching {
     /// Whether kernels may be launched before the previous one has ended.
     pub early: bool,
     /// Whether blocks are launched in clusters, where a grid has some.
     pub clusters: bool,
+    /// Why kernels are not launched early although the device should be able to.
+    pub trouble: Option<Arc<str>>,
 }
 
 impl Launching {
@@ -18,7 +21,7 @@ impl Launching {
     /// gains: `late`, `unclustered`, or both with a comma between them.
     pub fn of(capability: (i32, i32), setting: Option<&str>) -> Result<Self> {
         let can = capability >= LEAST_CAPABILITY;
-        let mut all = Launching { early: can, clusters: can };
+        let mut all = Launching { early: can, clusters: can, trouble: None };
         for word in setting.unwrap_or_default().split(',').filter(|word| !word.is_empty()) {
             match word {
                 "late" => all.early = false,
@@ -30,6 +33,20 @@ impl Launching {
             }
         }
         Ok(all)
+    }
+    /// Returns the same without early launches, which have failed with an error.
+    pub fn late(&self, e: &Error) -> Self {
+        Launching { early: false, trouble: Some(e.to_string().into()), ..self.clone() }
+    }
+}
+
+impl fmt::Display for Launching {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.early { "early" } else { "late" })?;
+        f.write_str(if self.clusters { ", in clusters" } else { ", without clusters" })?;
+        self.trouble
+            .as_ref()
+            .map_or(Ok(()), |why| write!(f, "; early launches failed when they were tried: {why}"))
     }
 }
 

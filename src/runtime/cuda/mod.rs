@@ -15,6 +15,7 @@ mod module;
 mod nccl;
 mod nccl_comm;
 mod peers;
+mod probe;
 mod profiler;
 mod rates;
 mod stream;
@@ -43,7 +44,7 @@ use cudarc::driver::{result, sys};
 use error::checked;
 use launching::Launching;
 use std::sync::{
-    Arc,
+    Arc, OnceLock,
     atomic::{AtomicU64, Ordering::Relaxed},
 };
 
@@ -75,6 +76,8 @@ struct Inner {
     /// Device memory allocated by this process, in bytes: now, and at most so far.
     held: AtomicU64,
     most: AtomicU64,
+    /// Seconds between two events in a graph with nothing between them.
+    empty_seconds: OnceLock<f64>,
 }
 
 // SAFETY: a context may be used from any thread in which it is current; `enter` makes it current.
@@ -165,8 +168,28 @@ impl Gpu {
         let context = checked(unsafe { result::primary_ctx::retain(device) }, "cannot create a context")?;
         enter(context)?;
         let (kernels, held, most) = (Kernels::load()?, AtomicU64::new(0), AtomicU64::new(0));
-        let inner = Arc::new(Inner { ordinal, context, name, kernels, held, most });
-        Ok(Gpu { inner, values: Values::Packed, precision: MatmulPrecision::F32, launching, rival: None })
+        let empty_seconds = OnceLock::new();
+        let inner = Arc::new(Inner { ordinal, context, name, kernels, held, most, empty_seconds });
+        Gpu { inner, values: Values::Packed, precision: MatmulPrecision::F32, launching, rival: None }.tried()
+    }
+    /// Tries a graph of kernels. If it fails, kernels are not launched early any more.
+    ///
+    /// # Errors
+    /// `Device` if it fails without early launches, too.
+    fn tried(mut self) -> Result<Self> {
+        if let Err(e) = probe::try_graph(&self) {
+            if !self.launching.early {
+                return Err(e);
+            }
+            self.launching = self.launching.late(&e);
+            probe::try_graph(&self)?;
+        }
+        Ok(self)
+    }
+    /// Returns how kernels are launched, as text: early or late, with or without clusters, and why not early
+    /// if the device should be able to.
+    pub fn launching(&self) -> String {
+        self.launching.to_string()
     }
     /// Makes the device's context current in this thread.
     pub(crate) fn enter(&self) -> Result<()> {
@@ -202,7 +225,7 @@ impl Gpu {
     /// do not have anyway.
     #[must_use]
     pub fn without_clusters(&self) -> Self {
-        Gpu { launching: Launching { clusters: false, ..self.launching }, ..self.clone() }
+        Gpu { launching: Launching { clusters: false, ..self.launching.clone() }, ..self.clone() }
     }
     /// Returns the manufacturer's name of the device.
     pub fn name(&self) -> &str {
@@ -232,6 +255,18 @@ impl Gpu {
         let bytes =
             checked(unsafe { result::device::get_attribute(device, what) }, "cannot query the device")?;
         Ok(bytes.max(1) as usize)
+    }
+    /// Returns the seconds that two events in a graph measure if there is nothing between them, which times
+    /// of kernels contain. It is measured once.
+    ///
+    /// # Errors
+    /// `Device` if the driver refuses.
+    pub fn empty_seconds(&self) -> Result<f64> {
+        if let Some(&seconds) = self.inner.empty_seconds.get() {
+            return Ok(seconds);
+        }
+        let seconds = rates::empty_seconds(self)?;
+        Ok(*self.inner.empty_seconds.get_or_init(|| seconds))
     }
     /// Returns the peak device memory allocated by this process, in bytes.
     pub fn peak_bytes(&self) -> u64 {
@@ -291,6 +326,25 @@ fn enter(context: sys::CUcontext) -> Result<()> {
 
 /// The name of an emulated device.
 const EMULATED: &str = "emulated CUDA device";
+
+/// The environment variable with the number of connections between a process and a device.
+const CONNECTIONS: &str = "CUDA_DEVICE_MAX_CONNECTIONS";
+
+/// Makes a driver that is not open yet use 32 connections to a device, the most that there are, instead of
+/// 8, unless the environment names a number. Streams that share a connection wait for one another, and the
+/// streams of ranks that share a device must not. Returns whether a number is set now: it cannot be set once
+/// the process has several threads.
+pub fn set_connections() -> bool {
+    if std::env::var_os(CONNECTIONS).is_some() {
+        return true;
+    }
+    let alone = std::fs::read_dir("/proc/self/task").is_ok_and(|threads| threads.count() == 1);
+    if alone {
+        // SAFETY: no other thread reads the environment, because there is none.
+        unsafe { std::env::set_var(CONNECTIONS, "32") };
+    }
+    alone
+}
 
 /// Makes [`Gpu::open`] use the emulated driver. A process cannot change its driver once one is loaded.
 ///

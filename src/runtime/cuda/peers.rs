@@ -5,9 +5,10 @@
 //! rank, and that it has read a window by writing 1 to `read[r]` in the inbox of the window's rank. The rank
 //! that waits for such a word sets it back to 0. While a stream waits, it occupies no multiprocessor, so
 //! ranks that share a device do not hold up one another.
+//!
+//! An inbox lies in the memory of the device that waits: there, looking at a word takes no way over the bus.
 use super::{
     CudaStream, DeviceBuffer, Gpu,
-    memory::PinnedWords,
     stream::WordOp::{self, Wait, Write},
     transport::Transport,
 };
@@ -15,24 +16,33 @@ use crate::{
     error::Result,
     runtime::comm::{Comm, Local},
 };
-use std::sync::{
-    Arc,
-    atomic::Ordering::{Acquire, Relaxed},
-};
+use std::sync::Arc;
 
 /// The windows of a channel, and the inboxes, in the memory of their ranks.
 #[derive(Debug)]
 pub(super) struct Peers {
     rank: usize,
     memory: Vec<Arc<Memory>>,
+    /// On which the host reads and writes this rank's inbox while the rank's other streams wait.
+    aside: CudaStream,
 }
 
 /// The memory of a rank that all ranks access. It lives as long as one of them may.
 #[derive(Debug)]
 struct Memory {
     block: DeviceBuffer,
-    /// The words `written`, then the words `read`.
-    inbox: PinnedWords,
+    /// The words `written`, then the words `read`, of 32 bits.
+    inbox: DeviceBuffer,
+}
+
+impl Memory {
+    fn words(&self) -> usize {
+        self.inbox.bytes() / size_of::<u32>()
+    }
+    /// Returns the address of a word of the inbox.
+    fn word(&self, at: usize) -> u64 {
+        self.inbox.address() + (at * size_of::<u32>()) as u64
+    }
 }
 
 impl Peers {
@@ -60,9 +70,13 @@ impl Peers {
     /// `OutOfMemory`; `Comm` if a rank is missing.
     pub fn open(gpu: &Gpu, local: &Local, bytes: usize) -> Result<Self> {
         let (rank, ranks) = (local.rank(), local.size());
-        let own = Memory { block: DeviceBuffer::new(gpu, bytes)?, inbox: PinnedWords::new(gpu, 2 * ranks)? };
-        own.inbox.all()[ranks..].iter().for_each(|read| read.store(1, Relaxed));
-        Ok(Peers { rank, memory: local.share(own)? })
+        let inbox = DeviceBuffer::new(gpu, 2 * ranks * size_of::<u32>())?;
+        let own = Memory { block: DeviceBuffer::new(gpu, bytes)?, inbox };
+        let aside = CudaStream::new(gpu)?;
+        let nothing_written = [vec![0u32; ranks], vec![1; ranks]].concat();
+        own.inbox.upload(&nothing_written, &aside)?;
+        aside.synchronize()?;
+        Ok(Peers { rank, memory: local.share(own)?, aside })
     }
     fn written_at(&self, rank: usize) -> usize {
         rank
@@ -70,25 +84,27 @@ impl Peers {
     fn read_at(&self, rank: usize) -> usize {
         self.memory.len() + rank
     }
-    /// Returns the number of a word of this rank's inbox.
-    fn word(&self, at: usize) -> u64 {
-        self.memory[self.rank].inbox.all()[at].load(Acquire)
+    /// Whether two words of this rank's inbox are 0; false if they cannot be read.
+    fn are_zero(&self, words: [usize; 2]) -> bool {
+        let own = &self.memory[self.rank];
+        let mut all = vec![0u32; own.words()];
+        own.inbox.download(&mut all, &self.aside).is_ok() && words.iter().all(|&at| all[at] == 0)
     }
     /// Tells each other rank by a word of its inbox.
     fn tell(&self, at: usize) -> impl Iterator<Item = WordOp> {
         let others = self.memory.iter().enumerate().filter(move |(rank, _)| *rank != self.rank);
-        others.map(move |(_, of)| Write(of.inbox.address(at), 1))
+        others.map(move |(_, of)| Write(of.word(at), 1))
     }
     /// Waits until each other rank has written its word, and sets the words back.
     fn take(&self, at: impl Fn(usize) -> usize) -> impl Iterator<Item = WordOp> {
         let others = (0..self.memory.len()).filter(|&rank| rank != self.rank);
-        let words: Vec<u64> = others.map(|rank| self.memory[self.rank].inbox.address(at(rank))).collect();
+        let words: Vec<u64> = others.map(|rank| self.memory[self.rank].word(at(rank))).collect();
         let waits: Vec<WordOp> = words.iter().map(|&word| Wait(word, 1)).collect();
         waits.into_iter().chain(words.into_iter().map(|word| Write(word, 0)))
     }
     fn submit(&self, stream: &CudaStream, ops: impl Iterator<Item = WordOp>) -> Result<()> {
         let ops: Vec<WordOp> = ops.collect();
-        // SAFETY: inboxes live as long as this value, and are page-locked for all devices.
+        // SAFETY: inboxes live as long as this value, and all devices access them.
         unsafe { stream.word_ops(&ops) }
     }
 }
@@ -110,12 +126,14 @@ impl Transport for Peers {
     }
     /// Whether it has not read this rank's window, and has not written its own one since.
     fn is_behind(&self, rank: usize) -> bool {
-        self.word(self.read_at(rank)) == 0 && self.word(self.written_at(rank)) == 0
+        self.are_zero([self.read_at(rank), self.written_at(rank)])
     }
     fn check(&self) -> Result<()> {
         Ok(())
     }
     fn release(&self) {
-        self.memory[self.rank].inbox.all().iter().for_each(|word| word.store(1, Relaxed));
+        let own = &self.memory[self.rank];
+        // If the driver refuses, nothing that this rank could do ends its streams.
+        let _ = self.submit(&self.aside, (0..own.words()).map(|at| Write(own.word(at), 1)));
     }
 }

@@ -30,3 +30,28 @@ pub fn copy_rates(gpu: &Gpu, bytes: usize, timings: usize) -> Result<Vec<f64>> {
     time(0)?; // fills the cache
     (0..timings).map(time).collect()
 }
+
+/// Number of times that a pair of events is timed.
+const PAIRS: usize = 9;
+
+/// Measures two events in a graph with nothing between them. Returns the median in seconds.
+///
+/// # Errors
+/// `Device` if the driver refuses.
+pub(super) fn empty_seconds(gpu: &Gpu) -> Result<f64> {
+    let stream = CudaStream::new(gpu)?;
+    let (start, end) = (CudaEvent::timed(gpu)?, CudaEvent::timed(gpu)?);
+    let pair = stream.capture(|| {
+        start.record_in_graph(&stream)?;
+        end.record_in_graph(&stream)
+    })?;
+    let time = |_| {
+        // SAFETY: the events live until the stream is done.
+        unsafe { pair.launch(&stream)? };
+        stream.synchronize()?;
+        end.seconds_since(&start)
+    };
+    let mut seconds = (0..PAIRS).map(time).collect::<Result<Vec<f64>>>()?;
+    seconds.sort_unstable_by(f64::total_cmp);
+    Ok(seconds[PAIRS / 2])
+}

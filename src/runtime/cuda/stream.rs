@@ -94,7 +94,7 @@ impl CudaStream {
             CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION as CLUSTER,
             CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION as EARLY,
         };
-        let launching = self.gpu.launching;
+        let launching = &self.gpu.launching;
         let attribute = |id, value| sys::CUlaunchAttribute { id, pad: [0; 4], value };
         let (x, y, z) = grid.cluster;
         let cluster = sys::CUlaunchAttributeValue_union__bindgen_ty_1 { x, y, z };

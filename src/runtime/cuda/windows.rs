@@ -68,6 +68,22 @@ impl Windows {
     fn all(&self) -> impl Iterator<Item = &Window> {
         self.0.iter().flatten()
     }
+    /// Waits until every rank of this process has come here. No rank may allocate or free memory of a device
+    /// while the work of another rank on the same device waits for it: the driver may first wait for that
+    /// work. So ranks come here after they have allocated, before they submit such work.
+    ///
+    /// # Errors
+    /// `Comm` if a rank is missing.
+    pub fn meet(&self) -> Result<()> {
+        let local = self.all().find_map(|window| window.comm.local());
+        local.map_or(Ok(()), |local| local.barrier())
+    }
+    /// Tells the other ranks of this process that this one ends with an error. It will free memory, for which
+    /// the driver may wait for their work, which waits for this rank.
+    pub fn fail(&self, e: &Error) {
+        let local = self.all().find_map(|window| window.comm.local());
+        local.into_iter().for_each(|local| local.fail(&e.to_string()));
+    }
     /// Blocks until `event` has been reached, but not longer than the other ranks allow. Afterwards, adds
     /// what this rank has sent to its traffic.
     ///

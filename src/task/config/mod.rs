@@ -51,7 +51,7 @@ macro_rules! config {
             /// `auto` (the CPU), `cpu`, `cuda`, `cuda:N`, or `emu`.
             pub device: String,
             /// The schedule of training: a [preset](Plan::PRESETS), the file of a [`Plan`], or `auto`:
-            /// `prefetch` on a CUDA device, else `sequential`. Results do not depend on it, unless it lets
+            /// `overlap` on a CUDA device, else `sequential`. Results do not depend on it, unless it lets
             /// ranks use gradients a step late.
             pub plan: String,
             /// Over ranks, the owners of the nodes' memory: a partitioner (`range`, `interval`,
@@ -258,7 +258,7 @@ impl Config {
             return for_events(&self.plan);
         }
         let plan = match self.plan.as_str() {
-            "auto" => Plan::named(if on_gpu { "prefetch" } else { "sequential" })?,
+            "auto" => Plan::named(if on_gpu { "overlap" } else { "sequential" })?,
             name => Plan::named(name)?,
         };
         if plan.groups.is_some() && !self.model.reads_snapshots() {

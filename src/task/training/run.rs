@@ -28,6 +28,19 @@ pub(in crate::task) const TIMELINE: &str = "timeline.json";
 /// The number of those steps.
 const STEPS_KEPT: usize = 6;
 
+/// The beginning of a training pass.
+struct Began {
+    at: Instant,
+    /// Graphs that the program had captured before.
+    graphs_captured: usize,
+}
+
+impl Began {
+    fn now(task: &dyn Task) -> Self {
+        Began { at: Instant::now(), graphs_captured: task.step().graphs_captured().unwrap_or(0) }
+    }
+}
+
 /// Callbacks of a run, which can also [stop](Progress::stop) it.
 pub trait Watch: Send {
     /// The task is built and training is about to start.
@@ -320,33 +333,34 @@ impl<'a> Run<'a> {
     }
     /// Trains for an epoch, then validates. Returns the epoch's record.
     fn epoch(&self, task: &mut dyn Task, watch: &mut dyn Watch, epoch: usize) -> Result<EpochRecord> {
-        let started = Instant::now();
+        let began = Began::now(task);
         let first = epoch - task.epochs_of_pass();
         let trained = task.train_epoch(first as u32, &mut |p| watch.progress("train", epoch, p))?;
-        let record = self.record(task, watch, epoch, trained, started)?;
+        let record = self.record(task, watch, epoch, trained, began)?;
         watch.epoch(&record);
         Ok(record)
     }
     /// Settles the model of the best epoch, then validates; `None` if the task has nothing to settle.
     fn settle(&self, task: &mut dyn Task, watch: &mut dyn Watch, best: usize) -> Result<Option<EpochRecord>> {
-        let started = Instant::now();
+        let began = Began::now(task);
         // The epoch after the best one: settling draws the same random numbers as that epoch.
         let trained = task.settle(best as u32, &mut |p| watch.progress("settle", best, p))?;
-        let record = trained.map(|trained| self.record(task, watch, best, trained, started)).transpose()?;
+        let record = trained.map(|trained| self.record(task, watch, best, trained, began)).transpose()?;
         record.iter().for_each(|record| watch.settled(record));
         Ok(record)
     }
-    /// Validates, and returns the record of an epoch whose training pass began at `started` and has just
-    /// ended.
+    /// Validates, and returns the record of an epoch whose training pass has just ended.
     fn record(
         &self,
         task: &mut dyn Task,
         watch: &mut dyn Watch,
         epoch: usize,
         (train_loss, events): (f64, usize),
-        started: Instant,
+        began: Began,
     ) -> Result<EpochRecord> {
-        let train_seconds = started.elapsed().as_secs_f64();
+        let train_seconds = began.at.elapsed().as_secs_f64();
+        let graphs_captured =
+            task.step().graphs_captured().map(|all| all.saturating_sub(began.graphs_captured));
         let val = if self.config.evaluate {
             let validated = task.validate(&mut |p| watch.progress("val", epoch, p));
             Some(validated.map_err(|e| lost(e, &format!("validating epoch {epoch}")))?)
@@ -355,7 +369,15 @@ impl<'a> Run<'a> {
         };
         let events_per_second = events as f64 / train_seconds;
         let wall_time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64());
-        Ok(EpochRecord { epoch, train_loss, train_seconds, events_per_second, val, wall_time })
+        Ok(EpochRecord {
+            epoch,
+            train_loss,
+            train_seconds,
+            events_per_second,
+            val,
+            wall_time,
+            graphs_captured,
+        })
     }
     /// Returns the summary of a run, without its scores.
     ///

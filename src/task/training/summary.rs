@@ -32,6 +32,10 @@ pub struct EpochRecord {
     /// Time at which the epoch ended, including validation: seconds since 1970, UTC.
     #[serde(default)]
     pub wall_time: f64,
+    /// Number of graphs that the device captured in the training pass, which is slower for it; `None` on a
+    /// CPU.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub graphs_captured: Option<usize>,
 }
 
 /// Scores of [`EdgeBank`](crate::task::EdgeBank) on the test part, with the same candidates.

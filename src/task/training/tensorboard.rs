@@ -223,6 +223,7 @@ mod tests {
             events_per_second: 1000.0,
             val: Some(val),
             wall_time: 1e9 + epoch as f64,
+            graphs_captured: None,
         }
     }
     fn tested() -> TestScores {
