@@ -1,4 +1,4 @@
-"""The head of every recorded measurement. Needs only the standard library."""
+"""What recorded measurements share: their head, and which epochs are timed. Needs only the standard library."""
 
 import datetime
 import platform
@@ -17,12 +17,32 @@ def cpu():
     return next((l.split(":", 1)[1].strip() for l in lines if l.startswith("model name")), platform.processor())
 
 
+def commit():
+    """Returns the commit of the checkout. A copy without git, or without its history, has that of its bundle."""
+    try:
+        said = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout
+    except OSError:
+        said = ""
+    bundled = ROOT / "out/gpu/commit"  # by scripts/gpu-bundle
+    return said.strip() or (bundled.read_text().strip() if bundled.exists() else "unknown")
+
+
 def head():
     """Returns date, commit of the checkout, machine, and the running command."""
-    said = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, stdout=subprocess.PIPE, text=True)
     return {
         "date": datetime.date.today().isoformat(),
-        "commit": said.stdout.strip(),
+        "commit": commit(),
         "machine": cpu(),
         "command": shlex.join(["python", *sys.argv]),
     }
+
+
+def steady(epochs, on_device):
+    """Returns the epochs that are timed; the last one if there is no other.
+
+    The first one warms up. On a device, epochs that capture graphs take longer than those that replay them. Where a
+    summary does not say how many graphs an epoch captured, the second one may have captured them.
+    """
+    told = all("graphs_captured" in e for e in epochs)
+    first = 2 if on_device and not told else 1
+    return [e for e in epochs[first:] if not e.get("graphs_captured")] or epochs[-1:]

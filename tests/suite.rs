@@ -8,6 +8,7 @@ mod device_calls;
 mod emulated;
 mod functions;
 mod golden;
+mod gpu_run;
 mod half;
 mod heads;
 mod kernels_command;

@@ -11,12 +11,14 @@ plain PyTorch: a model of events, where TGAT and TGN have two layers (`torch_mod
 each of three sparse products (`snapshots.py`), whose data is a folder of edge lists, as `tgnn-bench data
 synth-snapshots` writes.
 `speed`: seconds of a training epoch without evaluation. tgnn and the peers alternate for several rounds; the result is
-the median over all epochs but the first of each round. Events: 172 seeded random edge features, width 100, 10
-neighbours (GraphMixer: 20), batch 600 and 200; tgnn with a fixed and with a learned time encoding (GraphMixer: fixed,
-as in its peer). Snapshots: two layers of width 64, groups of 8 steps.
+the median over the epochs of all rounds, without the first of each round and, on a device, those that captured graphs.
+Events: 172 seeded random edge features, width 100, 10 neighbours (GraphMixer: 20), batch 600 and 200; tgnn with a fixed
+and with a learned time encoding (GraphMixer: fixed, as in its peer). Snapshots: two layers of width 64, groups of 8
+steps.
 `quality`: test AP and AUC of the epoch with the best validation AP, with the same epochs, batch and learning rate,
 three seeds. Models of snapshots are scored with one negative per edge, and with `--same-start` both systems start from
 the weights that the peer drew.
+Every row is printed to standard error and written to the file as soon as it is measured.
 """
 
 import argparse
@@ -30,7 +32,7 @@ import tempfile
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from record import ROOT, head  # noqa: E402
+from record import ROOT, head, steady  # noqa: E402
 
 
 def run(command):
@@ -73,37 +75,33 @@ def flags_of(settings):
     return [part for key, value in settings.items() for part in (f"--{key}", str(value))]
 
 
-def seconds(summary):
-    """Returns the seconds of all epochs but the first, which is a warm-up."""
-    epochs = summary["epochs"]
-    return [e["train_seconds"] for e in (epochs[1:] or epochs)]
+def seconds(summary, device):
+    """Returns the seconds of the epochs that are timed."""
+    return [e["train_seconds"] for e in steady(summary["epochs"], device != "cpu")]
 
 
-def speed(systems, rounds, epochs):
-    """Returns a row of times and peak memory for each setting."""
-    rows = []
+def speed(systems, rounds, epochs, device):
+    """Yields a row of times and peak memory for each setting."""
     for settings in systems.settings:
         called = systems.ours | systems.peers
         times, peaks = {name: [] for name in called}, {}
         for _ in range(rounds):
             for name, command in called.items():
                 summary = run([*command, *flags_of(settings), "--epochs", epochs, "--no-eval"])
-                times[name] += seconds(summary)
+                times[name] += seconds(summary, device)
                 peaks[name] = max(peaks.get(name, 0), summary["peak_memory_bytes"]["host"])
         medians = {name: statistics.median(values) for name, values in times.items()}
         best = min(medians[name] for name in systems.peers)
-        rows.append(settings | {
+        yield settings | {
             "seconds_per_epoch": medians,
             "all": times,
             "peak_memory_bytes": peaks,
             "ratio": {name: best / own for name, own in medians.items()},
-        })
-    return rows
+        }
 
 
 def quality(systems, epochs, settings, rate, seeds, start=None):
-    """Returns a row of scores for each seed and system."""
-    rows = []
+    """Yields a row of scores for each seed and system."""
     peer = next(iter(systems.peers))
     # The peer runs first and saves its initial weights in the file `start`.
     starts = {peer: ["--save-start", start], "tgnn": ["--weights", start]} if start else {}
@@ -112,13 +110,21 @@ def quality(systems, epochs, settings, rate, seeds, start=None):
             flags = [*flags_of(settings), *systems.scored.get(name, []), *starts.get(name, [])]
             flags += ["--epochs", epochs, "--seed", str(seed)]
             summary = run([*command, *flags, systems.rate[name], rate])
-            rows.append(settings | {
+            yield settings | {
                 "system": name, "seed": seed, "epochs": int(epochs),
                 "learning_rate": float(rate), "best_epoch": summary["best_epoch"], "test": summary["test"],
                 "test_by_memory": summary.get("test_by_memory"),
                 "val": [e["val"] for e in summary["epochs"]],
-            })
-    return rows
+            }
+
+
+def rows_of(a, systems, folder):
+    """Returns the rows that the arguments ask for; `folder` is for files that are not kept."""
+    if a.what == "speed":
+        return speed(systems, a.rounds, a.epochs or ("2" if a.device == "cpu" else "6"), a.device)
+    batch = {} if a.model in SNAPSHOTS else {"batch": a.batch}
+    start = f"{folder}/start.safetensors" if a.same_start else None
+    return quality(systems, a.epochs or "10", batch, a.rate, a.seeds, start)
 
 
 def main():
@@ -128,7 +134,7 @@ def main():
     parser.add_argument("--data", required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--epochs", help="10 for quality, 2 for speed")
+    parser.add_argument("--epochs", help="10 for quality; 2 for speed, on a device 6")
     parser.add_argument("--batch", type=int, default=200, help="events of a batch, for quality")
     parser.add_argument("--rate", default="0.0005")
     parser.add_argument("--seeds", type=int, default=3)
@@ -139,24 +145,21 @@ def main():
     if a.same_start and (a.what != "quality" or a.model not in SNAPSHOTS):
         parser.error("--same-start is for quality of " + ", ".join(SNAPSHOTS))
     systems = Systems(a.data, a.device, a.tgnn, a.model)
-    if a.what == "speed":
-        rows = speed(systems, a.rounds, a.epochs or "2")
-    else:
-        batch = {} if a.model in SNAPSHOTS else {"batch": a.batch}
-        with tempfile.TemporaryDirectory() as folder:
-            start = f"{folder}/start.safetensors" if a.same_start else None
-            rows = quality(systems, a.epochs or "10", batch, a.rate, a.seeds, start)
     result = head() | {
         "what": a.what,
         "model": a.model or "tgn",
         "data": Path(a.data).name,
         "device": a.device,
         "hardware": {"cores": os.cpu_count(), "threads_used": 2, "load_before": os.getloadavg()[0]},
-        "rows": rows,
+        "rows": [],
     }
     a.out.parent.mkdir(parents=True, exist_ok=True)
-    a.out.write_text(json.dumps(result, indent=1) + "\n")
-    print(json.dumps(rows, indent=1))
+    with tempfile.TemporaryDirectory() as folder:
+        for row in rows_of(a, systems, folder):
+            print(json.dumps(row), file=sys.stderr, flush=True)
+            result["rows"].append(row)
+            a.out.write_text(json.dumps(result, indent=1) + "\n")
+    print(json.dumps(result["rows"], indent=1))
 
 
 if __name__ == "__main__":
