@@ -6,7 +6,7 @@
 
 Models are trained and selected under `dyglib` with random negatives. The best epoch is then also tested under the other
 protocols and negatives, starting from the node memory at the end of validation (under `tgl`: settled, with node memory
-made anew). EdgeBank is tested beside each model, against the same negatives. A data set `NAME:FOLDER` comes with TGB's
+made anew). EdgeBank and the rules that learn nothing are tested beside each model, against the same negatives. A data set `NAME:FOLDER` comes with TGB's
 lists of negatives (`benches/tgb_negatives.py`) and is trained and tested under `tgb` instead. Needs only the standard
 library.
 """
@@ -61,6 +61,7 @@ def measure(args, model, seed, name, data, protocols, first):
                 "best_epoch": trained["best_epoch"],
                 "test": of(tested["test"]),
                 "edgebank": {kind: of(scores) for kind, scores in tested["edgebank"].items()},
+                "rules": {rule["name"]: of(rule["test"]) for rule in tested["baselines"]},
             })
     return rows
 
@@ -91,12 +92,14 @@ def tables(record):
                 spread = f" ± {statistics.stdev(values):.3f}" if len(values) > 1 else ""
                 cells.append(f"{statistics.mean(values):.3f}{spread}" if values else "")
             print(f"| {model} | " + " | ".join(cells) + " |")
-        for kind in ("unlimited", "window"):
+        baselines = [(f"EdgeBank, {kind}", "edgebank", kind) for kind in mine[0]["edgebank"]]
+        baselines += [(rule, "rules", rule) for rule in mine[0]["rules"]]
+        for shown, group, name in baselines:
             cells = []
             for protocol, figure in columns:
-                values = [row["edgebank"][kind]["transductive"][figure] for row in mine if row["protocol"] == protocol]
+                values = [row[group][name]["transductive"][figure] for row in mine if row["protocol"] == protocol]
                 cells.append(f"{statistics.mean(values):.3f}" if values else "")
-            print(f"| EdgeBank, {kind} | " + " | ".join(cells) + " |")
+            print(f"| {shown} | " + " | ".join(cells) + " |")
 
 
 def main():

@@ -20,10 +20,7 @@ use tgnn::{
     autograd::Program,
     data::{self, SynthOptions},
     model::EventTables,
-    ops::{
-        Backend, Tape,
-        sample_neighbors::{Sampling, Strategy},
-    },
+    ops::{Backend, Tape, sample_neighbors::Strategy},
     runtime::{Device, Precision, Rows, Spec, Store},
 };
 
@@ -42,7 +39,7 @@ fn passes(store: &mut Store, tables: &EventTables, strategy: Strategy) -> Result
     let pool = t.stored(store, pool)?;
     let negatives = t.draw_negatives(pool, batch.now, batch.src, 1, 0, 0)?;
     let query = t.roots(batch.src, batch.dst, batch.time, negatives)?;
-    let how = Sampling { k: NEIGHBORS, strategy, gaps: tables.gaps };
+    let how = tables.sampling(NEIGHBORS, strategy);
     let tcsr = tables.tcsr(&mut t, store)?;
     let near = t.sample_neighbors(tcsr, query, (batch.event, batch.now), 3, how)?;
     let mut program = Program::new(&t, &[near.count], Precision::F32, Backend::Cpu)?;

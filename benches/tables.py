@@ -35,6 +35,8 @@ LEARNED = "tgnn, learned time encoding"
 MODELS = {"tgn": "TGN", "jodie": "JODIE", "dyrep": "DyRep", "apan": "APAN", "tgat": "TGAT", "graph-mixer": "GraphMixer",
           "static": "static rows"}
 MISSING = "not measured yet"
+# The rules that learn nothing that the README shows.
+SHOWN_RULES = ("local recency, then global recency", "local popularity, then global popularity")
 
 
 def records_of(machine, name):
@@ -216,6 +218,8 @@ def every_model():
     rows = [[shown, *of([r for r in every if r["model"] == model])] for model, shown in MODELS.items()]
     for shown, kind in (("EdgeBank", "unlimited"), ("EdgeBank, window", "window")):
         rows.append([shown, *of([{**r, "test": r["edgebank"][kind]} for r in every])])
+    for rule in (rule for rule in every[0].get("rules", {}) if rule in SHOWN_RULES):
+        rows.append([rule, *of([{**r, "test": r["rules"][rule]} for r in every])])
     head = [f"{data}: {what}" if i == 0 else what for data in sets for i, (what, _, _) in enumerate(asked)]
     return ["test, transductive", *head], rows, records
 
@@ -230,6 +234,9 @@ def models_of(data, columns, of="models"):
             # No deviation: EdgeBank learns nothing, so only the drawn negatives differ between runs.
             runs = [{**r, "test": r["edgebank"][kind]} for r in mine]
             rows.append([f"EdgeBank, {kind}", *cells(runs, columns, lambda values: f"{statistics.mean(values):.3f}")])
+        for rule in mine[0].get("rules", {}):
+            runs = [{**r, "test": r["rules"][rule]} for r in mine]
+            rows.append([rule, *cells(runs, columns, lambda values: f"{statistics.mean(values):.3f}")])
         head = [f"{protocol}: {figure.upper().replace('_AT_', '@')}" for protocol, figure in columns]
         return ["", *head], rows, records
     return table

@@ -47,12 +47,13 @@ fn a_tgn_without_attention_or_without_memory_scores_far_lower() {
     for seed in 1..=3 {
         let events = clubs(10_000, seed);
         let score = |model, layers| {
-            let (batch, learning_rate) = (20, 1e-3);
+            let (batch, learning_rate) = (20, 4e-4);
             let mut c = Config {
                 seed,
                 task: TaskName::Node,
-                epochs: 6,
+                epochs: 10,
                 batch,
+                eval_batch: batch,
                 learning_rate,
                 ..models::small_config(model, 48)
             };
@@ -63,9 +64,9 @@ fn a_tgn_without_attention_or_without_memory_scores_far_lower() {
         };
         let both = score(ModelName::Tgn, 1);
         let (memory, attention) = (score(ModelName::Tgn, 0), score(ModelName::Tgat, 1));
-        // Over four seeds the model with both scored 0.83 to 0.97, and the smallest gap was 0.3. The models
-        // without memory or attention scored 0.35 to 0.65, up to 0.3 apart for one model.
-        assert!(both > 0.75, "seed {seed}: {both}");
+        // Over eight seeds the model with both scored 0.93 to 0.98, and the smallest gap was 0.26. At a
+        // learning rate of 1e-3 one seed in three collapses to 0.25, which says nothing of the parts.
+        assert!(both > 0.85, "seed {seed}: {both}");
         assert!(memory < both - 0.2 && attention < both - 0.2, "seed {seed}: {both}, {memory}, {attention}");
     }
 }

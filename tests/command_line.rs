@@ -64,6 +64,7 @@ const SYNTH: &[&str] = &[
 const SMALL: &str = "\
 epochs = 2
 batch = 50
+eval_batch = 50
 threads = 1
 data.path = \"made\"
 tgn = { memory = 8, time = 8, embedding = 8, neighbors = 3 }
@@ -98,6 +99,8 @@ const SUMMARY_KEYS: &[&str] = &[
     "negatives",
     "ties",
     "batch",
+    "eval_batch",
+    "history",
     "precision",
     "features_as",
     "memory_as",
@@ -108,6 +111,7 @@ const SUMMARY_KEYS: &[&str] = &[
     "test",
     "test_by_memory",
     "edgebank",
+    "baselines",
     "peak_memory_bytes",
     "parameters",
 ];

@@ -6,7 +6,7 @@ use tgnn::{
         Backend, Tape,
         epilogue::Activation,
         functions::*,
-        sample_neighbors::{Sampling, Strategy},
+        sample_neighbors::{History, Sampling, Strategy},
     },
     runtime::*,
 };
@@ -128,7 +128,7 @@ fn the_recent_neighbours_are_the_latest_events_before_the_query() {
     let (queries, batch, now) =
         (ids("node", 50, 1, &query), ids("batch", 1, 1, &[n as u32]), ids("now", 1, 2, &[0, 0]));
     let times = t.input(&mut store, "time", Spec::times(Rows::fixed(50)), &at).unwrap();
-    let how = Sampling { k, strategy: Strategy::Recent, gaps: Gaps::unlimited(1.0) };
+    let how = Sampling { k, strategy: Strategy::Recent, history: History::Time, gaps: Gaps::unlimited(1.0) };
     let near = t.sample_neighbors(tcsr, (queries, times), (batch, now), 0, how).unwrap();
     let keep = [near.node, near.event, near.count];
     let mut program = Program::new(&t, &keep, Precision::F32, Backend::Cpu).unwrap();

@@ -21,7 +21,7 @@ use tgnn::{
         gru_memory::Gru,
         memory_update::{Cell, CellVars, FeatureRow, MemoryVars},
         rnn_memory::Rnn,
-        sample_neighbors::Neighbors,
+        sample_neighbors::{History, Neighbors},
     },
     runtime::*,
     testing::{Results, allowance, error, largest},
@@ -192,7 +192,9 @@ fn train_from(
 ) -> Vec<Results> {
     let events = g.events();
     let mut store = Store::new(precision);
-    let tables = EventTables::new(&mut store, &events).unwrap();
+    let mut tables = EventTables::new(&mut store, &events).unwrap();
+    let by_time = g.facts.get("history").is_some_and(|history| history == "time");
+    tables.history = if by_time { History::Time } else { History::Batch };
     let mut parameters = Parameters::new(&mut store, 0, g.fact("learning_rate")).unwrap();
     let net = Net::new(&mut parameters, &mut store, &tables, &*g.config(), HeadKind::Links, 0).unwrap();
     for (name, id) in parameters.iter() {

@@ -10,7 +10,7 @@ use tgnn::{
     error::{ErrorKind, Result},
     model::{ApanConfig, DyRepConfig, GraphMixerConfig, JodieConfig, ModelName, TgatConfig},
     runtime::*,
-    task::{self, Checkpoint, Config, EventTask, KeptOn, RunOptions, Task},
+    task::{self, After, Checkpoint, Config, EventTask, KeptOn, RunOptions, Task},
 };
 
 const HALVES: [StoredAs; 2] = [StoredAs::Bf16, StoredAs::F16];
@@ -121,7 +121,7 @@ fn training_with_features_and_memory_in_16_bits_finds_the_planted_signal_as_in_f
         let ap = |kept| {
             let ap_of_seed = |seed| {
                 let config = Config { features_as: kept, memory_as: kept, seed, ..config.clone() };
-                let config = Config { batch: 50, learning_rate: 5e-3, ..config };
+                let config = Config { batch: 50, eval_batch: 50, learning_rate: 5e-3, ..config };
                 trained(&config, &stream, &cpu).metrics[2]
             };
             (1..5).map(ap_of_seed).sum::<f64>() / 4.0
@@ -151,7 +151,7 @@ fn training_in_16_bits_on_a_device_follows_the_cpu_with_the_same_bits_under_ever
     for (at, (name, config)) in models(1, 8).into_iter().enumerate() {
         // Features and memory in different types, in both combinations.
         let (features_as, memory_as) = (HALVES[at % 2], HALVES[1 - at % 2]);
-        let config = Config { features_as, memory_as, batch: 30, max_batches: 4, ..config };
+        let config = Config { features_as, memory_as, batch: 30, eval_batch: 30, max_batches: 4, ..config };
         let u = if memory_as == StoredAs::Bf16 { 2f64.powi(-8) } else { 2f64.powi(-11) };
         on.schedule(0);
         let (want, found) = (trained(&config, &events, &cpu), trained(&config, &events, &gpu));
@@ -241,7 +241,9 @@ fn a_checkpoint_stores_memory_in_its_type_resumes_to_the_same_bytes_and_fits_no_
         let config = with_epochs(2);
         let tested = task::evaluate(&checkpoint, &config, &events, &cpu, "test", false, &mut ()).unwrap();
         assert_eq!(tested.test, summary.test);
-        let (width, z) = task::embed(&checkpoint, &config, &events, &cpu, &[0, 3], &[900, 900]).unwrap();
+        let (width, z) =
+            task::embed(&checkpoint, &config, &events, &cpu, After::Validation, &[0, 3], &[900, 900])
+                .unwrap();
         assert!(width == 8 && z.len() == 16 && z.iter().all(|x| x.is_finite()));
     }
 }

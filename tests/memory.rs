@@ -131,7 +131,7 @@ fn settling_changes_nothing_before_it_and_is_reproduced_by_evaluation_and_by_a_r
 fn settling_fixes_the_weights_that_write_memory_at_their_average_over_the_steps_of_the_last_epochs() {
     let events = small(300);
     // One step per epoch.
-    let config = Config { settle: true, batch: 1000, learning_rate: 1e-2, ..config(4, 8) };
+    let config = Config { settle: true, batch: 1000, eval_batch: 1000, learning_rate: 1e-2, ..config(4, 8) };
     let mut task = EventTask::new(&config, &events, Device::cpu(1).unwrap()).unwrap();
     let read = |task: &EventTask| -> Vec<f32> {
         let writers = task.core.parameters.iter().filter(|p| p.0.starts_with("memory."));
@@ -155,9 +155,7 @@ fn the_program_prints_both_scores_and_eval_replay_prints_the_second() {
     let dir = made();
     let dir = dir.path();
     let ran = done(dir, &small_words(&["--out", "run"]));
-    for row in
-        ["\n  transductive  tgn                   AP 0.", "\n                tgn, memory replayed  AP 0."]
-    {
+    for row in ["\n  transductive  tgn  ", "\n                tgn, memory replayed  "] {
         assert!(ran.out.contains(row), "no `{row}` in\n{}", ran.out);
     }
     let summary = json(&std::fs::read_to_string(dir.join("run/summary.json")).unwrap());

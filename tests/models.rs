@@ -9,7 +9,7 @@ use tgnn::{
     error::ErrorKind,
     model::{ModelName, StaticMode},
     runtime::*,
-    task::{self, Checkpoint, Config, EventTask, PropertyTask, Protocol, Scores, Task, TaskName},
+    task::{self, After, Checkpoint, Config, EventTask, PropertyTask, Protocol, Scores, Task, TaskName},
 };
 
 /// Returns a narrow configuration of a model.
@@ -78,7 +78,7 @@ fn one_and_two_threads_and_two_lanes_leave_the_same_bits_of_every_model_and_task
     events.node_features = Some(Features::random(events.nodes, 5, 1));
     for (name, config) in every_model(40) {
         for task in [TaskName::Link, TaskName::Node, TaskName::Edge] {
-            let config = Config { task, batch: 300, ..config.clone() };
+            let config = Config { task, batch: 300, eval_batch: 300, ..config.clone() };
             let one = trained(&config, &events, 1);
             for plan in ["sequential", "prefetch", "overlap"] {
                 let config = Config { plan: plan.into(), ..config.clone() };
@@ -154,7 +154,8 @@ fn an_embedding_depends_on_its_node_and_time_alone_with_every_model() {
         let z = |nodes: &[u32], times: &[i64]| -> Vec<Vec<f32>> {
             let device = Device::cpu(1).unwrap();
             let (width, values) =
-                task::embed(&Checkpoint::at(&out), &config, &events, &device, nodes, times).unwrap();
+                task::embed(&Checkpoint::at(&out), &config, &events, &device, After::Stream, nodes, times)
+                    .unwrap();
             assert_eq!(
                 (width, values.len()),
                 (config.event_model().unwrap().width(), nodes.len() * width),
@@ -202,7 +203,8 @@ fn attention_without_features_sees_time_alone_and_still_learns() {
         ..SynthOptions::default()
     };
     let events = synth(&options).unwrap();
-    let config = Config { learning_rate: 1e-2, batch: 50, ..small_config(ModelName::Tgat, 16) };
+    let config =
+        Config { learning_rate: 1e-2, batch: 50, eval_batch: 50, ..small_config(ModelName::Tgat, 16) };
     let widths = |task: &EventTask| -> Vec<usize> {
         ["embed.0.w_q", "embed.0.w_k", "embed.0.w_o_root", "embed.1.w_q"]
             .map(|name| task.core.parameters.iter().find(|p| p.0 == name).unwrap().1)
@@ -238,7 +240,8 @@ fn every_model_and_task_handles_degenerate_streams() {
             // Labels 0 and 1, beginning with 1.
             events.label = Some((0..events.len()).map(|i| (i % 3 == 0).into()).collect());
             for task in [TaskName::Link, TaskName::Node, TaskName::Edge] {
-                let mut config = Config { task, batch: 8, protocol: Protocol::Tgl, ..config.clone() };
+                let mut config =
+                    Config { task, batch: 8, eval_batch: 8, protocol: Protocol::Tgl, ..config.clone() };
                 config.data.train = train;
                 config.data.val = if train == 1.0 { 0.0 } else { 0.15 };
                 let s = run(&config, &events, None, false).unwrap_or_else(|e| panic!("{name}, {what}: {e}"));

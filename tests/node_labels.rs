@@ -48,7 +48,7 @@ fn stream() -> Events {
 
 fn config(model: ModelName, epochs: usize) -> Config {
     let small = small_config(model, 12);
-    Config { task: TaskName::Property, epochs, batch: 20, learning_rate: 0.01, ..small }
+    Config { task: TaskName::Property, epochs, batch: 20, eval_batch: 20, learning_rate: 0.01, ..small }
 }
 
 fn train(config: &Config, events: &Events, device: &Device) -> Summary {
@@ -79,8 +79,14 @@ fn models_with_and_without_memory_learn_labels_that_the_baselines_cannot_know() 
 fn every_model_of_events_trains_validates_and_replays_on_label_rows() {
     let events = stream();
     for (name, small) in every_model(8) {
-        let config =
-            Config { task: TaskName::Property, batch: 30, max_batches: 5, learning_rate: 0.01, ..small };
+        let config = Config {
+            task: TaskName::Property,
+            batch: 30,
+            eval_batch: 30,
+            max_batches: 5,
+            learning_rate: 0.01,
+            ..small
+        };
         let mut task = PropertyTask::new(&config, &events, Device::cpu(1).unwrap()).unwrap();
         let losses = [0, 1, 2, 3, 4, 5].map(|epoch| task.train_epoch(epoch, &mut |_| {}).unwrap().0);
         assert!(losses[5] < losses[0], "{name}: {losses:?}");

@@ -135,7 +135,7 @@ fn a_scheduled_training_is_one_whose_rate_is_set_before_every_step() {
         (RateDecay::Constant, 4, [0.25, 0.5, 0.75, 1.0, 1.0, 1.0]),
     ] {
         let optimizer = OptimizerConfig { schedule, warmup, ..OptimizerConfig::default() };
-        let plain = Config { batch: 1000, learning_rate: 1e-2, ..config(6, 8) };
+        let plain = Config { batch: 1000, eval_batch: 1000, learning_rate: 1e-2, ..config(6, 8) };
         let scheduled = Config { optimizer: optimizer.clone(), ..plain.clone() };
         let [by_hand, by_table] =
             [&plain, &scheduled].map(|c| EventTask::new(c, &events, cpu.clone()).unwrap());

@@ -50,7 +50,7 @@ fn state(ranks: usize, config: &Config, events: &Events) -> BTreeMap<String, Vec
 fn with_frozen_weights_ranks_in_turn_leave_the_memory_of_one_rank() {
     let (events, dir) = (small(400), tempfile::tempdir().unwrap());
     for (at, model) in MODELS.into_iter().enumerate() {
-        let config = |plan: &str| Config { batch: 25, ..frozen(model, plan, 1) };
+        let config = |plan: &str| Config { batch: 25, eval_batch: 25, ..frozen(model, plan, 1) };
         let want = state(1, &config("sequential"), &events);
         let most = if model == ModelName::Jodie { 8 } else { 3 };
         for (nth, memory) in ["partitioned", "replicated", "cached"].into_iter().enumerate() {
@@ -72,7 +72,7 @@ fn ranks_in_turn_train_as_one_rank_whose_weights_are_as_old_as_there_are_other_r
         for ranks in [1, 2, 3] {
             let old = dir.path().join("old.toml");
             fs::write(&old, format!("name = \"old\"\n[staleness]\ngradients = {}\n", ranks - 1)).unwrap();
-            let config = |plan: &str| Config { batch: 25, ..of_model(model, plan, 1) };
+            let config = |plan: &str| Config { batch: 25, eval_batch: 25, ..of_model(model, plan, 1) };
             let mut one =
                 EventTask::new(&config(old.to_str().unwrap()), &events, Device::cpu(1).unwrap()).unwrap();
             let want: Vec<f64> = (0..2).map(|epoch| one.train_epoch(epoch, &mut |_| {}).unwrap().0).collect();
@@ -107,7 +107,12 @@ fn roots_of_batches(config: &Config, events: &Events) -> Vec<BTreeSet<u32>> {
 fn each_new_row_is_handed_to_the_next_rank_or_sent_to_its_owner_and_none_is_both() {
     let events = small(700);
     for (model, ranks) in [(ModelName::Jodie, 2), (ModelName::Tgn, 3), (ModelName::DyRep, 5)] {
-        let config = Config { batch: 45, partition: "interval".into(), ..of_model(model, "pipetgl", 1) };
+        let config = Config {
+            batch: 45,
+            eval_batch: 45,
+            partition: "interval".into(),
+            ..of_model(model, "pipetgl", 1)
+        };
         let batches = roots_of_batches(&config, &events);
         // Rows to the rank of the next batch, and to other owners, by the rank that sends them.
         let (mut handed, mut written) = (vec![0; ranks], vec![0; ranks]);
@@ -135,7 +140,7 @@ fn ranks_in_turn_on_devices_leave_the_memory_of_one_device_and_hand_over_the_row
     let Some(devices) = devices(2, 0) else { return };
     let open = |rank: usize| Ok(devices[rank % devices.len()].device());
     for model in [ModelName::Jodie, ModelName::Tgn] {
-        let config = |plan: &str| Config { batch: 45, ..frozen(model, plan, 1) };
+        let config = |plan: &str| Config { batch: 45, eval_batch: 45, ..frozen(model, plan, 1) };
         let state = |ranks: usize, config: &Config| -> BTreeMap<String, Vec<u8>> {
             let dir = tempfile::tempdir().unwrap();
             let options = RunOptions { out: Some(dir.path().into()), ..RunOptions::default() };
@@ -185,7 +190,7 @@ fn each_of_several_memory_copies_can_be_a_pipeline() {
 fn a_rank_without_a_batch_sends_keeps_and_updates_and_computes_nothing_else() {
     let events = small(400);
     for model in MODELS {
-        let config = Config { batch: 25, ..of_model(model, "pipetgl", 1) };
+        let config = Config { batch: 25, eval_batch: 25, ..of_model(model, "pipetgl", 1) };
         let of_rank = |device: Device| {
             let rank = device.ranks().unwrap().rank();
             let mut task = EventTask::new(&config, &events, device)?;
@@ -213,7 +218,7 @@ fn a_rank_without_a_batch_sends_keeps_and_updates_and_computes_nothing_else() {
 #[test]
 fn a_summary_has_the_times_of_each_rank_of_a_pipeline_beside_the_formula() {
     let events = small(700);
-    let config = Config { batch: 20, ..of_model(ModelName::Jodie, "pipetgl", 2) };
+    let config = Config { batch: 20, eval_batch: 20, ..of_model(ModelName::Jodie, "pipetgl", 2) };
     let summary = train(3, &config, &events, None, false).unwrap();
     assert_eq!(summary.pipeline.len(), 3);
     for record in &summary.pipeline {

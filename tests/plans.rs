@@ -412,7 +412,7 @@ fn the_simulator_runs_the_same_nodes_on_every_lane_as_the_executor_and_in_the_sa
     };
     let (events, cpu) = (rich(), Device::cpu(2).unwrap());
     let dir = tempfile::tempdir().unwrap();
-    let c = Config { batch: 60, ..small_config(ModelName::Tgn, 8) };
+    let c = Config { batch: 60, eval_batch: 60, ..small_config(ModelName::Tgn, 8) };
     let presets = ["sequential", "prefetch", "overlap", "presample", "mspipe:k=2"];
     let presets = presets.map(|name| Plan::named(name).unwrap());
     for plan in presets.iter().chain(&given()) {

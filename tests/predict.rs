@@ -17,11 +17,11 @@ use tgnn::{
     model::{EventTables, ModelName, OpenEnd, StaticMode},
     ops::{
         Backend, Tape,
-        sample_neighbors::{Sampling, Strategy as Draw},
+        sample_neighbors::{History, Sampling, Strategy as Draw},
     },
     runtime::*,
     task::{
-        self, Checkpoint, Config, EventTask, NewEvent, Predictor, PredictorOptions, RunOptions, Task,
+        self, After, Checkpoint, Config, EventTask, NewEvent, Predictor, PredictorOptions, RunOptions, Task,
         TaskName,
     },
 };
@@ -36,7 +36,7 @@ fn trained(config: &Config, events: &Events, dir: &Path) -> Checkpoint {
 /// Returns every model with the given width, and the choices that change what it keeps of the past.
 fn every_model(width: usize) -> Vec<(&'static str, Config)> {
     let base = move || {
-        let mut c = Config { batch: 35, ..config(1, width) };
+        let mut c = Config { batch: 35, eval_batch: 35, ..config(1, width) };
         (c.apan.memory, c.apan.time, c.apan.neighbors, c.apan.mails) = (width, width, 4, 3);
         (c.jodie.memory, c.jodie.time) = (width, width);
         (c.dyrep.memory, c.dyrep.time, c.dyrep.neighbors) = (width, width, 4);
@@ -132,7 +132,11 @@ fn a_predictor_scores_a_stream_bit_for_bit_as_evaluation_does() {
             config.features_as = if features == "rounded" { StoredAs::Bf16 } else { StoredAs::F32 };
             let dir = TempDir::new().unwrap();
             let checkpoint = trained(&config, &events, dir.path());
-            let options = PredictorOptions { batch: config.batch, ..PredictorOptions::default() };
+            let options = PredictorOptions {
+                batch: config.batch,
+                after: After::Validation,
+                ..PredictorOptions::default()
+            };
             let mut p = opened(&checkpoint, &cpu, &options);
             let found = streamed(&mut p, &events, &test_part(&config, &events), config.batch);
             let want = evaluated(&checkpoint, &config, &events, &cpu);
@@ -142,25 +146,76 @@ fn a_predictor_scores_a_stream_bit_for_bit_as_evaluation_does() {
     }
 }
 
-/// Returns the only file of a checkpoint whose name begins with `start`.
-fn file(checkpoint: &Path, start: &str) -> PathBuf {
-    let paths = fs::read_dir(checkpoint).unwrap().map(|entry| entry.unwrap().path());
-    let mut found = paths.filter(|p| p.file_name().unwrap().to_str().unwrap().starts_with(start));
-    let only = found.next().unwrap();
-    assert_eq!(found.next(), None);
-    only
+/// Returns the file of the extract of the data that belongs to the state after validation.
+fn extract_file(checkpoint: &Path) -> PathBuf {
+    let manifest = Checkpoint::at(checkpoint).manifest().unwrap();
+    checkpoint.join(format!("extract-{:08x}.safetensors", manifest.extract.unwrap().checksum))
+}
+
+/// A predictor at the end of the stream is one after validation that has also received the test part.
+#[test]
+fn a_predictor_after_all_events_goes_on_as_one_that_received_the_test_part() {
+    let (events, cpu) = (rich(700), Device::cpu(2).unwrap());
+    for (name, config) in every_model(32) {
+        let dir = TempDir::new().unwrap();
+        let checkpoint = trained(&config, &events, dir.path());
+        let open = |after| {
+            let options = PredictorOptions { batch: config.eval_batch, after, ..PredictorOptions::default() };
+            opened(&checkpoint, &cpu, &options)
+        };
+        let (mut at_end, mut grown) = (open(After::Stream), open(After::Validation));
+        streamed(&mut grown, &events, &test_part(&config, &events), config.eval_batch);
+        assert_eq!(at_end.latest(), grown.latest());
+        assert_eq!((at_end.latest(), at_end.seen()), (events.time.last().copied(), 0), "{name}");
+        let time = grown.latest().unwrap() + 7;
+        let nodes: Vec<u32> = (0..35).collect();
+        let embed = |p: &mut Predictor| p.embed(&nodes, &[time; 35]).unwrap();
+        assert!(embed(&mut at_end) == embed(&mut grown), "{name}");
+        let (_, want) =
+            task::embed(&checkpoint, &config, &events, &cpu, After::Stream, &nodes, &[time; 35]).unwrap();
+        let off = embed(&mut at_end).iter().zip(&want).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        assert!(off < 1e-5, "{name}: {off}");
+        let next = NewEvent { src: 1, dst: 2, time, features: &vec![0.5; events.edge_width()] };
+        assert_eq!(at_end.advance(&[next]).unwrap(), grown.advance(&[next]).unwrap(), "{name}");
+    }
+}
+
+#[test]
+fn a_run_that_has_not_ended_knows_nothing_after_validation() {
+    let (events, cpu) = (rich(300), Device::cpu(1).unwrap());
+    let (dir, config) = (TempDir::new().unwrap(), config(1, 8));
+    let checkpoint = trained(&config, &events, dir.path());
+    let manifest = dir.path().join("checkpoint/manifest.json");
+    let mut json: serde_json::Value = serde_json::from_str(&fs::read_to_string(&manifest).unwrap()).unwrap();
+    json.as_object_mut().unwrap().remove("latest");
+    fs::write(&manifest, json.to_string()).unwrap();
+    let open = |after| {
+        let options = PredictorOptions { after, ..PredictorOptions::default() };
+        Predictor::open(&checkpoint, &config, &cpu, &options)
+    };
+    let e = open(After::Stream).err().unwrap();
+    assert_eq!(e.kind(), ErrorKind::Checkpoint);
+    assert!(
+        e.to_string().contains("the run has not ended") && e.to_string().contains("--after validation"),
+        "{e}"
+    );
+    assert!(open(After::Validation).is_ok());
 }
 
 #[test]
 fn a_missing_damaged_or_foreign_extract_is_refused_and_a_resumed_run_writes_it_anew() {
     let (events, cpu) = (rich(300), Device::cpu(1).unwrap());
     let (dir, config) = (TempDir::new().unwrap(), config(1, 8));
-    let (checkpoint, options) = (trained(&config, &events, dir.path()), PredictorOptions::default());
+    let (checkpoint, options) = (
+        trained(&config, &events, dir.path()),
+        PredictorOptions { after: After::Validation, ..PredictorOptions::default() },
+    );
     let which = test_part(&config, &events);
     let want = streamed(&mut opened(&checkpoint, &cpu, &options), &events, &which, 1);
     let (folder, after) = (dir.path().join("checkpoint"), dir.path().join("after"));
     opened(&checkpoint, &cpu, &options).save(&after, &[]).unwrap();
 
+    let extract = extract_file(&folder);
     let refused = |dir: &Path, texts: &[&str]| {
         let e = Predictor::open(&Checkpoint::at(dir), &config, &cpu, &options).err().unwrap();
         assert_eq!(e.kind(), ErrorKind::Checkpoint, "{e}");
@@ -175,7 +230,7 @@ fn a_missing_damaged_or_foreign_extract_is_refused_and_a_resumed_run_writes_it_a
         ),
         (&after, "; go on from the folder of the training run, or use a copy"),
     ] {
-        let (extract, manifest) = (file(dir, "extract-"), dir.join("manifest.json"));
+        let (extract, manifest) = (extract_file(dir), dir.join("manifest.json"));
         let (bytes, text) = (fs::read(&extract).unwrap(), fs::read_to_string(&manifest).unwrap());
         fs::remove_file(&extract).unwrap();
         refused(dir, &["extract-", "cannot read", remedy]);
@@ -194,7 +249,7 @@ fn a_missing_damaged_or_foreign_extract_is_refused_and_a_resumed_run_writes_it_a
         fs::write(&manifest, json.to_string()).unwrap();
         refused(dir, &["manifest.json: an earlier version ", "without an extract of the data", remedy]);
     }
-    fs::remove_file(file(&folder, "extract-")).unwrap();
+    fs::remove_file(extract).unwrap();
     let options_of_run = RunOptions { out: Some(dir.path().into()), resume: true, ..RunOptions::default() };
     task::train(&config, &events, &cpu, &options_of_run, &mut ()).unwrap();
     assert_eq!(streamed(&mut opened(&checkpoint, &cpu, &options), &events, &which, 1), want);
@@ -204,14 +259,14 @@ fn a_missing_damaged_or_foreign_extract_is_refused_and_a_resumed_run_writes_it_a
 #[test]
 fn a_resumed_run_leaves_the_same_extract_as_an_uninterrupted_one_and_no_other_file() {
     let events = rich(300);
-    let mut config = Config { model: ModelName::Apan, batch: 20, chunks: 4, ..config(3, 8) };
+    let mut config = Config { model: ModelName::Apan, batch: 20, eval_batch: 20, chunks: 4, ..config(3, 8) };
     (config.apan.memory, config.apan.time, config.apan.neighbors) = (8, 8, 4);
     let dirs = [(); 2].map(|()| TempDir::new().unwrap());
     trained(&config, &events, dirs[0].path());
     trained(&Config { epochs: 1, ..config.clone() }, &events, dirs[1].path());
     let options = RunOptions { out: Some(dirs[1].path().into()), resume: true, ..RunOptions::default() };
     task::train(&config, &events, &Device::cpu(1).unwrap(), &options, &mut ()).unwrap();
-    let [one, other] = dirs.each_ref().map(|dir| file(&dir.path().join("checkpoint"), "extract-"));
+    let [one, other] = dirs.each_ref().map(|dir| extract_file(&dir.path().join("checkpoint")));
     assert_eq!(one.file_name(), other.file_name());
     assert_eq!(fs::read(one).unwrap(), fs::read(other).unwrap());
 }
@@ -223,10 +278,10 @@ fn on_a_device_a_predictor_scores_as_evaluation_does_and_resumes_from_its_saved_
     let gpu = on.device();
     let events = rich(300);
     for (name, mut config) in every_model(12) {
-        config.batch = 20;
+        (config.batch, config.eval_batch) = (20, 20);
         let dir = TempDir::new().unwrap();
         let checkpoint = trained(&config, &events, dir.path());
-        let options = PredictorOptions { batch: 20, ..PredictorOptions::default() };
+        let options = PredictorOptions { batch: 20, after: After::Validation, ..PredictorOptions::default() };
         let which = test_part(&config, &events);
         let mut p = opened(&checkpoint, &gpu, &options);
         let mut found = streamed(&mut p, &events, &which[..20], 20);
@@ -244,7 +299,13 @@ fn a_saved_and_resumed_stream_equals_an_uninterrupted_one_and_renumbered_ids_cha
         let dir = TempDir::new().unwrap();
         let checkpoint = trained(&config, &events, dir.path());
         let which = test_part(&config, &events);
-        let sizes = |events| PredictorOptions { batch: 4, events, nodes: Some(90), ..Default::default() };
+        let sizes = |events| PredictorOptions {
+            batch: 4,
+            events,
+            nodes: Some(90),
+            after: After::Validation,
+            ..Default::default()
+        };
         let want = streamed(&mut opened(&checkpoint, &cpu, &sizes(None)), &events, &which, 4);
         // There are no more ids than are in use at the start, so ids are soon renumbered.
         let mut p = opened(&checkpoint, &cpu, &sizes(Some(1)));
@@ -272,11 +333,16 @@ fn memory_does_not_grow_with_the_stream() {
     let (events, cpu) = (small(400), Device::cpu(1).unwrap());
     for model in [ModelName::Tgn, ModelName::Apan] {
         let dir = TempDir::new().unwrap();
-        let mut config = Config { batch: 50, model, ..config(1, 4) };
+        let mut config = Config { batch: 50, eval_batch: 50, model, ..config(1, 4) };
         (config.tgn.neighbors, config.apan.neighbors, config.apan.mails) = (2, 2, 2);
         (config.apan.memory, config.apan.time) = (4, 4);
         let checkpoint = trained(&config, &events, dir.path());
-        let options = PredictorOptions { batch: 50, events: Some(2_000), ..PredictorOptions::default() };
+        let options = PredictorOptions {
+            batch: 50,
+            events: Some(12_000),
+            after: After::Validation,
+            ..PredictorOptions::default()
+        };
         let mut p = opened(&checkpoint, &cpu, &options);
         let (bytes, mut time) = (p.bytes(), p.latest().unwrap());
         let row = [0.5; 4];
@@ -305,7 +371,7 @@ fn scores_and_embeddings_at_a_time_change_nothing_and_equal_those_of_a_checkpoin
     for (name, config) in every_model(12) {
         let dir = TempDir::new().unwrap();
         let checkpoint = trained(&config, &events, dir.path());
-        let options = PredictorOptions { batch: 5, ..PredictorOptions::default() };
+        let options = PredictorOptions { batch: 5, after: After::Validation, ..PredictorOptions::default() };
         let which = test_part(&config, &events);
         let want = streamed(&mut opened(&checkpoint, &cpu, &options), &events, &which, 5);
         let mut p = opened(&checkpoint, &cpu, &options);
@@ -315,7 +381,9 @@ fn scores_and_embeddings_at_a_time_change_nothing_and_equal_those_of_a_checkpoin
             let before = p.score(&pairs[..1], events.time[batch[0]]).unwrap();
             if step == 0 {
                 let (nodes, time) = ([0u32, 3, 61, 70, 3, 5, 64], events.time[batch[0]]);
-                let (_, want) = task::embed(&checkpoint, &config, &events, &cpu, &nodes, &[time; 7]).unwrap();
+                let (_, want) =
+                    task::embed(&checkpoint, &config, &events, &cpu, After::Validation, &nodes, &[time; 7])
+                        .unwrap();
                 assert!(close(&p.embed(&nodes, &[time; 7]).unwrap(), &want), "{name}");
             }
             let logits = streamed(&mut p, &events, batch, 5);
@@ -330,9 +398,10 @@ fn scores_and_embeddings_at_a_time_change_nothing_and_equal_those_of_a_checkpoin
 fn events_and_options_that_do_not_fit_a_stream_are_refused_and_change_nothing() {
     let (events, cpu) = (small(400), Device::cpu(1).unwrap());
     let dir = TempDir::new().unwrap();
-    let config = Config { batch: 50, ..config(1, 4) };
+    let config = Config { batch: 50, eval_batch: 50, ..config(1, 4) };
     let checkpoint = trained(&config, &events, dir.path());
-    let options = |nodes, slots| PredictorOptions { batch: 2, nodes, slots, events: None };
+    let options =
+        |nodes, slots| PredictorOptions { batch: 2, nodes, slots, events: None, after: After::Validation };
     let open = |config: &Config, options: &PredictorOptions| {
         Predictor::open(&checkpoint, config, &cpu, options).err().unwrap().to_string()
     };
@@ -373,9 +442,9 @@ fn events_and_options_that_do_not_fit_a_stream_are_refused_and_change_nothing() 
 
 /// Returns the events and nodes of the `k` most recent neighbours of both ends of every event, sampled batch
 /// by batch: from the adjacency of the whole stream, and from lists of `slots` to which every batch is
-/// appended.
-fn sampled(events: &Events, capacity: usize, k: usize, slots: usize) -> [Vec<u32>; 2] {
-    let how = Sampling { k, strategy: Draw::Recent, gaps: Gaps::unlimited(1.0) };
+/// appended: before it samples if it sees its own events, else afterwards.
+fn sampled(events: &Events, capacity: usize, k: usize, slots: usize, history: History) -> [Vec<u32>; 2] {
+    let how = Sampling { k, strategy: Draw::Recent, history, gaps: Gaps::unlimited(1.0) };
     let sizes = OpenEnd {
         nodes: events.nodes,
         batch: capacity,
@@ -384,6 +453,7 @@ fn sampled(events: &Events, capacity: usize, k: usize, slots: usize) -> [Vec<u32
         edge_width: 0,
         node_features: None,
         gaps: how.gaps,
+        history,
         memory_as: StoredAs::F32,
     };
     let mut stores = [Store::new(Precision::F32), Store::new(Precision::F32)];
@@ -395,11 +465,15 @@ fn sampled(events: &Events, capacity: usize, k: usize, slots: usize) -> [Vec<u32
         .map(|(tables, store)| {
             let mut t = Tape::new();
             let batch = tables.next_batch(&mut t, store, capacity).unwrap();
+            if history == History::Time {
+                tables.append(&mut t, store, &batch).unwrap();
+            }
             let (node, time) = t.roots(batch.src, batch.dst, batch.time, None).unwrap();
             let tcsr = tables.tcsr(&mut t, store).unwrap();
             let near = t.sample_neighbors(tcsr, (node, time), (batch.event, batch.now), 2, how).unwrap();
-            let to = tables.unique(&mut t, store, node, &[], 2).unwrap();
-            tables.append(&mut t, store, &batch, &to, 2).unwrap();
+            if history == History::Batch {
+                tables.append(&mut t, store, &batch).unwrap();
+            }
             let keep = [near.event, near.node];
             (Program::new(&t, &keep, Precision::F32, Backend::Cpu).unwrap(), keep)
         })
@@ -425,10 +499,12 @@ fn sampled(events: &Events, capacity: usize, k: usize, slots: usize) -> [Vec<u32
 }
 
 proptest! {
-    /// If a node has at most `ties` events at any one time, `k + ties` slots are enough.
+    /// If a node has at most `ties` events at any one time, `k + ties` slots are enough; as many as the batch
+    /// has of the node come on top if its events are in the list before it samples.
     #[test]
     fn lists_of_the_latest_events_give_the_same_neighbours_as_the_whole_stream(
         ends in prop::collection::vec((0u32..6, 0u32..6, 0i64..3), 1..120), capacity in 1usize..20, k in 1usize..5,
+        by_time: bool,
     ) {
         let mut events = small(100);
         let mut now = -ends[0].2;
@@ -439,7 +515,8 @@ proptest! {
         let touches = |v: u32, i: usize| events.src[i] == v || events.dst[i] == v;
         let at = |v: u32, t: i64| (0..events.len()).filter(|&i| touches(v, i) && events.time[i] == t).count();
         let ties = (0..6).flat_map(|v| events.time.iter().map(move |&t| (v, t))).map(|(v, t)| at(v, t)).max();
-        let [want, found] = sampled(&events, capacity, k, k + ties.unwrap_or(0));
+        let (history, of_batch) = if by_time { (History::Time, capacity) } else { (History::Batch, 0) };
+        let [want, found] = sampled(&events, capacity, k, k + ties.unwrap_or(0) + of_batch, history);
         prop_assert_eq!(want, found);
     }
 }

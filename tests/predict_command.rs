@@ -21,7 +21,7 @@ fn trained() -> TempDir {
 /// Starts `predict` on standard input.
 fn piped(dir: &Path) -> Child {
     Command::new(program())
-        .args(["predict", "--checkpoint", "run", "--threads", "1"])
+        .args(["predict", "--checkpoint", "run", "--after", "validation", "--threads", "1"])
         .current_dir(dir)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -65,13 +65,23 @@ fn each_line_of_events_is_answered_at_once_and_a_file_gives_the_same_lines() {
     }
 
     fs::write(dir.join("new.txt"), LINES.map(|l| l.replace(',', " ")).join("\n")).unwrap();
-    let words = ["predict", "--checkpoint", "run", "--input", "new.txt", "--out", "scores.csv"];
+    let words = [
+        "predict",
+        "--checkpoint",
+        "run",
+        "--after",
+        "validation",
+        "--input",
+        "new.txt",
+        "--out",
+        "scores.csv",
+    ];
     assert_eq!(done(dir, &words).out, "");
     assert_eq!(text(&dir.join("scores.csv")), lines);
-    let together = done(dir, &[&words[..5], &["--batch", "3"]].concat());
+    let together = done(dir, &[&words[..7], &["--batch", "3"]].concat());
     assert!(together.err.contains("3 events in 1 step of at most 3"), "{}", together.err);
     assert_eq!(together.out.lines().next(), lines.lines().next());
-    let z = done(dir, &[&words[..5], &["--embeddings"]].concat()).out;
+    let z = done(dir, &[&words[..7], &["--embeddings"]].concat()).out;
     assert!(z.lines().count() == 3 && z.lines().all(|l| l.split(',').count() == 3 + 2 * 8), "{z}");
 }
 
@@ -80,7 +90,9 @@ fn a_stream_resumes_from_a_saved_predictor_with_nodes_that_training_never_saw() 
     let dir = trained();
     let dir = dir.path();
     let new = "41,40,1000000009,0,0,0";
-    let words = |checkpoint, input| ["predict", "--checkpoint", checkpoint, "--input", input];
+    let words = |checkpoint, input| {
+        ["predict", "--checkpoint", checkpoint, "--after", "validation", "--input", input]
+    };
     fs::write(dir.join("all.csv"), [LINES.as_slice(), &[new]].concat().join("\n")).unwrap();
     fs::write(dir.join("first.csv"), LINES.join("\n")).unwrap();
     fs::write(dir.join("then.csv"), new).unwrap();
@@ -120,7 +132,7 @@ fn a_stream_is_scored_from_the_run_folder_alone_with_the_ids_and_times_of_the_tr
     );
     let new = (400..410).map(|i| format!("{},0.{}\n", ends(i), i % 7)).collect::<String>();
     fs::write(dir.join("new.csv"), new).unwrap();
-    let words = ["predict", "--checkpoint", "run", "--input", "new.csv"];
+    let words = ["predict", "--checkpoint", "run", "--after", "validation", "--input", "new.csv"];
     let want = done(dir, &words).out;
     fs::remove_file(dir.join("events.csv")).unwrap();
     assert_eq!(done(dir, &words).out, want);
@@ -134,7 +146,17 @@ fn a_stream_is_scored_from_the_run_folder_alone_with_the_ids_and_times_of_the_tr
     fs::write(dir.join("first.csv"), first).unwrap();
     fs::write(dir.join("then.csv"), then).unwrap();
     let run = |checkpoint, input, more: &[&'static str]| {
-        let words = ["predict", "--checkpoint", checkpoint, "--nodes", "42", "--input", input];
+        let words = [
+            "predict",
+            "--checkpoint",
+            checkpoint,
+            "--after",
+            "validation",
+            "--nodes",
+            "42",
+            "--input",
+            input,
+        ];
         done(dir, &[&words, more].concat()).out
     };
     let whole = run("run", "all.csv", &[]);
@@ -151,7 +173,8 @@ fn a_stream_is_scored_from_the_run_folder_alone_with_the_ids_and_times_of_the_tr
 fn a_wrong_event_is_reported_with_its_position_after_the_scores_of_the_events_before() {
     let dir = trained();
     let dir = dir.path();
-    let words = ["predict", "--checkpoint", "run", "--input", "new.csv", "--batch", "8"];
+    let words =
+        ["predict", "--checkpoint", "run", "--after", "validation", "--input", "new.csv", "--batch", "8"];
     for (line, text) in [
         ("0,31", "new.csv:2: 2 fields; give src,dst,time,f0,f1,f2"),
         ("0,x,1000000001,1,1,1", "new.csv:2:3: `x` is not a node"),
@@ -169,9 +192,20 @@ fn a_wrong_event_is_reported_with_its_position_after_the_scores_of_the_events_be
         refused(dir, &words, 3, &[text]);
         let _ = fs::remove_file(dir.join("scores.csv"));
     }
-    refused(dir, &["predict", "--checkpoint", "run", "--batch", "0"], 2, &["--batch is 0"]);
-    refused(dir, &["predict", "--checkpoint", "run", "--input", "none.csv"], 10, &["none.csv: cannot open"]);
-    let save = ["predict", "--checkpoint", "run", "--input", "new.csv", "--save", "run"];
+    refused(
+        dir,
+        &["predict", "--checkpoint", "run", "--after", "validation", "--batch", "0"],
+        2,
+        &["--batch is 0"],
+    );
+    refused(
+        dir,
+        &["predict", "--checkpoint", "run", "--after", "validation", "--input", "none.csv"],
+        10,
+        &["none.csv: cannot open"],
+    );
+    let save =
+        ["predict", "--checkpoint", "run", "--after", "validation", "--input", "new.csv", "--save", "run"];
     refused(dir, &save, 2, &["holds the checkpoint of a training run; give another folder"]);
 }
 

@@ -450,7 +450,7 @@ fn a_rank_that_is_lost_ends_the_ranks_whose_devices_wait_for_it() {
     // A rank that ends in the middle of a pass frees memory, for which a device may first wait for the work
     // of the ranks that share it. That work waits for this rank.
     let share = |_| Ok(devices[0].device());
-    let long = Config { batch: 2, max_batches: 96, ..of_model(ModelName::Jodie, "sven", 1) };
+    let long = Config { batch: 2, eval_batch: 2, max_batches: 96, ..of_model(ModelName::Jodie, "sven", 1) };
     let began = Instant::now();
     let stopped = on_local_ranks(2, DEADLINE, share, |device| {
         let stops = device.ranks().unwrap().rank() == 1;

@@ -23,7 +23,9 @@ use tgnn::{
         comm::{DEADLINE, TrafficKind},
         philox::Key,
     },
-    task::{self, Config, CustomModel, EventTask, RunOptions, Summary, Task, TaskName, on_local_ranks},
+    task::{
+        self, After, Config, CustomModel, EventTask, RunOptions, Summary, Task, TaskName, on_local_ranks,
+    },
 };
 
 /// Writes a plan with these keys of `[ranks]` and these stages, and returns its path.
@@ -114,7 +116,14 @@ fn partitioned_features_leave_the_bits_of_replicated_ones() {
             let kept = StoredAs::ALL[draw[1] as usize % 3];
             let (ranks, plan) = (1 + (cases as usize + at) % 4, (cases as usize + at / 2) % PLANS.len());
             let sampling = if draw[2].is_multiple_of(2) { "uniform" } else { "recent" };
-            let mut c = Config { features_as: kept, epochs: 1, batch: 90, settle: true, ..config.clone() };
+            let mut c = Config {
+                features_as: kept,
+                epochs: 1,
+                batch: 90,
+                eval_batch: 90,
+                settle: true,
+                ..config.clone()
+            };
             (c.tgn.sampling, c.tgat.sampling) = (sampling.into(), sampling.into());
             let [whole, shares] = ["replicated", "partitioned"]
                 .map(|features| results(ranks, features, PLANS[plan], &c, &events, &cpu));
@@ -198,13 +207,14 @@ fn the_rows_of_features_that_travel_are_those_of_sampled_events_and_nodes_once_f
         let base = small_config(ModelName::GraphMixer, 8);
         let config = Config { task: TaskName::Node, plan: plan.clone(), features_as: kept, ..base };
         let (mut edges, mut nodes) = (vec![0; ranks], vec![0; ranks]);
-        for (first, slices) in batches(&config, &events, ranks) {
+        for (_, slices) in batches(&config, &events, ranks) {
             for (reader, slice) in slices.into_iter().enumerate() {
                 let (mut seen, mut around) = (BTreeSet::new(), BTreeSet::new());
                 for e in slice {
                     for v in [events.src[e], events.dst[e]] {
                         around.insert(v as usize);
-                        let near = recent(&events, v, events.time[e], first, config.graph_mixer.neighbors);
+                        let near =
+                            recent(&events, v, events.time[e], events.len(), config.graph_mixer.neighbors);
                         let other =
                             |&e: &usize| if events.src[e] == v { events.dst[e] } else { events.src[e] };
                         around.extend(near.iter().map(|e| other(e) as usize));
@@ -260,7 +270,8 @@ fn a_rank_with_few_nodes_sends_all_the_features_that_owners_of_many_nodes_ask_fo
     let path = dir.path().join("partition.npy");
     write_npy(&path, "<i8", events.nodes, 1, &rank_of);
     let partition = path.to_str().unwrap().to_owned();
-    let config = Config { partition, epochs: 1, batch: 90, ..small_config(ModelName::Jodie, 8) };
+    let config =
+        Config { partition, epochs: 1, batch: 90, eval_batch: 90, ..small_config(ModelName::Jodie, 8) };
     let cpu = |_: usize| Device::cpu(1);
     let [whole, shares] =
         ["replicated", "partitioned"].map(|f| results(2, f, ("", ""), &config, &events, &cpu));
@@ -346,7 +357,7 @@ fn a_run_is_resumed_with_features_elsewhere_and_evaluated_and_embedded() {
     assert_eq!(evaluated(3, "partitioned"), evaluated(3, "replicated"));
     let embedded = |features| {
         let (config, alone) = (config(2, features), Device::cpu(1).unwrap());
-        task::embed(&checkpoint, &config, &events, &alone, &[0, 3], &[900, 900]).unwrap()
+        task::embed(&checkpoint, &config, &events, &alone, After::Validation, &[0, 3], &[900, 900]).unwrap()
     };
     assert_eq!(embedded("partitioned"), embedded("replicated"));
 }

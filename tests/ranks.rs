@@ -79,7 +79,7 @@ pub fn of_model(model: ModelName, plan: &str, epochs: usize) -> Config {
     // Batches of 100 events do not divide evenly among three ranks.
     let jodie = JodieConfig { memory: 8, time: 8, ..JodieConfig::default() };
     let apan = ApanConfig { memory: 8, time: 8, mails: 3, neighbors: 4, ..ApanConfig::default() };
-    Config { model, plan: plan.into(), batch: 100, jodie, apan, ..config(epochs, 8) }
+    Config { model, plan: plan.into(), batch: 100, eval_batch: 100, jodie, apan, ..config(epochs, 8) }
 }
 
 /// Writes a plan in which rows travel on a lane of their own, in so many parts, and returns its path.

@@ -93,8 +93,9 @@ fn the_program_prints_the_task_its_negatives_the_baseline_and_why_training_stopp
         "training  task link, protocol disttgl, random negatives\n          batch 50, 5 epochs, patience 2, ",
         "hits@10 0.",
         "\nstopped: no better validation for 2 epochs\n\ntest (task link, ",
-        "\n  transductive  tgn                   AP 0.",
-        "\n                EdgeBank              AP 0.",
+        "\n  transductive  tgn  ",
+        "\n                EdgeBank  ",
+        "\n  7 more rules that learn nothing score lower: see summary.json, or --json\n",
         "\n  inductive     tgn ",
         "\n                EdgeBank, window      ",
     ] {

@@ -293,7 +293,8 @@ fn sampled(backend: Backend, event: u32, offsets: &[i64; 3]) -> Result<Vec<u32>>
         store.values("now", ids(1, 2), &[0u32, 0])?,
     ];
     let [offsets, entries, position, node, time, batch, now] = t.stored_all(&store, stored)?;
-    let how = Sampling { k: 2, strategy: Strategy::Recent, gaps: Gaps::unlimited(1.0) };
+    let how =
+        Sampling { k: 2, strategy: Strategy::Recent, history: History::Batch, gaps: Gaps::unlimited(1.0) };
     let tcsr = TcsrVars { offsets, entries, position };
     let near = t.sample_neighbors(tcsr, (node, time), (batch, now), 3, how)?;
     let mut program = Program::new(&t, &[near.event, near.count], F32, backend)?;

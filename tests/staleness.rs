@@ -239,7 +239,7 @@ fn with_frozen_weights_memory_is_that_of_the_definition_for_any_staleness_lanes_
     let (events, dir) = (small(500), tempfile::tempdir().unwrap());
     for model in MODELS {
         for k in [1, 2, 5] {
-            let config = |plan: &str| Config { batch: 30, ..frozen(model, plan, 1) };
+            let config = |plan: &str| Config { batch: 30, eval_batch: 30, ..frozen(model, plan, 1) };
             let fixed = config(&format!("mspipe:k={k}"));
             let want = state_after(&fixed, &events, Device::cpu(1).unwrap()).unwrap();
             // The mails of APAN go to neighbours, too, and a mailbox depends on how many it has got.
@@ -285,7 +285,7 @@ fn with_frozen_weights_memory_is_that_of_the_definition_for_any_staleness_lanes_
 fn training_with_older_state_has_the_same_bits_on_any_lanes_and_as_many_ranks_as_one_would() {
     let (events, dir) = (small(500), tempfile::tempdir().unwrap());
     for (model, kind) in MODELS.into_iter().zip([[1, 0], [3, 2], [2, 1], [0, 4]]) {
-        let config = |plan: &str| Config { batch: 30, ..of_model(model, plan, 1) };
+        let config = |plan: &str| Config { batch: 30, eval_batch: 30, ..of_model(model, plan, 1) };
         let [memory, gradients] = kind;
         let one_lane = dir.path().join("one-lane.toml");
         let text = format!("name = \"x\"\n[staleness]\nmemory = {memory}\ngradients = {gradients}\n");
@@ -316,7 +316,7 @@ fn devices_read_the_same_versions_in_a_captured_graph() {
     let (events, dir) = (small(400), tempfile::tempdir().unwrap());
     for (case, (model, kind)) in MODELS.into_iter().zip([[2, 1], [1, 0], [4, 0], [1, 2]]).enumerate() {
         let plan = plan_of(dir.path(), kind, "");
-        let config = Config { batch: 30, ..frozen(model, &plan, 1) };
+        let config = Config { batch: 30, eval_batch: 30, ..frozen(model, &plan, 1) };
         let want = state_after(&config, &events, Device::cpu(1).unwrap()).unwrap();
         for (_, seed) in drawn(case, 1, 4) {
             on.schedule(seed + case as u64);
@@ -338,7 +338,7 @@ fn no_row_misses_more_writes_than_the_staleness_and_the_shares_are_those_of_the_
     let events = small(3000);
     for model in MODELS {
         for k in [1, 2, 4] {
-            let config = Config { batch: 40, ..of_model(model, &format!("mspipe:k={k}"), 1) };
+            let config = Config { batch: 40, eval_batch: 40, ..of_model(model, &format!("mspipe:k={k}"), 1) };
             let mut task = EventTask::new(&config, &events, Device::cpu(2).unwrap()).unwrap();
             task.trace();
             task.train_epoch(0, &mut |_| {}).unwrap();
@@ -369,7 +369,7 @@ fn no_row_misses_more_writes_than_the_staleness_and_the_shares_are_those_of_the_
 #[test]
 fn the_least_staleness_is_found_while_a_run_trains_and_kept_to() {
     let events = small(3000);
-    let config = Config { batch: 4, ..of_model(ModelName::Tgn, "mspipe", 2) };
+    let config = Config { batch: 4, eval_batch: 4, ..of_model(ModelName::Tgn, "mspipe", 2) };
     let mut task = EventTask::new(&config, &events, Device::cpu(2).unwrap()).unwrap();
     for epoch in 0..2 {
         task.train_epoch(epoch, &mut |_| {}).unwrap();
@@ -431,7 +431,7 @@ fn what_cannot_be_combined_is_refused_with_the_rule() {
 fn mixing_rows_with_those_of_similar_nodes_brings_the_stale_ones_nearer_to_what_they_should_be() {
     let events = small(3000);
     for model in MODELS {
-        let config = Config { batch: 10, ..of_model(model, "mspipe-s:k=3", 2) };
+        let config = Config { batch: 10, eval_batch: 10, ..of_model(model, "mspipe-s:k=3", 2) };
         let cpu = |threads| Device::cpu(threads).unwrap();
         let mut task = EventTask::new(&config, &events, cpu(1)).unwrap();
         for epoch in 0..2 {
@@ -457,7 +457,7 @@ fn devices_find_the_same_similar_nodes() {
     let Some(on) = device(0) else { return };
     let events = small(1200);
     for (case, model) in [ModelName::Tgn, ModelName::Apan].into_iter().enumerate() {
-        let config = Config { batch: 20, ..of_model(model, "mspipe-s:k=2", 1) };
+        let config = Config { batch: 20, eval_batch: 20, ..of_model(model, "mspipe-s:k=2", 1) };
         let mixed = |device| {
             let mut task = EventTask::new(&config, &events, device).unwrap();
             let loss = task.train_epoch(0, &mut |_| {}).unwrap().0;

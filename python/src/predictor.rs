@@ -31,6 +31,7 @@ pub fn embed(
     stream: &Stream,
     nodes: Array,
     times: Array,
+    after: String,
     device: Option<String>,
 ) -> Result<Buffer> {
     py.detach(|| {
@@ -43,7 +44,7 @@ pub fn embed(
             task::embed_snapshots(&checkpoint, &config, &config.cut(&stream.events)?, &device, &numbers)?
         } else {
             let events = config.prepare(&stream.events)?;
-            task::embed(&checkpoint, &config, &events, &device, &numbers, times.values()?)?
+            task::embed(&checkpoint, &config, &events, &device, after.parse()?, &numbers, times.values()?)?
         };
         Ok(Buffer::owned(z, vec![numbers.len(), width]))
     })
@@ -109,12 +110,13 @@ impl Predictor {
         batch: usize,
         nodes: Option<usize>,
         slots: Option<usize>,
+        after: String,
         device: Option<String>,
     ) -> Result<Self> {
         py.detach(|| {
             let checkpoint = Checkpoint::at(folder);
             let config = config_of(&checkpoint, device)?;
-            let options = PredictorOptions { batch, nodes, slots, events: None };
+            let options = PredictorOptions { batch, nodes, slots, events: None, after: after.parse()? };
             let predictor = task::Predictor::open(&checkpoint, &config, &config.open_device()?, &options)?;
             let names = predictor.names();
             Ok(Predictor(Mutex::new(State { predictor, names, batch })))

@@ -81,12 +81,18 @@ class Run:
         return self._events
 
     def embed(
-        self, nodes: Any, times: Any = None, *, destinations: bool = False, device: str | None = None
+        self,
+        nodes: Any,
+        times: Any = None,
+        *,
+        after: str = "stream",
+        destinations: bool = False,
+        device: str | None = None,
     ) -> np.ndarray:
         """Embeddings `[n, width]` of nodes at times, by default just after the last event.
 
-        Nodes are ids, and times are written, as in the events. The best epoch embeds them from the training and
-        validation events before each time. Where sources and destinations share ids, `destinations` says which nodes
+        Nodes are ids, and times are written, as in the events. The best epoch embeds them; its memory knows all events
+        or, with `after="validation"`, those of training and validation. Where sources and destinations share ids, `destinations` says which nodes
         are meant. Models of snapshots embed after the last snapshot. The events must be at hand: `tgnn.open(folder,
         events)` where they were made in Python.
         """
@@ -95,15 +101,17 @@ class Run:
             raise UsageError("times are given, and the model reads snapshots; leave them out")
         numbers = events._numbers(nodes, destinations)
         ticks = events._ticks(times, len(numbers))
-        return np.array(_tgnn.embed(self.folder, events._stream, numbers, ticks, device))
+        return np.array(_tgnn.embed(self.folder, events._stream, numbers, ticks, after, device))
 
-    def predict(self, src: Any, dst: Any, time: Any, features: Any = None, *, batch: int = 200) -> np.ndarray:
+    def predict(
+        self, src: Any, dst: Any, time: Any, features: Any = None, *, batch: int = 200, after: str = "stream"
+    ) -> np.ndarray:
         """Probabilities of new events in order of time, as they come: each batch is scored, then becomes history.
 
-        Starts from the state after validation in every call; :meth:`predictor` goes on. The folder is enough: the
-        events need not be at hand.
+        Starts from the state after all events in every call, or from that after validation (`after="validation"`);
+        :meth:`predictor` goes on. The folder is enough: the events need not be at hand.
         """
-        return self.predictor(batch).predict(src, dst, time, features)
+        return self.predictor(batch, after=after).predict(src, dst, time, features)
 
     def predictor(
         self,
@@ -111,10 +119,12 @@ class Run:
         *,
         nodes: int | None = None,
         slots: int | None = None,
+        after: str = "stream",
         device: str | None = None,
     ) -> Predictor:
-        """The model on a stream that continues after validation; arguments as `tgnn-bench predict` has them."""
-        return Predictor(self.folder, self._events, batch, nodes, slots, device)
+        """The model on a stream that continues after its last event, or after validation (`after="validation"`);
+        arguments as `tgnn-bench predict` has them."""
+        return Predictor(self.folder, self._events, batch, nodes, slots, device, after=after)
 
     def weights(self, *, settled: bool = True) -> dict[str, np.ndarray]:
         """The weights by the names of docs/weights.md, in PyTorch's shapes, with frequencies that are fixed.
@@ -150,10 +160,19 @@ class Run:
 class Predictor:
     """A trained model on a stream that continues: see :meth:`Run.predictor`."""
 
-    def __init__(self, folder: Any, events: Events | None, batch: int, nodes: Any, slots: Any, device: Any):
+    def __init__(
+        self,
+        folder: Any,
+        events: Events | None,
+        batch: int,
+        nodes: Any,
+        slots: Any,
+        device: Any,
+        after: str = "stream",
+    ):
         if not 1 <= batch <= 1 << 20:
             raise UsageError(f"batch is {batch}; give 1 to 1048576")
-        self._native = _tgnn.Predictor(folder, batch, nodes, slots, device)
+        self._native = _tgnn.Predictor(folder, batch, nodes, slots, after, device)
         self._clock = Clock.by_format(self._native.ticks_per_second, self._native.time_format)
 
     def predict(self, src: Any, dst: Any, time: Any, features: Any = None) -> np.ndarray:

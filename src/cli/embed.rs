@@ -3,7 +3,7 @@ use super::{say, train::Trained, train_data::Data};
 use crate::{
     data::{Events, NodeNames, npy},
     error::{Error, Result},
-    task,
+    task::{self, After},
 };
 use clap::Args;
 use std::path::{Path, PathBuf};
@@ -24,6 +24,10 @@ pub struct Embed {
     /// snapshots, which are embedded after the last one
     #[arg(long, value_name = "LIST")]
     times: Option<String>,
+    /// What the model knows: stream (all events), or validation (those of training and validation, for who
+    /// evaluates)
+    #[arg(long, value_name = "PART", default_value = "stream")]
+    after: After,
     /// File to write: .npy, [nodes, width] in f32, in the order of the nodes; or .csv, with their ids
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
@@ -39,7 +43,7 @@ impl Embed {
                 let nodes = self.nodes(&events.names(), events.nodes)?;
                 let times = self.times(&events, nodes.len())?;
                 let ids: Vec<String> = nodes.iter().map(|&v| events.id(v).to_string()).collect();
-                (ids, task::embed(&checkpoint, &config, &events, &device, &nodes, &times)?)
+                (ids, task::embed(&checkpoint, &config, &events, &device, self.after, &nodes, &times)?)
             }
             Data::Snapshots(_) if self.times.is_some() => {
                 return Err(Error::usage("--times, and the model reads snapshots")
@@ -56,7 +60,15 @@ impl Embed {
         } else {
             npy::write(self.out.clone(), &[ids.len(), width], &z)?;
         }
-        say(format_args!("{} embeddings of width {width} in {}", ids.len(), self.out.display()));
+        let known = match self.after {
+            After::Stream => "all events",
+            After::Validation => "the events of training and validation",
+        };
+        say(format_args!(
+            "{} embeddings of width {width} in {}, after {known}",
+            ids.len(),
+            self.out.display()
+        ));
         Ok(())
     }
 

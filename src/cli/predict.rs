@@ -8,7 +8,7 @@ use crate::{
     },
     error::{Error, Result},
     runtime::{Real, is_waiting, peak_memory_bytes},
-    task::{Checkpoint, NewEvent, Predictor, PredictorOptions},
+    task::{After, Checkpoint, NewEvent, Predictor, PredictorOptions},
 };
 use clap::Args;
 use std::{
@@ -27,13 +27,16 @@ const LONGEST_LINE: usize = 1 << 24;
 pub struct Predict {
     #[command(flatten)]
     trained: Trained,
-    /// Events after those of training and validation, in time order, one per line: `src,dst,time` and the
+    /// Events after those that the model knows, in time order, one per line: `src,dst,time` and the
     /// columns of features, written as in the data, or in the order of a header; a file, or - for standard
     /// input
     #[arg(long, value_name = "FILE", default_value = "-")]
     input: PathBuf,
-    /// Maximum number of events scored together, none of which sees the others; with 1, each sees all earlier
-    /// ones
+    /// What the model knows at first: stream (all events of the data), or validation (those of training and
+    /// validation, for who evaluates)
+    #[arg(long, value_name = "PART", default_value = "stream")]
+    after: After,
+    /// Maximum number of events scored together; their memory is from before the first of them
     #[arg(long, value_name = "N", default_value_t = 1)]
     batch: usize,
     /// Write the embeddings of source and destination instead of the score
@@ -42,7 +45,8 @@ pub struct Predict {
     /// Maximum number of nodes, including nodes that are yet to appear [default: those of the training data]
     #[arg(long, value_name = "N")]
     nodes: Option<usize>,
-    /// Number of most recent events kept per node [default: 4 times the number of sampled neighbours]
+    /// Number of most recent events kept per node [default: 4 times the number of sampled neighbours, and the
+    /// events of a batch]
     #[arg(long, value_name = "N")]
     slots: Option<usize>,
     /// Folder to save the state to at the end, from which another `predict` can continue
@@ -66,9 +70,15 @@ impl Predict {
         config.event_model()?;
         let mut input = Lines::open(&self.input)?;
         let device = config.open_device()?;
-        let options =
-            PredictorOptions { batch: self.batch, nodes: self.nodes, slots: self.slots, events: None };
+        let options = PredictorOptions {
+            batch: self.batch,
+            nodes: self.nodes,
+            slots: self.slots,
+            events: None,
+            after: self.after,
+        };
         let predictor = Predictor::open(&checkpoint, &config, &device, &options)?;
+        let known = known(&predictor, self.after);
         let format = EventFormat {
             scale: predictor.time_scale(),
             encoding: predictor.encoding(),
@@ -95,9 +105,20 @@ impl Predict {
         if let Some(dir) = &self.save {
             run.predictor.save(dir, run.names.added())?;
         }
-        run.statistics.print(seconds, self.batch, self.save.as_deref());
+        run.statistics.print(&known, seconds, self.batch, self.save.as_deref());
         Ok(())
     }
+}
+
+/// Says after which events scoring began.
+fn known(predictor: &Predictor, after: After) -> String {
+    let what = match after {
+        _ if predictor.seen() > 0 => "the stream that was saved",
+        After::Stream => "all events of the data",
+        After::Validation => "the events of training and validation",
+    };
+    let until = |t| format!(" ({})", predictor.time_scale().text(t));
+    format!("after {what}{}", predictor.latest().map_or(String::new(), until))
 }
 
 /// Why scoring stops before the end of the input.
@@ -400,14 +421,14 @@ impl Statistics {
         self.event_latencies.add(time / events.max(1) as u32, events as u64);
     }
     /// Prints the statistics to standard error.
-    fn print(&self, seconds: f64, batch: usize, saved: Option<&Path>) {
+    fn print(&self, known: &str, seconds: f64, batch: usize, saved: Option<&Path>) {
         let line = |l: &Latencies| {
             let [p50, p90, p99] = [0.5, 0.9, 0.99].map(|fraction| l.quantile(fraction) / 1e3);
             let max = l.max.as_secs_f64() * 1e6;
             format!("p50 {p50:.0} us, p90 {p90:.0} us, p99 {p99:.0} us, at most {max:.0} us")
         };
         let (events, steps) = (counted(self.events, "event"), counted(self.batches, "step"));
-        eprintln!("scored    {events} in {steps} of at most {batch}");
+        eprintln!("scored    {events} in {steps} of at most {batch}, {known}");
         eprintln!("speed     {:.0} events/s, {seconds:.2} s", self.events as f64 / seconds);
         eprintln!("a step    {}", line(&self.batch_latencies));
         eprintln!("an event  {}", line(&self.event_latencies));

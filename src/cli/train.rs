@@ -9,7 +9,7 @@ use crate::{
     model::ModelName,
     runtime::{Device, MatmulPrecision, StoredAs},
     task::{
-        Checkpoint, Config, NegativeKind, Protocol, RunOptions, Summary, TaskName, Watch,
+        Checkpoint, Config, HistoryRule, NegativeKind, Protocol, RunOptions, Summary, TaskName, Watch,
         config::table::{keys_of, set_key, value_of},
         with_model_of,
     },
@@ -58,6 +58,9 @@ pub(super) struct Settings {
     /// Events per step [default: 200]
     #[arg(long, value_name = "N")]
     batch: Option<usize>,
+    /// Events of a batch of validation and test; scores depend on it [default: 200]
+    #[arg(long, value_name = "N")]
+    eval_batch: Option<usize>,
     /// Chunks of a batch; an epoch's first batch has a random number of them (TGL's random chunk scheduling)
     /// [default: 1]
     #[arg(long, value_name = "N")]
@@ -85,6 +88,10 @@ pub(super) struct Settings {
     /// Negatives of validation and test: random, historical or inductive [default: random]
     #[arg(long)]
     negatives: Option<NegativeKind>,
+    /// Which events a query sees as neighbours: time (all that are strictly earlier), batch (of these, those
+    /// of earlier batches) or auto (as the protocol says) [default: auto]
+    #[arg(long, value_name = "RULE")]
+    history: Option<HistoryRule>,
     /// Seed of all random numbers [default: 1]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
@@ -160,7 +167,7 @@ impl Settings {
         }
         take!(data => "data.path", model => "model", device => "device", threads => "threads",
               precision => "precision", plan => "plan", partition => "partition", epochs => "epochs",
-              batch => "batch", every => "snapshots.every", group => "group.length", chunks => "chunks",
+              batch => "batch", eval_batch => "eval_batch", history => "history", every => "snapshots.every", group => "group.length", chunks => "chunks",
               patience => "patience", max_batches => "max_batches", task => "task", protocol => "protocol",
               negatives => "negatives", seed => "seed", learning_rate => "learning_rate",
               random_edge_features => "data.random_edge_features");
@@ -354,6 +361,12 @@ pub struct Eval {
     /// Negatives: random, historical or inductive [default: the run's]
     #[arg(long)]
     negatives: Option<NegativeKind>,
+    /// Events of a batch [default: the run's eval_batch]
+    #[arg(long, value_name = "N")]
+    batch: Option<usize>,
+    /// Which events a query sees as neighbours: time, batch or auto [default: the run's]
+    #[arg(long, value_name = "RULE")]
+    history: Option<HistoryRule>,
     /// Replay the node memory before the test: clear it, then process the training and validation events with
     /// the checkpoint's weights. Protocol tgl always does this
     #[arg(long)]
@@ -371,6 +384,8 @@ impl Eval {
         let (checkpoint, mut config) = self.trained.open(self.data.as_ref())?;
         config.protocol = self.protocol.unwrap_or(config.protocol);
         config.negatives = self.negatives.unwrap_or(config.negatives);
+        config.eval_batch = self.batch.unwrap_or(config.eval_batch);
+        config.history = self.history.unwrap_or(config.history);
         config.validate()?;
         let data = Data::load(&config)?;
         self.ranks.run(&config, |device| {

@@ -4,6 +4,7 @@ use crate::{
     data::text::{counted, grouped},
     error::Result,
     model::StaticMode,
+    ops::sample_neighbors::History,
     plan::{FeaturesOver, MemoryOver, OverRanks, Parallel, Timeline},
     runtime::{
         Device, StoredAs,
@@ -11,7 +12,7 @@ use crate::{
     },
     task::{
         Config, EpochRecord, NegativeKind, Progress, Scores, ScoresByMemory, Summary, Task, TaskName, Watch,
-        training::folder::write_whole,
+        training::{BaselineScores, folder::write_whole},
     },
 };
 use indicatif::{ProgressBar, ProgressStyle};
@@ -108,7 +109,7 @@ impl Display {
         self.line(format_args!("training  {}", objective(c.task, c.protocol_name(), c.negatives)));
         let step = match c.model.reads_snapshots() {
             true => format!("groups of {}", counted(c.group.length as u64, "snapshot")),
-            false => format!("batch {}{chunks}", c.batch),
+            false => format!("batch {}{chunks}", c.batch) + &evaluated(c),
         };
         self.line(format_args!(
             "          {step}, {}{patience}, {}, seed {}, products in {}",
@@ -168,8 +169,7 @@ impl Display {
             self.line("");
             let best = s.best_epoch.map_or(String::new(), |e| format!(", epoch {e}"));
             let what = objective(s.task, &s.protocol, s.negatives);
-            let batch =
-                if s.data.snapshots.is_some() { String::new() } else { format!(", batch {}", s.batch) };
+            let batch = s.eval_batch.map_or(String::new(), |batch| format!(", batch {batch}"));
             self.line(format_args!("test ({what}{batch}{best})"));
             let replayed_name = format!("{}, memory replayed", s.model);
             let mut rows = vec![(s.model.as_str(), test)];
@@ -182,10 +182,11 @@ impl Display {
                 }
                 _ => {}
             }
-            rows.extend(s.baselines.iter().map(|b| (b.name.as_str(), b.test)));
             if let Some(bank) = s.edgebank {
                 rows.extend([("EdgeBank", bank.unlimited), ("EdgeBank, window", bank.window)]);
             }
+            let (shown, others) = best_baselines(s);
+            rows.extend(shown.iter().map(|b| (b.name.as_str(), b.test)));
             let width = rows.iter().map(|r| r.0.len()).max().unwrap_or(0);
             let parts: &[_] = match s.task {
                 TaskName::Link => &["transductive", "inductive"],
@@ -198,6 +199,11 @@ impl Display {
                     let part_scores = if part == "inductive" { test.inductive } else { test.transductive };
                     self.line(format_args!("  {part_here:<12}  {name:<width$}  {}", scores(&part_scores)));
                 }
+            }
+            if others > 0 {
+                self.line(format_args!(
+                    "  {others} more rules that learn nothing score lower: see summary.json, or --json"
+                ));
             }
         }
         advice::lines(s, c).into_iter().for_each(|line| self.line(line));
@@ -347,6 +353,30 @@ fn objective(task: TaskName, protocol: &str, negatives: NegativeKind) -> String 
         (TaskName::Link, _) => format!("task link, protocol {protocol}, {} negatives", negatives.name()),
         _ => format!("task {}, protocol {protocol}", task.name()),
     }
+}
+
+/// Baselines that are shown, if there are more.
+const SHOWN: usize = 3;
+
+/// Returns the best baselines, the best one first, and the number of the others. Baselines that are few stay
+/// as they are.
+fn best_baselines(s: &Summary) -> (Vec<&BaselineScores>, usize) {
+    let mut shown: Vec<&BaselineScores> = s.baselines.iter().collect();
+    if shown.len() <= SHOWN + 1 {
+        return (shown, 0);
+    }
+    let figure = |b: &BaselineScores| b.test.transductive.figure(s.task).unwrap_or(f64::NEG_INFINITY);
+    shown.sort_by(|a, b| figure(b).total_cmp(&figure(a)));
+    let others = shown.len() - SHOWN;
+    shown.truncate(SHOWN);
+    (shown, others)
+}
+
+/// Describes how a run on events is evaluated, where it is not as in training or not as by default.
+fn evaluated(c: &Config) -> String {
+    let batch =
+        if c.eval_batch == c.batch { String::new() } else { format!(", evaluated in {}", c.eval_batch) };
+    batch + if c.history() == History::Batch { ", neighbours of earlier batches" } else { "" }
 }
 
 /// Formats the metrics that are defined.

@@ -22,7 +22,7 @@ use crate::{
         epilogue::{Activation, DropRate},
         next_batch::Batch,
         read_mails::Mailbox,
-        sample_neighbors::{Sampling, Strategy},
+        sample_neighbors::Strategy,
         temporal_attention::AttentionVars,
         unique::UniqueNodes,
     },
@@ -452,7 +452,7 @@ impl EventModel for Apan {
             }
         }
         let (node, time) = t.roots(batch.src, batch.dst, batch.time, None)?;
-        let how = Sampling { k: self.config.neighbors, strategy: Strategy::Recent, gaps: data.gaps };
+        let how = data.sampling(self.config.neighbors, Strategy::Recent);
         let tcsr = data.tcsr(t, store)?;
         let near = t.sample_neighbors(tcsr, (node, time), (batch.event, batch.now), 2, how)?;
         let recipients = t.expand_targets((node, time), near.node, None)?.node;

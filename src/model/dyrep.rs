@@ -25,13 +25,7 @@ use super::{
 use crate::{
     autograd::Parameters,
     error::Result,
-    ops::{
-        Tape,
-        epilogue::DropRate,
-        next_batch::Batch,
-        sample_neighbors::{Sampling, Strategy},
-        write_memory::Combiner,
-    },
+    ops::{Tape, epilogue::DropRate, next_batch::Batch, sample_neighbors::Strategy, write_memory::Combiner},
     runtime::*,
 };
 use serde::{Deserialize, Serialize};
@@ -190,7 +184,7 @@ impl EventModel for DyRep {
         // Only positive roots send mails, so no other query needs neighbours.
         let Some(batch) = q.batch else { return Ok(self.remembered(t, store, data, q, &[])?.0) };
         let (node, time) = t.roots(batch.src, batch.dst, batch.time, None)?;
-        let how = Sampling { k: self.neighbors, strategy: self.strategy, gaps: data.gaps };
+        let how = data.sampling(self.neighbors, self.strategy);
         let tcsr = data.tcsr(t, store)?;
         let mut near = t.sample_neighbors(tcsr, (node, time), (q.event, q.now), 2, how)?;
         let (mut embedded, h) = self.remembered(t, store, data, q, &[node, near.node])?;

@@ -17,7 +17,7 @@ use crate::{
     ops::{
         Tape,
         epilogue::{Activation, DropRate},
-        sample_neighbors::{Sampling, Strategy},
+        sample_neighbors::Strategy,
     },
     runtime::*,
 };
@@ -226,7 +226,7 @@ struct GraphMixer {
 impl EventModel for GraphMixer {
     fn embed(&self, t: &mut Tape, store: &Store, data: &EventTables, q: &Queries) -> Result<Embedded> {
         let k = self.config.neighbors;
-        let how = Sampling { k, strategy: Strategy::Recent, gaps: data.gaps };
+        let how = data.sampling(k, Strategy::Recent);
         let tcsr = data.tcsr(t, store)?;
         let mut near = t.sample_neighbors(tcsr, (q.node, q.time), (q.event, q.now), q.stride, how)?;
         let others: &[Var] = if self.nodes.is_empty() { &[] } else { &[near.node] };

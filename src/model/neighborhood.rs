@@ -10,7 +10,7 @@ use crate::{
         Tape,
         epilogue::DropRate,
         expand_targets::Targets,
-        sample_neighbors::{Neighbors, Sampling, Strategy},
+        sample_neighbors::{Neighbors, Strategy},
         unique::UniqueNodes,
     },
     runtime::*,
@@ -96,7 +96,7 @@ impl AttentionStack {
             let unique = data.unique(t, store, q.node, &[], q.classes())?;
             return Ok((Neighborhood { near: Vec::new(), targets: Vec::new(), seen: edge }, unique));
         }
-        let how = Sampling { k: self.neighbors, strategy: self.strategy, gaps: data.gaps };
+        let how = data.sampling(self.neighbors, self.strategy);
         let (tcsr, batch) = (data.tcsr(t, store)?, (q.event, q.now));
         let mut near = vec![t.sample_neighbors(tcsr, (q.node, q.time), batch, q.stride, how)?];
         let mut targets: Vec<Targets> = Vec::new();

@@ -126,6 +126,21 @@ impl Net {
         train: bool,
     ) -> Result<Forward> {
         let batch = data.next_batch(t, store, capacity)?;
+        self.forward_batch(t, store, data, batch, negatives, train)
+    }
+    /// Does the same for a given batch.
+    ///
+    /// # Errors
+    /// `Shape` if an op refuses its inputs.
+    pub(crate) fn forward_batch(
+        &self,
+        t: &mut Tape,
+        store: &Store,
+        data: &EventTables,
+        batch: Batch,
+        negatives: Negatives,
+        train: bool,
+    ) -> Result<Forward> {
         let batch_rows = |t: &mut Tape, id| {
             let table = t.stored(store, id)?;
             t.gather_rows(table, batch.rank)

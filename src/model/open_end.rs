@@ -4,7 +4,11 @@ use super::EventTables;
 use crate::{
     data::Features,
     error::Result,
-    ops::{MOST_ITEMS, Tape, next_batch::Batch, sample_neighbors::Entry, unique::UniqueNodes},
+    ops::{
+        MOST_ITEMS, Tape,
+        next_batch::Batch,
+        sample_neighbors::{Entry, History},
+    },
     runtime::*,
 };
 use std::sync::Arc;
@@ -27,6 +31,8 @@ pub struct OpenEnd {
     pub node_features: Option<Features>,
     /// Conversion of ticks to seconds.
     pub gaps: Gaps,
+    /// Which events a query sees as neighbours.
+    pub history: History,
     /// Storage type of node memory and mails.
     pub memory_as: StoredAs,
 }
@@ -80,6 +86,7 @@ impl EventTables {
             edge_width: f,
             node_width: room.node_features.as_ref().map_or(0, Features::cols),
             gaps: room.gaps,
+            history: room.history,
             node_features: node_features.transpose()?,
             static_memory: None,
             clock: store.zeros("clock", Spec::ids(Rows::fixed(1), 2))?,
@@ -112,31 +119,26 @@ impl EventTables {
         };
         Ok((tables, came))
     }
-    /// Appends the batch's additions to the history of an open-ended stream: its edge features, and its
-    /// events as the latest of their nodes. `to` are the unique nodes of the batch's roots, `stride` roots
-    /// per event. To be recorded after everything that reads history.
+    /// Appends the batch's events to the history of an open-ended stream, as the latest of their nodes. To be
+    /// recorded before everything that reads history, if queries see earlier events of their batch, else
+    /// after it.
     ///
     /// # Errors
     /// `Shape` if an op refuses its inputs.
-    pub fn append(
-        &self,
-        t: &mut Tape,
-        store: &Store,
-        batch: &Batch,
-        to: &UniqueNodes,
-        stride: usize,
-    ) -> Result<()> {
+    pub fn append(&self, t: &mut Tape, store: &Store, batch: &Batch) -> Result<()> {
         let Some(came) = self.arrivals else { return Ok(()) };
         if store.spec(came.entries).is_empty() {
             return Ok(());
         }
+        let (node, _) = t.roots(batch.src, batch.dst, batch.time, None)?;
+        let stamp = t.stored(store, self.stamp)?;
+        let to = t.unique(stamp, node, &[], 2)?;
         let roots = t.group_roots(to.psi[0], None, to.root_rows)?;
         let lists = (t.stored(store, self.offsets)?, t.stored(store, came.entries)?);
-        t.append_history(lists, batch, to, roots, stride)
+        t.append_history(lists, batch, &to, roots, 2)
     }
     /// Completes a batch that arrived on an open-ended stream: its events have ids of their own, and their
-    /// features have rows in the feature table. No event of the history has any of these ids, so no reader of
-    /// history sees these features.
+    /// features have rows in the feature table.
     pub(super) fn arrived(&self, t: &mut Tape, store: &Store, mut batch: Batch) -> Result<Batch> {
         let Some(came) = self.arrivals else { return Ok(batch) };
         let event = t.stored(store, came.event)?;

@@ -9,11 +9,7 @@ use super::{EventTables, RankTables};
 use crate::{
     error::Result,
     ops::{
-        Tape,
-        count_common::CommonVars,
-        next_batch::Batch,
-        pick_similar::Picked,
-        sample_neighbors::{Sampling, Strategy},
+        Tape, count_common::CommonVars, next_batch::Batch, pick_similar::Picked, sample_neighbors::Strategy,
     },
     runtime::*,
 };
@@ -91,7 +87,7 @@ impl SimilarNodes {
         let state = t.stored_all(store, [self.similar, self.common])?;
         let similar = t.gather_rows(state[0], node)?;
         let (root, time) = t.roots(batch.src, batch.dst, batch.time, None)?;
-        let how = Sampling { k: NEIGHBORS, strategy: Strategy::Recent, gaps: data.gaps };
+        let how = data.sampling(NEIGHBORS, Strategy::Recent);
         let tcsr = data.tcsr(t, store)?;
         let near = t.sample_neighbors(tcsr, (root, time), (batch.event, batch.now), 2, how)?.node;
         let stamp = data.stamp(t, store)?;

@@ -11,7 +11,7 @@ use crate::{
     ops::{
         Tape,
         next_batch::{Batch, Slice},
-        sample_neighbors::{Entry, Strategy, TcsrVars},
+        sample_neighbors::{Entry, History, Sampling, Strategy, TcsrVars},
         unique::UniqueNodes,
     },
     runtime::*,
@@ -31,6 +31,9 @@ pub struct EventTables {
     pub node_width: usize,
     /// Conversion of ticks to seconds; without a longest gap unless the caller sets one.
     pub gaps: Gaps,
+    /// Which events a query sees as neighbours; those earlier in time unless the caller sets it before the
+    /// model is built.
+    pub history: History,
     /// `[nodes, width]`: node features, if there are any. Over ranks it may have only this rank's share of
     /// the rows, so rows are read by [`node_rows`](Self::node_rows).
     pub node_features: Option<BufferId>,
@@ -116,6 +119,7 @@ impl EventTables {
             edge_width: events.edge_width(),
             node_width: events.node_width(),
             gaps: Gaps::unlimited(events.seconds_per_tick()),
+            history: History::Time,
             node_features,
             static_memory: None,
             memory_as: StoredAs::F32,
@@ -157,6 +161,10 @@ impl EventTables {
             self.event_stamp = Some(store.zeros("event stamp", events)?);
         }
         Ok(())
+    }
+    /// Returns how neighbours are sampled: `k` of each query's history, by a strategy.
+    pub fn sampling(&self, k: usize, strategy: Strategy) -> Sampling {
+        Sampling { k, strategy, history: self.history, gaps: self.gaps }
     }
     /// Returns the feature tables.
     pub fn features(&self) -> impl Iterator<Item = BufferId> {

@@ -7,19 +7,21 @@
 //! | `entries` | `[2 e, 2]` i64 | time, other end and id of each of the node's events, in order ([`Entry`]) |
 //! | `position` | `[e, 2]` u32 | rank of an event in the lists of its source and of its destination; if it has no rows, every query searches from the end of its list |
 //! | `node`, `time` | `[n]` u32 (or [`NONE`]), i64 | queries; roots come event by event, `stride` rows per event |
-//! | `event` | `[<= b]` u32 | events of the batch; the history ends before the first event of the batch |
+//! | `event` | `[<= b]` u32 | events of the batch |
 //! | `now` | `[1, 2]` or `[1, 3]` u32 | clock of the uniform draw; events of the batch before those in `event`, which other ranks have |
 //! | neighbor, event | `[n, k]` u32 | other end and id of the event; `NONE` in unused slots |
 //! | dt | `[n, k]` f32 | seconds from the neighbour's event to the query; 0 in unused slots |
 //! | time | `[n, k]` i64 | time of the event; 0 in unused slots |
 //! | count | `[n]` u32 | number of slots in use; they come first |
 //!
-//! **No leakage**: a sampled event belongs to an earlier batch *and* its time is strictly earlier than the
-//! query's. `Recent` takes the k latest events, latest first. `Uniform` draws k events with replacement; a
-//! history of at most k events is taken whole, latest first. For positive roots, the search for the end of
-//! the history starts at the known position of the root's own event; other queries start where the end would
-//! be if the events of the list were spread evenly over the stream. A query for `NONE` has no neighbours.
-//! Source: TGN's most recent sampling; the T-CSR is TGL's, the known position is ours.
+//! **No leakage**: the time of a sampled event is strictly earlier than the query's. With [`History::Batch`]
+//! it also belongs to an earlier batch. `Recent` takes the k latest events, latest first. `Uniform` draws k
+//! events with replacement; a history of at most k events is taken whole, latest first. For positive roots,
+//! the search for the end of the history starts at the known position of the root's own event; other queries
+//! start where the end would be if the events of the list were spread evenly over the stream. A query for
+//! `NONE` has no neighbours. Source: TGN's most recent sampling, TGL's and DyGLib's search by time, and
+//! PyTorch Geometric's loader, which a batch enters as a whole; the T-CSR is TGL's, the known position is
+//! ours.
 use super::*;
 use crate::runtime::{
     cuda::abi,
@@ -52,11 +54,31 @@ pub enum Strategy {
     Uniform(u64),
 }
 
+/// Which events before a query are its history.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum History {
+    /// Those strictly earlier in time, events of the query's own batch among them.
+    Time,
+    /// Those strictly earlier in time that also belong to an earlier batch.
+    Batch,
+}
+
+impl History {
+    /// Returns the name in files and flags.
+    pub fn name(self) -> &'static str {
+        match self {
+            History::Time => "time",
+            History::Batch => "batch",
+        }
+    }
+}
+
 /// See the [module](self).
 #[derive(Debug)]
 pub struct SampleNeighbors {
     k: usize,
     strategy: Strategy,
+    history: History,
     /// Roots per event if the queries are roots: the first two of each event have known positions. Otherwise
     /// 0.
     stride: usize,
@@ -132,6 +154,8 @@ pub struct Sampling {
     pub k: usize,
     /// Rule that selects the events.
     pub strategy: Strategy,
+    /// Which events there are to select from.
+    pub history: History,
     /// Conversion of ticks to seconds.
     pub gaps: Gaps,
 }
@@ -155,7 +179,8 @@ impl Tape {
     /// let time = tape.input(&mut store, "time", Spec::times(Rows::fixed(1)), &[25i64])?;
     /// let event = tape.input(&mut store, "event", Spec::ids(Rows::fixed(1), 1), &[2u32])?;
     /// let now = tape.input(&mut store, "now", Spec::ids(Rows::fixed(1), 2), &[0u32, 0])?; // of random draws
-    /// let how = Sampling { k: 3, strategy: Strategy::Recent, gaps: Gaps::unlimited(1.0) };
+    /// let (strategy, history) = (Strategy::Recent, History::Time);
+    /// let how = Sampling { k: 3, strategy, history, gaps: Gaps::unlimited(1.0) };
     /// let near = tape.sample_neighbors(tcsr, (node, time), (event, now), 0, how)?;
     /// let mut program = Program::new(&tape, &[near.node, near.dt], Precision::F32, Backend::Cpu)?;
     /// program.run(&mut store)?;
@@ -186,8 +211,10 @@ struct Tables<'a> {
     query: &'a [u32],
     query_time: &'a [i64],
     batch: &'a [u32],
-    /// First event of the batch; 0, which means no history, if the batch is empty.
+    /// First event of the batch; 0 if the batch is empty.
     first: u32,
+    /// The history ends before this event.
+    bound: u32,
     /// Key of the uniform draw.
     key: Key,
 }
@@ -206,6 +233,7 @@ impl<'a> Tables<'a> {
         let (seed, salt) = op.seed();
         let key = Key::at(seed, salt, now, op.per_event(io.spec(input::NODE).rows));
         let before = now.get(2).copied().unwrap_or(0);
+        let first = batch.first().map_or(0, |first| first.saturating_sub(before));
         Tables {
             offsets: io.input(input::OFFSETS),
             entries: bytemuck::cast_slice(io.input::<i64>(input::ENTRIES)),
@@ -213,7 +241,9 @@ impl<'a> Tables<'a> {
             query: io.input(input::NODE),
             query_time: io.input(input::TIME),
             batch,
-            first: batch.first().map_or(0, |first| first.saturating_sub(before)),
+            first,
+            // No event has the number `NONE`, which stands for an empty slot of a list.
+            bound: if op.history == History::Time { NONE } else { first },
             key,
         }
     }
@@ -236,24 +266,26 @@ impl<'a> Tables<'a> {
     }
 }
 
-/// Returns the number of entries of `list` whose events are before `first`; the search starts at `guess`.
-fn history(list: &[Entry], first: u32, guess: usize) -> usize {
+/// Returns the length of the history in `list`: its entries before event `bound` and time `now`, which are a
+/// prefix. The search starts at `guess`.
+fn history(list: &[Entry], bound: u32, now: i64, guess: usize) -> usize {
+    let earlier = |e: &Entry| e.event < bound && e.time < now;
     // Galloping search: steps away from the guess double until they enclose the answer; then bisection.
     let (mut low, mut high, mut step) = (guess, guess, 1);
-    while low > 0 && list[low - 1].event >= first {
+    while low > 0 && !earlier(&list[low - 1]) {
         (low, high, step) = (low.saturating_sub(step), low - 1, 2 * step);
     }
-    while high < list.len() && list[high].event < first {
+    while high < list.len() && earlier(&list[high]) {
         (low, high, step) = (high + 1, (high + step).min(list.len()), 2 * step);
     }
-    low + list[low..high].partition_point(|e| e.event < first)
+    low + list[low..high].partition_point(earlier)
 }
 
 impl SampleNeighbors {
     /// Creates the op; `stride` is the number of roots per event if the queries are roots, otherwise 0.
     pub fn new(how: Sampling, stride: usize) -> Self {
-        let Sampling { k, strategy, gaps } = how;
-        SampleNeighbors { k, strategy, stride, gaps }
+        let Sampling { k, strategy, history, gaps } = how;
+        SampleNeighbors { k, strategy, history, stride, gaps }
     }
     /// Returns seed and salt of the uniform draw; zeros for `Recent`, which does not draw.
     fn seed(&self) -> (u64, u32) {
@@ -266,7 +298,7 @@ impl SampleNeighbors {
     fn per_event(&self, queries: Rows) -> usize {
         per_event(queries, self.k)
     }
-    /// Estimates the number of entries of the list that are before the batch. A positive root knows the
+    /// Estimates the number of entries of the list that are history. A positive root knows the
     /// position of its own event. All other queries, and roots of events that `position` does not have,
     /// assume that the events of the list are spread evenly over the stream.
     fn guess(&self, t: &Tables<'_>, i: usize, list: &Range<usize>) -> usize {
@@ -369,7 +401,7 @@ impl Op for SampleNeighbors {
         let t = Tables::of(self, io);
         for (i, count) in count.iter_mut().enumerate() {
             let list = t.list(io, i);
-            let earlier = |e: &&Entry| e.event < t.first && e.time < t.query_time[i];
+            let earlier = |e: &&Entry| e.event < t.bound && e.time < t.query_time[i];
             let end = t.entries[list.clone()].iter().filter(earlier).count();
             let row = i * self.k..(i + 1) * self.k;
             let slots = Slots {
@@ -412,10 +444,7 @@ impl Op for SampleNeighbors {
                     }
                     let list = t.list(io, i);
                     let entries = &t.entries[list.clone()];
-                    let mut end = history(entries, t.first, self.guess(&t, i, &list));
-                    if end > 0 && entries[end - 1].time >= t.query_time[i] {
-                        end = entries[..end].partition_point(|e| e.time < t.query_time[i]);
-                    }
+                    let end = history(entries, t.bound, t.query_time[i], self.guess(&t, i, &list));
                     let slots = Slots { node, event, dt, time };
                     *count = self.take(&t, i, list.start..list.start + end, slots);
                 }
@@ -452,6 +481,7 @@ impl Op for SampleNeighbors {
                 on.cols(input::NOW),
                 per_event as u32,
                 u32::from(self.strategy != Strategy::Recent),
+                u32::from(self.history == History::Time),
                 self.gaps.into(),
                 abi::Key::new(seed, salt),
                 on.status(),
@@ -460,11 +490,12 @@ impl Op for SampleNeighbors {
     }
 }
 
-/// `[nodes, events, first event of the batch, k, uniform]`. The queries are the roots of the batch with one
-/// negative per event; if the batch is empty, every node is a query. An optional sixth number is the stride:
-/// with 2 there are no negatives; with 0 the op does not know that its queries are roots, so that every query
-/// searches. An optional seventh number is the length of every node's list, which then holds the node's
-/// latest events before the batch; positions are empty.
+/// `[nodes, events, first event of the batch, k, rule]`; rule 0 takes recent events and rule 1 uniform ones,
+/// of a history by time; 2 and 3 are the same of earlier batches. The queries are the roots of the batch with
+/// one negative per event; if the batch is empty, every node is a query. An optional sixth number is the
+/// stride: with 2 there are no negatives; with 0 the op does not know that its queries are roots, so that
+/// every query searches. An optional seventh number is the length of every node's list, which then holds the
+/// node's latest events before the batch; positions are empty.
 pub(super) const CASES: &[&[usize]] = &[
     &[2, 1, 0, 1, 0],
     &[5, 60, 40, 3, 0],
@@ -472,20 +503,27 @@ pub(super) const CASES: &[&[usize]] = &[
     &[5, 60, 60, 3, 0, 0],
     &[5, 60, 40, 3, 0, 2],
     &[5, 60, 40, 3, 1],
+    &[5, 60, 40, 3, 2],
+    &[5, 60, 40, 3, 2, 2],
+    &[5, 60, 40, 3, 3],
+    &[5, 60, 60, 3, 2, 0],
     &[5, 60, 40, 0, 0],
     &[9, 300, 100, 10, 0],
     &[3, 4_000, 3_900, 40, 0],
     &[3, 4_000, 3_000, 40, 0, 0],
     &[3, 4_000, 1_000, 33, 1, 0],
+    &[3, 4_000, 3_000, 40, 2, 0],
+    &[3, 4_000, 1_000, 33, 3, 0],
+    &[5, 60, 40, 3, 2, 2, 8],
     &[5, 60, 40, 3, 0, 2, 8],
     &[9, 90, 20, 3, 0, 3, 40],
     &[3, 4_000, 3_000, 10, 0, 2, 70],
 ];
 pub(super) const BENCH: &[&[usize]] = &[&[9_228, 110_232, 109_632, 10, 0], &[9_228, 110_232, 109_632, 10, 1]];
 pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
-    let (v, e, first, k, uniform, stride) = match *dims {
-        [v, e, first, k, uniform] => (v, e, first, k, uniform, 3),
-        [v, e, first, k, uniform, stride, ..] => (v, e, first, k, uniform, stride),
+    let (v, e, first, k, rule, stride) = match *dims {
+        [v, e, first, k, rule] => (v, e, first, k, rule, 3),
+        [v, e, first, k, rule, stride, ..] => (v, e, first, k, rule, stride),
         _ => return Err(Error::shape("sample_neighbors", "five sizes, or more")),
     };
     let ends: Vec<[u32; 2]> = (0..e).map(|_| [c.below(v) as u32, c.below(v) as u32]).collect();
@@ -531,9 +569,10 @@ pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     }
     let (node, time) = (c.ids(&roots, 1), c.times(&root_times));
     let (event, now) = (c.ids(&batch, 1), c.ids(&[0, 1], 2));
-    let strategy = if uniform == 1 { Strategy::Uniform(3) } else { Strategy::Recent };
+    let strategy = if rule % 2 == 1 { Strategy::Uniform(3) } else { Strategy::Recent };
+    let history = if rule < 2 { History::Time } else { History::Batch };
     let gaps = Gaps { seconds_per_tick: 0.5, longest: e as i64 / 5 };
-    let how = Sampling { k, strategy, gaps };
+    let how = Sampling { k, strategy, history, gaps };
     let n = c.tape.sample_neighbors(tcsr, (node, time), (event, now), stride, how)?;
     Ok(Built::new(&[n.node, n.event, n.dt, n.time, n.count], &[]))
 }

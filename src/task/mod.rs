@@ -20,8 +20,8 @@ pub mod training;
 #[cfg(feature = "formats")]
 pub use config::tgl;
 pub use config::{
-    ClassifyConfig, Config, CustomModel, DataConfig, GroupConfig, KeptOn, NegativeKind, OptimizerConfig,
-    OptimizerName, PropertyConfig, Protocol, TaskName,
+    ClassifyConfig, Config, CustomModel, DataConfig, GroupConfig, HistoryRule, KeptOn, NegativeKind,
+    OptimizerConfig, OptimizerName, PropertyConfig, Protocol, TaskName,
 };
 pub use evaluation::{
     EdgeBank, Forecast, Pair, Scores, ScoresByMemory, TestScores, edgebank, mean_over_times, metrics, ndcg,
@@ -34,7 +34,7 @@ pub use events::{
 pub use over_ranks::on_local_ranks;
 pub use snapshots::{SnapshotSplit, SnapshotTask, embed_snapshots, evaluate_snapshots, train_snapshots};
 pub use training::{
-    BubbleRecord, Checkpoint, EpochRecord, ExtractRecord, Manifest, MemoryPlan, MixedRows, Progress,
-    RanksRecord, Report, RowErrors, RunOptions, StageRecord, StalenessRecord, StartRecord, StreamRecord,
-    Summary, Task, TaskCore, TrafficRecord, Watch, tensorboard, with_model_of,
+    After, BubbleRecord, Checkpoint, EpochRecord, ExtractRecord, LatestRecord, Manifest, MemoryPlan,
+    MixedRows, Progress, RanksRecord, Report, RowErrors, RunOptions, StageRecord, StalenessRecord,
+    StartRecord, StreamRecord, Summary, Task, TaskCore, TrafficRecord, Watch, tensorboard, with_model_of,
 };

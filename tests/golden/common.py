@@ -163,6 +163,11 @@ def roots(stream, batch):
     return torch.cat([stream[name][batch] for name in ("src", "dst", "neg")]), stream["time"][batch].repeat(3)
 
 
+def end_of_history(model, batch):
+    """The event before which queries of a batch see events that are strictly before their time."""
+    return EVENTS if model.facts["history"] == "time" else batch[0].item()
+
+
 def recent(stream, first, node, time, k):
     """Neighbours and events `[n, k]`, most recent first, and a mask of the valid slots: the latest events of each
     node that are before `first` and strictly before the node's time."""
@@ -185,10 +190,12 @@ def naive_recent(stream, first, node, time, k):
 # Training
 
 
-def facts(neighbours=None, heads=None, layers=None, combiner=None, node_features=False, memory=True, **others):
+def facts(neighbours=None, heads=None, layers=None, combiner=None, node_features=False, memory=True, history="batch",
+          **others):
     """Sizes and choices of a file, in order, without those that the model does not have."""
     every = {
         **others,
+        "history": history,
         "nodes": NODES,
         "events": EVENTS,
         "batch": BATCH,

@@ -23,6 +23,9 @@ also computes each batch of a network; the script fails if the two differ.
 | `apan_mean.safetensors` | the same with the mean combiner and node features |
 | `wd_gcn.safetensors`, `t_gcn.safetensors`, `evolve_gcn_o.safetensors`, `evolve_gcn_h.safetensors` | two groups of snapshots each |
 
+The history of `tgn`, `tgat`, `graph_mixer`, `dyrep` and `apan` ends at the time of the query, that of the others before
+the batch.
+
 A training file holds the stream (`src`, `dst`, `time`, `neg`, `edge_features`, `node_features`), the parameters
 before (`init.NAME`) and after (`final.NAME`) training, and for each batch k, as `batch.k.*`:
 - the loss, the logits (column 0 the event, column 1 its negative), and `grad.NAME` at the parameters before the step;
@@ -89,15 +92,15 @@ def main():
     # Stacked layers and Adam amplify rounding. From most seeds, ten steps take float32 so far from float64
     # that a test could not see a mistake; from these seeds they do not.
     for name, model in {
-        "tgn": Tgn(1, "last"),
+        "tgn": Tgn(1, "last", seed=29, history="time"),
         "tgn_two_layers_mean": Tgn(2, "mean", node_features=True),
         "tgn_three_layers": Tgn(3, "last", seed=68),
-        "tgat": Tgat(2, "event", seed=39),
+        "tgat": Tgat(2, "event", seed=39, history="time"),
         "tgat_query_time": Tgat(2, "query", seed=39),
-        "graph_mixer": GraphMixer(2, node_features=True),
+        "graph_mixer": GraphMixer(2, node_features=True, history="time"),
         "jodie": Jodie(),
-        "dyrep": DyRep(),
-        "apan": Apan("last"),
+        "dyrep": DyRep(history="time"),
+        "apan": Apan("last", history="time"),
         "apan_mean": Apan("mean", node_features=True),
     }.items():
         write(out / f"{name}.safetensors", train(model), **model.facts)

@@ -11,6 +11,7 @@ from common import (
     bias,
     decode,
     decoder_parameters,
+    end_of_history,
     facts,
     layer_norm,
     matrix,
@@ -72,7 +73,7 @@ class GraphMixer:
     def forward(self, p, stream, state, batch):
         """Shapes in the comments: n roots, k slots, f edge features, t time encoding, d width."""
         node, time = roots(stream, batch)
-        near, event, valid = recent(stream, batch[0], node, time, SLOTS)
+        near, event, valid = recent(stream, end_of_history(self, batch), node, time, SLOTS)
         phi = torch.cos((time[:, None] - stream["time"][event])[..., None] * FREQUENCIES)
         x = torch.cat([stream["edge_features"][event], phi], -1) * valid[..., None]  # (n,k,f+t)
         x = x @ p["input.w"].T + p["input.b"]  # (n,k,d)
@@ -88,7 +89,7 @@ class GraphMixer:
         return torch.stack([decode(p, z_src, z_dst), decode(p, z_src, z_neg)], 1), None
 
     def naive(self, p, stream, state, batch):
-        first, times = batch[0].item(), stream["time"].tolist()
+        first, times = end_of_history(self, batch), stream["time"].tolist()
 
         def embed(node, event):
             near = naive_recent(stream, first, node, times[event], SLOTS)[::-1]

@@ -13,6 +13,7 @@ from common import (
     bias,
     decode,
     decoder_parameters,
+    end_of_history,
     facts,
     layer_norm,
     matrix,
@@ -88,8 +89,8 @@ class DyRep:
     """A plain recurrent cell over mails that hold the partner's embedding, which is attention over its neighbours. The
     embeddings that predict are memory, so that no gradient reaches the attention."""
 
-    def __init__(self):
-        self.facts = facts(NEIGHBOURS, HEADS, combiner="last", node_features=True, model="dyrep")
+    def __init__(self, **others):
+        self.facts = facts(NEIGHBOURS, HEADS, combiner="last", node_features=True, model="dyrep", **others)
         self.naive_content = None  # embeddings of the batch by the naive formulation, event by event
 
     def parameters(self):
@@ -108,11 +109,11 @@ class DyRep:
         node, time = roots(stream, batch)
         z_src, z_dst, z_neg = h[node].chunk(3)
         logits = torch.stack([decode(p, z_src, z_dst), decode(p, z_src, z_neg)], 1)
-        content = embed(p, stream, h, 1, batch[0], node, time)
+        content = embed(p, stream, h, 1, end_of_history(self, batch), node, time)
         return logits, (updated, torch.stack(content.chunk(3)[:2]))
 
     def naive(self, p, stream, state, batch):
-        first, times = batch[0].item(), stream["time"].tolist()
+        first, times = end_of_history(self, batch), stream["time"].tolist()
         bottom = lambda node: add_node_features(p, stream, naive_memory(p, state, node), node)
         at = lambda name, event: naive_embed(p, stream, bottom, 1, first, stream[name][event].item(), times[event])
         rows = [torch.stack([at(name, event) for event in batch.tolist()]) for name in ("src", "dst")]
@@ -128,9 +129,9 @@ class DyRep:
 class Apan:
     """Mailboxes: a node's memory is the result of attention over its latest mails."""
 
-    def __init__(self, combiner, node_features=False):
+    def __init__(self, combiner, node_features=False, **others):
         self.combiner = combiner
-        self.facts = facts(RECEIVERS, HEADS, None, combiner, node_features, model="apan", mails=MAILS)
+        self.facts = facts(RECEIVERS, HEADS, None, combiner, node_features, model="apan", mails=MAILS, **others)
         # State of the naive formulation: memory, and all mails that a node ever received, as (content and
         # features, time).
         self.naive_memory, self.boxes = torch.zeros(NODES, WIDTH), [[] for _ in range(NODES)]
@@ -195,7 +196,7 @@ class Apan:
         """Makes all deliveries at once, in the order of their positions `(2 i + side)(1 + receivers) + j`."""
         ends = torch.stack([stream["src"][batch], stream["dst"][batch]], 1).flatten()  # (2b), event by event
         event = batch.repeat_interleave(2)
-        near, _, valid = recent(stream, batch[0], ends, stream["time"][event], RECEIVERS)
+        near, _, valid = recent(stream, end_of_history(self, batch), ends, stream["time"][event], RECEIVERS)
         receiver = torch.cat([ends[:, None], near.where(valid, NODES)], 1).flatten()  # row NODES: nobody
         own = out.transpose(0, 1).flatten(0, 1)  # (2b,d)
         mail = torch.cat([own, out.flip(0).transpose(0, 1).flatten(0, 1), stream["edge_features"][event]], 1)
@@ -231,7 +232,7 @@ class Apan:
                 out = self.naive_out[node, event]
                 self.naive_memory[node] = out
                 mail = torch.cat([out, self.naive_out[other, event], stream["edge_features"][event]])
-                near = naive_recent(stream, batch[0], node, times[event], RECEIVERS)
+                near = naive_recent(stream, end_of_history(self, batch), node, times[event], RECEIVERS)
                 for receiver in [node] + [other for other, _ in near[::-1]]:
                     deliveries[receiver].append((mail, times[event]))
         for node, mails in deliveries.items():

@@ -14,6 +14,7 @@ from common import (
     bias,
     decode,
     decoder_parameters,
+    end_of_history,
     facts,
     layer_norm,
     matrix,
@@ -102,14 +103,14 @@ def naive_embed(p, stream, bottom, layers, first, node, time, at_events=False):
     return functional.layer_norm(out, [WIDTH], layer["norm_gain"], layer["norm_bias"], 1e-5)
 
 
-def forward_layers(p, stream, h, layers, batch, at_events=False):
-    """Logits [b, 2] of the events and of their negatives."""
-    z_src, z_dst, z_neg = embed(p, stream, h, layers, batch[0], *roots(stream, batch), at_events).chunk(3)
+def forward_layers(p, stream, h, layers, first, batch, at_events=False):
+    """Logits [b, 2] of the events and of their negatives, whose history ends before event `first`."""
+    z_src, z_dst, z_neg = embed(p, stream, h, layers, first, *roots(stream, batch), at_events).chunk(3)
     return torch.stack([decode(p, z_src, z_dst), decode(p, z_src, z_neg)], 1)
 
 
-def naive_layers(p, stream, bottom, layers, batch, at_events=False):
-    first, times = batch[0].item(), stream["time"].tolist()
+def naive_layers(p, stream, bottom, layers, first, batch, at_events=False):
+    times = stream["time"].tolist()
     at = lambda node, event: naive_embed(p, stream, bottom, layers, first, node, times[event], at_events)
     return naive_logits(stream, batch, p, at)
 
@@ -199,11 +200,11 @@ class Tgn:
     def forward(self, p, stream, state, batch):
         updated = update_memory(p, state, torch.gru_cell)
         h = add_node_features(p, stream, updated)
-        return forward_layers(p, stream, h, self.layers, batch), updated
+        return forward_layers(p, stream, h, self.layers, end_of_history(self, batch), batch), updated
 
     def naive(self, p, stream, state, batch):
         bottom = lambda node: add_node_features(p, stream, naive_memory(p, state, node), node)
-        return naive_layers(p, stream, bottom, self.layers, batch)
+        return naive_layers(p, stream, bottom, self.layers, end_of_history(self, batch), batch)
 
     def write(self, stream, state, updated, batch):
         write_memory(stream, state, updated, batch, self.combiner)
@@ -224,11 +225,12 @@ class Tgat:
         return {}
 
     def forward(self, p, stream, state, batch):
-        return forward_layers(p, stream, stream["node_features"], self.layers, batch, self.at_events), None
+        first, rows = end_of_history(self, batch), stream["node_features"]
+        return forward_layers(p, stream, rows, self.layers, first, batch, self.at_events), None
 
     def naive(self, p, stream, state, batch):
         bottom = lambda node: stream["node_features"][node]
-        return naive_layers(p, stream, bottom, self.layers, batch, self.at_events)
+        return naive_layers(p, stream, bottom, self.layers, end_of_history(self, batch), batch, self.at_events)
 
     def write(self, stream, state, fresh, batch):
         pass

@@ -3,7 +3,7 @@ use crate::{
     error::{Error, ErrorKind, Result},
     ops::{
         Call, Tape,
-        sample_neighbors::{Entry, SampleNeighbors, Sampling, Strategy, TcsrVars},
+        sample_neighbors::{Entry, History, SampleNeighbors, Sampling, Strategy, TcsrVars},
     },
     runtime::{Gaps, NONE, Rows, Spec, Store},
 };
@@ -147,9 +147,9 @@ pub fn recent_neighbors(
 ) -> Result<()> {
     let n = node.len();
     let gaps = Gaps::unlimited(1.0);
-    let op = SampleNeighbors::new(Sampling { k, strategy: Strategy::Recent, gaps }, 0);
-    // All events are history; the times of the queries alone decide. Without positions, the search for the
-    // end of the history begins at the end of a list.
+    let op =
+        SampleNeighbors::new(Sampling { k, strategy: Strategy::Recent, history: History::Time, gaps }, 0);
+    // Without positions, the search for the end of the history begins at the end of a list.
     let batch = [events.len() as u32];
     Call::new(&op)
         .input(&events.offsets, [events.offsets.len(), 1])?

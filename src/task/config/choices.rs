@@ -2,6 +2,7 @@
 use crate::{
     data::{Events, Snapshots, Split},
     error::{Error, Result},
+    ops::sample_neighbors::History,
 };
 use serde::{Deserialize, Serialize};
 use std::str::FromStr;
@@ -11,7 +12,8 @@ use std::str::FromStr;
 #[serde(rename_all = "lowercase")]
 pub enum Protocol {
     /// DyGLib's protocol, but without events held out of training: one negative, drawn from the destinations
-    /// (in training, from the destinations of the training events); AP and AUC over the whole part.
+    /// (in training, from the destinations of the training events); AP and AUC over the whole part (DyGLib
+    /// averages over batches).
     Dyglib,
     /// TGL's protocol: one negative, drawn from all nodes; AP and AUC over the whole part (TGL averages over
     /// batches).
@@ -36,6 +38,12 @@ impl Protocol {
             Protocol::Disttgl => "disttgl",
             Protocol::Tgb => "tgb",
         }
+    }
+    /// Returns which events a query sees as neighbours. The authors of DyGLib and of TGL search by time
+    /// alone; DistTGL has TGL's sampler. TGB's example code fills its neighbour loader with a batch after the
+    /// batch is scored.
+    pub fn history(self) -> History {
+        if self == Protocol::Tgb { History::Batch } else { History::Time }
     }
     /// Returns the number of negatives per event in evaluation, if they are drawn at random.
     pub fn negatives(self) -> usize {
@@ -111,6 +119,40 @@ impl FromStr for NegativeKind {
             _ => Err(Error::usage(format!("there are no negatives `{s}`"))
                 .remedy("give random, historical or inductive")),
         }
+    }
+}
+
+/// Which events a query sees as neighbours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum HistoryRule {
+    /// As the protocol says.
+    Auto,
+    /// Those strictly earlier in time, events of the query's batch among them.
+    Time,
+    /// Those of earlier batches that are strictly earlier in time.
+    Batch,
+}
+
+impl FromStr for HistoryRule {
+    type Err = Error;
+    fn from_str(s: &str) -> Result<Self> {
+        match s {
+            "auto" => Ok(HistoryRule::Auto),
+            "time" => Ok(HistoryRule::Time),
+            "batch" => Ok(HistoryRule::Batch),
+            _ => Err(Error::usage(format!("there is no history `{s}`")).remedy("give auto, time or batch")),
+        }
+    }
+}
+
+impl std::fmt::Display for HistoryRule {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            HistoryRule::Auto => "auto",
+            HistoryRule::Time => "time",
+            HistoryRule::Batch => "batch",
+        })
     }
 }
 

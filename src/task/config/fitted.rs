@@ -22,10 +22,10 @@ const PATIENT: usize = 2_000;
 const PATIENCE: [usize; 2] = [10, 30];
 
 impl Config {
-    /// Sets the key `task` to `property` if nodes have labels, and `batch`, `epochs`, `patience`,
-    /// `static.mode` and `property.rows` by the numbers of training events and of label rows, as far as
-    /// `is_given` says that the user has set none of them. Returns what it has set and why, for the user;
-    /// `None` if nothing changed.
+    /// Sets the key `task` to `property` if nodes have labels, and `batch`, `eval_batch`, `epochs`,
+    /// `patience`, `static.mode` and `property.rows` by the numbers of training events and of label rows, as
+    /// far as `is_given` says that the user has set none of them. Returns what it has set and why, for the
+    /// user; `None` if nothing changed.
     ///
     /// Few events get small batches and many epochs, which end early if validation does not improve, and a
     /// predictor of links or of labels of nodes gets pre-trained rows of its nodes. Few label rows are
@@ -50,6 +50,10 @@ impl Config {
         if training < LARGE && !is_given("batch") {
             self.batch = (training / STEPS / 10 * 10).clamp(10, 200);
             changes.push(format!("batch {}", self.batch));
+            if !is_given("eval_batch") {
+                self.eval_batch = self.batch;
+                changes.push(format!("eval_batch {}", self.batch));
+            }
         }
         if self.task == TaskName::Property && !is_given("property.rows") {
             let [rows, steps] = label_steps(self, events, &split);

@@ -9,7 +9,7 @@ pub mod table;
 pub mod tgl;
 mod validate;
 
-pub use choices::{NegativeKind, Protocol, TaskName};
+pub use choices::{HistoryRule, NegativeKind, Protocol, TaskName};
 pub use custom::CustomModel;
 pub use optimizer::{OptimizerConfig, OptimizerName};
 pub use sections::{ClassifyConfig, DataConfig, GroupConfig, KeptOn, PropertyConfig};
@@ -21,6 +21,7 @@ use crate::{
     },
     error::{Error, Result},
     model::{self, ModelConfig, ModelName, SnapshotModelConfig, StaticMode, for_each_model},
+    ops::sample_neighbors::History,
     plan::{MemoryStaleness, Parallel, Plan, StalenessRule},
     runtime::{Device, MatmulPrecision, StoredAs},
 };
@@ -48,6 +49,8 @@ macro_rules! config {
             pub protocol: Protocol,
             /// The negatives of validation and test.
             pub negatives: NegativeKind,
+            /// Which events a query sees as neighbours; `auto`: as the protocol says.
+            pub history: HistoryRule,
             /// `auto` (the CPU), `cpu`, `cuda`, `cuda:N`, or `emu`.
             pub device: String,
             /// The schedule of training: a [preset](Plan::PRESETS), the file of a [`Plan`], or `auto`:
@@ -75,6 +78,9 @@ macro_rules! config {
             pub epochs: usize,
             /// Events per step.
             pub batch: usize,
+            /// Events per step of validation, test and replay of a stream, whatever the batch of training is:
+            /// node memory is as old as the batch, so scores depend on it.
+            pub eval_batch: usize,
             /// Chunks per batch: an epoch's first batch ends after a random number of them; 1: it is a whole
             /// batch.
             pub chunks: usize,
@@ -122,6 +128,7 @@ macro_rules! config {
                     task: TaskName::Link,
                     protocol: Protocol::Dyglib,
                     negatives: NegativeKind::Random,
+                    history: HistoryRule::Auto,
                     device: "auto".into(),
                     plan: "auto".into(),
                     partition: "auto".into(),
@@ -134,6 +141,7 @@ macro_rules! config {
                     seed: 1,
                     epochs: 10,
                     batch: 200,
+                    eval_batch: 200,
                     chunks: 1,
                     settle: true,
                     patience: 0,
@@ -225,6 +233,14 @@ impl Config {
     /// Returns the name of the protocol, as results give it.
     pub fn protocol_name(&self) -> &'static str {
         if self.model.reads_snapshots() { "next-snapshot" } else { self.protocol.name() }
+    }
+    /// Returns which events a query sees as neighbours.
+    pub fn history(&self) -> History {
+        match self.history {
+            HistoryRule::Auto => self.protocol.history(),
+            HistoryRule::Time => History::Time,
+            HistoryRule::Batch => History::Batch,
+        }
     }
     /// Returns the maximum number of batches or groups of a pass.
     pub(in crate::task) fn most_batches(&self) -> usize {

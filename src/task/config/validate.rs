@@ -19,8 +19,10 @@ impl Config {
         if self.model.reads_snapshots() { self.validate_snapshots() } else { self.event_model()?.validate() }
     }
     fn validate_training(&self) -> Result<()> {
-        if self.batch == 0 || self.batch > 1 << 20 {
-            return bad(format!("batch is {}", self.batch), "give 1 to 1048576");
+        for (key, batch) in [("batch", self.batch), ("eval_batch", self.eval_batch)] {
+            if batch == 0 || batch > 1 << 20 {
+                return bad(format!("{key} is {batch}"), "give 1 to 1048576");
+            }
         }
         if !(1..=self.batch).contains(&self.chunks) {
             return bad(format!("chunks is {}", self.chunks), "give 1 to the events of a batch");

@@ -104,6 +104,19 @@ impl Scores {
         let ranks = Self::of(table, candidates, mask);
         Scores { mrr: ranks.mrr, hits_at_10: ranks.hits_at_10, ..Self::of(&first, candidates.min(2), mask) }
     }
+    /// Computes MRR and hits from the rank of each event among its candidates.
+    pub(super) fn of_ranks(ranks: &[f64], mask: Option<&[bool]>) -> Self {
+        let ranks: Vec<f64> = picked(ranks.iter(), mask).copied().collect();
+        let mean = |value: fn(f64) -> f64| {
+            (!ranks.is_empty())
+                .then(|| ranks.iter().map(|&rank| value(rank)).sum::<f64>() / ranks.len() as f64)
+        };
+        Scores {
+            mrr: mean(f64::recip),
+            hits_at_10: mean(|rank| f64::from(u8::from(rank <= HIT))),
+            ..Scores::default()
+        }
+    }
     /// Computes MAE and RMSE from pairs of a predicted and a true value. Pairs whose true value is NaN
     /// (unknown) are skipped. Errors are multiplied by `unit`, which converts them to the units of the data.
     pub fn of_values(pairs: impl Iterator<Item = (f32, f32)>, unit: f64) -> Self {
@@ -137,10 +150,10 @@ impl Scores {
 
 /// Returns the rows for which `mask` is true, or all rows if there is no mask. Rows beyond the end of the
 /// mask are left out.
-fn picked<'a>(
-    rows: impl Iterator<Item = &'a [f32]> + Clone,
+fn picked<T>(
+    rows: impl Iterator<Item = T> + Clone,
     mask: Option<&[bool]>,
-) -> impl Iterator<Item = &'a [f32]> + Clone {
+) -> impl Iterator<Item = T> + Clone {
     rows.enumerate().filter(move |(i, _)| mask.is_none_or(|m| m.get(*i) == Some(&true))).map(|(_, row)| row)
 }
 

@@ -1,6 +1,8 @@
-//! Evaluation: metrics, hard negatives and the EdgeBank baseline. This module does not depend on any model.
+//! Evaluation: metrics, hard negatives, and baselines that learn nothing. This module does not depend on any
+//! model.
 mod classes;
 pub mod edgebank;
+pub(super) mod heuristics;
 pub mod metrics;
 mod ndcg;
 pub mod negatives;

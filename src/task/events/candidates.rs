@@ -8,7 +8,7 @@ use crate::{
     runtime::{philox::Key, *},
     task::{
         config::{Config, NegativeKind, Protocol},
-        evaluation::{EdgeBank, Pair, Scores, negatives},
+        evaluation::{EdgeBank, Pair, Scores, heuristics::Scored, negatives},
         training::evaluation_clock,
     },
 };
@@ -132,6 +132,20 @@ impl Candidates {
             _ => Scores::of(table, columns, mask),
         }
     }
+    /// Returns the negatives of an event of a part, which begins at event `first`.
+    fn of(&self, events: &Events, part: Part, first: usize, event: usize) -> Vec<Pair> {
+        let (src, at) = (events.src[event], event - first);
+        match &self.kind {
+            Source::Drawn { pool, per_event, .. } => {
+                let clock = [evaluation_clock(part), (at / self.batch) as u32];
+                let key = Key::new(self.seed, EVALUATION_NEGATIVES, clock);
+                let row = at % self.batch;
+                (0..*per_event).map(|j| [src, negative(pool, key, *per_event, (row, j))]).collect()
+            }
+            Source::Pairs(pairs) => vec![pairs[part as usize][at]],
+            Source::Given(lists) => lists[part as usize].of(event).iter().map(|&v| [src, v]).collect(),
+        }
+    }
     /// Returns EdgeBank's scores of the same candidates, `[events, columns]`, for the events of `range`,
     /// which are the first ones of `part`.
     pub fn edgebank(
@@ -142,19 +156,32 @@ impl Candidates {
         range: Range<usize>,
         columns: usize,
     ) -> Vec<f32> {
-        bank.scores(events, range.clone(), self.batch, columns, |event| -> Vec<Pair> {
-            let (src, at) = (events.src[event], event - range.start);
-            match &self.kind {
-                Source::Drawn { pool, per_event, .. } => {
-                    let clock = [evaluation_clock(part), (at / self.batch) as u32];
-                    let key = Key::new(self.seed, EVALUATION_NEGATIVES, clock);
-                    let row = at % self.batch;
-                    (0..*per_event).map(|j| [src, negative(pool, key, *per_event, (row, j))]).collect()
-                }
-                Source::Pairs(pairs) => vec![pairs[part as usize][at]],
-                Source::Given(lists) => lists[part as usize].of(event).iter().map(|&v| [src, v]).collect(),
-            }
-        })
+        let negatives = |event| self.of(events, part, range.start, event);
+        bank.scores(events, range.clone(), self.batch, columns, negatives)
+    }
+    /// Returns the scores of rules that learn nothing, with their names, for the first events of the test
+    /// part, `test`, and for those of them that `mask` has. `before` are the parts before, the last one that
+    /// of validation.
+    pub fn heuristics(
+        &self,
+        events: &Events,
+        before: &[Range<usize>],
+        test: Range<usize>,
+        mask: &[bool],
+    ) -> Vec<(String, [Scores; 2])> {
+        let ranked = match &self.kind {
+            Source::Drawn { per_event, .. } => *per_event > 1,
+            Source::Pairs(_) => false,
+            Source::Given(_) => true,
+        };
+        let scored = |before, range: Range<usize>, part| {
+            let first = range.start;
+            let negatives = move |event| self.of(events, part, first, event);
+            Scored { events, before, part: range, batch: self.batch, ranked, negatives }
+        };
+        let decay =
+            before.split_last().map(|(val, before)| scored(before, val.clone(), Part::Val).best_decay());
+        decay.map_or(Vec::new(), |decay| scored(before, test, Part::Test).scores(&decay, mask))
     }
 }
 

@@ -27,17 +27,18 @@ pub use task::EventTask;
 
 use self::setup::Setup;
 use super::{
-    Config, RunOptions, ScoresByMemory, Summary, Task, TaskCore, TaskName, Watch,
+    After, Config, RunOptions, ScoresByMemory, Summary, Task, TaskCore, TaskName, Watch,
     training::{Checkpoint, DataRecord, Extractor, Run, load, restored, same_test, test_replayed},
 };
 use crate::{
     autograd::Program,
-    data::Events,
+    data::{Events, Part},
     error::{Error, Result},
     model::{EventTables, Net, Queries},
-    ops::{Backend, Tape},
+    ops::{Backend, Tape, sample_neighbors::History},
     runtime::*,
 };
+use std::ops::Range;
 
 /// Trains a model on an event stream. Every epoch is validated. The best epoch is tested twice: with the
 /// memory that its validation left, and, settled, with replayed memory. The run is on `device`;
@@ -54,7 +55,7 @@ pub fn train(
 ) -> Result<Summary> {
     if config.task == TaskName::Property {
         let task = PropertyTask::new(config, events, device.clone())?;
-        let run = Run { config, data: DataRecord::of_events(events), device, options, extractor: None };
+        let run = Run { config, data: DataRecord::of_events(events), device, options, extractors: None };
         return run_task(task, events, run, watch);
     }
     let mut setup = Setup::new(config, events, device.clone())?;
@@ -64,10 +65,12 @@ pub fn train(
     }
     let mut task = EventTask::with(config, events, setup)?;
     task.micro_batches = micro_batches;
-    let first = task.split.test.start;
-    let extractor =
-        options.out.as_ref().and_then(|_| Extractor::new(config, events, first, task.tables.gaps));
-    let run = Run { config, data: DataRecord::of_events(events), device, options, extractor };
+    let extractor = |before| Extractor::new(config, events, before, task.tables.gaps);
+    let extractors = options.out.as_ref().and_then(|_| {
+        let Range { start, end } = task.tested();
+        Some([extractor(start)?, extractor(end)?])
+    });
+    let run = Run { config, data: DataRecord::of_events(events), device, options, extractors };
     run_task(task, events, run, watch)
 }
 
@@ -76,9 +79,9 @@ trait StreamTask: Task + Sized {
     /// Builds the model and records its programs.
     fn build(config: &Config, events: &Events, device: Device) -> Result<Self>;
     /// Returns what computes embeddings.
-    fn embedder(&mut self) -> (&mut TaskCore, &Net, &EventTables);
-    /// Returns the number of events before the test part: those that an embedding for it sees.
-    fn test_start(&self) -> usize;
+    fn embedder(&mut self) -> (&mut TaskCore, &Net, &mut EventTables);
+    /// Returns the events of the test part.
+    fn test_part(&self) -> Range<usize>;
     /// Adds the scores of baselines on the test part to a summary.
     fn compare(&self, events: &Events, summary: &mut Summary);
 }
@@ -149,7 +152,7 @@ fn evaluate_task<T: StreamTask>(
     }
     let options = RunOptions { command: command.into(), ..RunOptions::default() };
     let data = DataRecord::of_events(events);
-    let run = Run { config, data, device, options: &options, extractor: None };
+    let run = Run { config, data, device, options: &options, extractors: None };
     let mut summary = run.summary(&task)?;
     summary.test = scores.asked(config.protocol);
     summary.test_by_memory = task.has_memory().then_some(scores);
@@ -159,8 +162,9 @@ fn evaluate_task<T: StreamTask>(
 }
 
 /// Computes the embeddings of nodes at times (ticks since the first event of the stream), by the best epoch
-/// of a checkpoint from the history and memory of the training and validation events. Returns their width and
-/// the array `[n, width]`.
+/// of a checkpoint from the history and memory of all events, or of those of training and validation. Returns
+/// their width and the array `[n, width]`. Memory does not know how it was before its last event, so times
+/// should not be earlier.
 ///
 /// # Errors
 /// `Usage` if a node does not exist, or the numbers of nodes and times differ.
@@ -169,6 +173,7 @@ pub fn embed(
     config: &Config,
     events: &Events,
     device: &Device,
+    after: After,
     nodes: &[u32],
     times: &[i64],
 ) -> Result<(usize, Vec<f32>)> {
@@ -187,7 +192,7 @@ pub fn embed(
         TaskName::Property => embed_by::<PropertyTask>,
         _ => embed_by::<EventTask>,
     };
-    Ok((width, embed(checkpoint, config, events, device, nodes, times)?))
+    Ok((width, embed(checkpoint, config, events, device, after, nodes, times)?))
 }
 
 /// Computes the embeddings of nodes at times by the checkpoint of a task.
@@ -196,12 +201,23 @@ fn embed_by<T: StreamTask>(
     config: &Config,
     events: &Events,
     device: &Device,
+    after: After,
     nodes: &[u32],
     times: &[i64],
 ) -> Result<Vec<f32>> {
     let mut task: T = restored_task(checkpoint, config, events, device)?;
-    let start = task.test_start();
+    // A run that does not evaluate leaves the memory of its training events.
+    if !config.evaluate {
+        task.remember(Part::Val, &mut |_| {})?;
+    }
+    let Range { start, end } = task.test_part();
+    if after == After::Stream {
+        task.remember(Part::Test, &mut |_| {})?;
+    }
+    let known = if after == After::Stream { end } else { start };
     let (core, net, tables) = task.embedder();
+    // The history ends with the events that memory knows, however late the queries are.
+    tables.history = History::Batch;
     let store = &mut core.store;
     let (mut t, n) = (Tape::new(), Rows::fixed(nodes.len()));
     let mut ids = |name: &str, spec, values: &[u32]| {
@@ -209,7 +225,7 @@ fn embed_by<T: StreamTask>(
         t.stored(store, id)
     };
     let node = ids("queries", Spec::ids(n, 1), nodes)?;
-    let event = ids("history", Spec::ids(Rows::fixed(1), 1), &[start as u32])?;
+    let event = ids("history", Spec::ids(Rows::fixed(1), 1), &[known as u32])?;
     let now = ids("now", Spec::ids(Rows::fixed(1), 2), &[0, 0])?;
     let time = store.values("query times", Spec::times(n), times)?;
     let time = t.stored(store, time)?;

@@ -22,15 +22,17 @@ pub(super) struct Model<T> {
     pub parameters: Parameters,
     pub net: Net,
     pub target: T,
-    /// Maximum number of events of a batch.
+    /// Maximum number of events of a batch of training.
     pub batch: usize,
+    /// The same of evaluation.
+    pub eval_batch: usize,
     pub turns: Turns,
 }
 
 impl<T> Model<T> {
     /// Builds the tables and the model. `target` creates what is predicted, and the head that does, for
-    /// batches of so many events; `steps` returns the training steps of the run, for such batches and these
-    /// turns.
+    /// evaluation in batches of so many events; `steps` returns the training steps of the run, for
+    /// batches and turns of training.
     ///
     /// # Errors
     /// `Usage` if the task does not fit the model; `Data` if the data lack what the task learns from;
@@ -46,7 +48,11 @@ impl<T> Model<T> {
         let mut store = Store::new(Precision::F32);
         let mut tables = tables(config, events, split, setup.copies_here()?, &mut store)?;
         // A batch larger than the data is the whole data.
-        let batch = config.batch.min(split.train.len().max(longest_evaluated(split)));
+        let longest = split.train.len().max(longest_evaluated(split)).max(1);
+        // What is not evaluated takes no memory.
+        let eval_batch =
+            if config.evaluate { config.eval_batch } else { config.eval_batch.min(config.batch) };
+        let (batch, eval_batch) = (config.batch.min(longest), eval_batch.min(longest));
         let mut turns = Turns::ALL;
         if let Some(ranks) = device.ranks() {
             let over = plan.ranks.unwrap_or_default();
@@ -79,7 +85,7 @@ impl<T> Model<T> {
         if config.static_mode() != StaticMode::Off {
             tables.static_memory = config.static_memory.add(&mut parameters, &mut store, events.nodes)?;
         }
-        let (target, head) = target(&mut store, batch)?;
+        let (target, head) = target(&mut store, eval_batch)?;
         tables.older_memory = plan.staleness().memory > 0;
         tables.mixed_after = mixed_after(plan, events, split);
         tables.roots_first = plan.in_turn();
@@ -88,7 +94,7 @@ impl<T> Model<T> {
         if config.classify.frozen {
             parameters.learn_only(Net::HEADS);
         }
-        Ok(Model { store, tables, parameters, net, target, batch, turns })
+        Ok(Model { store, tables, parameters, net, target, batch, eval_batch, turns })
     }
 }
 
@@ -155,6 +161,7 @@ fn tables(
     }
     let mut tables = EventTables::keeping(store, events, config.features_as)?;
     tables.memory_as = config.memory_as;
+    tables.history = config.history();
     tables.gaps.longest = split.longest_gap(events, model.gap_quantile());
     Ok(tables)
 }

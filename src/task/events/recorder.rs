@@ -84,7 +84,9 @@ pub(super) struct Recorder<'a> {
     pub frozen: bool,
     pub losses: BufferId,
     pub scores: BufferId,
+    /// Maximum number of events of a batch of training, and of evaluation.
     pub batch: usize,
+    pub eval_batch: usize,
     pub device: &'a Device,
     /// The lanes of a training step; all other steps read the state as the step before left it.
     pub lanes: Lanes,
@@ -109,7 +111,7 @@ impl Recorder<'_> {
     }
     /// Records and plans all programs.
     fn record(&self, store: &Store, tables: &mut EventTables) -> Result<Programs> {
-        let remember = remembering(self.net, store, tables, self.batch, &|tape| self.plan(tape))?;
+        let remember = remembering(self.net, store, tables, self.eval_batch, &|tape| self.plan(tape))?;
         // The weights that write memory are those that the memory-only batch reads.
         let writers: Vec<BufferId> = remember.iter().flat_map(Program::stored).collect();
         tables.gathers_memory = self.mixes || tables.roots_first || self.lanes.staleness().memory > 0;
@@ -205,7 +207,7 @@ impl Recorder<'_> {
     /// Records and plans a scored batch.
     fn score(&self, store: &Store, tables: &EventTables) -> Result<Program> {
         let mut t = Tape::new();
-        let forward = self.net.forward(&mut t, store, tables, self.batch, self.negatives[1], false)?;
+        let forward = self.net.forward(&mut t, store, tables, self.eval_batch, self.negatives[1], false)?;
         let table = t.stored(store, self.scores)?;
         t.write_rows(table, forward.batch.rank, forward.logits)?;
         self.net.write(&mut t, store, tables, &forward)?;

@@ -30,8 +30,8 @@ use crate::{
         config::Config,
         evaluation::{EdgeBank, Scores, TestScores},
         training::{
-            BubbleRecord, EdgeBankScores, EventCount, Progress, Report, Runs, StalenessRecord, Task,
-            TaskCore, add_up, evaluation_clock, located, repeat_and_report,
+            BaselineScores, BubbleRecord, EdgeBankScores, EventCount, Progress, Report, Runs,
+            StalenessRecord, Task, TaskCore, add_up, evaluation_clock, located, repeat_and_report,
         },
     },
 };
@@ -48,6 +48,24 @@ pub(super) enum Pass {
     Remember,
 }
 
+impl Pass {
+    fn trains(self) -> bool {
+        matches!(self, Pass::Train | Pass::Settle)
+    }
+}
+
+/// The extent of a pass.
+struct Extent {
+    /// Maximum number of events of a batch.
+    batch: usize,
+    /// Number of events that the first batch has fewer than the others.
+    short: usize,
+    /// Number of batches.
+    batches: usize,
+    /// Number of events.
+    events: usize,
+}
+
 /// A model on an event stream, ready to train and to evaluate.
 pub struct EventTask {
     /// What every task has.
@@ -62,6 +80,7 @@ pub struct EventTask {
     objective: Objective,
     training: TrainingVariants,
     batch: usize,
+    eval_batch: usize,
     chunks: usize,
     /// Number of scores of an event.
     columns: usize,
@@ -114,7 +133,7 @@ impl EventTask {
         let online = Online::new(config, events, &setup)?;
         let Setup { device, split, plan, may_partition, .. } = setup;
         let Results { losses, scores, columns, settling } = model.results(config, &split)?;
-        let Model { mut store, mut tables, parameters, net, target, batch, turns } = model;
+        let Model { mut store, mut tables, parameters, net, target, batch, eval_batch, turns } = model;
         let (lanes, stale) = (plan.lanes(0, false), plan.staleness().memory > 0);
         let recorder = Recorder {
             net: &net,
@@ -127,6 +146,7 @@ impl EventTask {
             losses,
             scores,
             batch,
+            eval_batch,
             device: &device,
             lanes: online.as_ref().map_or(lanes, |online| lanes.with_memory_of(online.choice.most)),
             varies: online.is_some(),
@@ -158,6 +178,7 @@ impl EventTask {
             objective,
             training,
             batch,
+            eval_batch,
             chunks,
             columns,
             remember,
@@ -177,7 +198,7 @@ impl EventTask {
     pub fn columns(&self) -> usize {
         self.columns
     }
-    /// Returns the maximum number of events of a batch.
+    /// Returns the maximum number of events of a batch of training.
     pub fn batch(&self) -> usize {
         self.batch
     }
@@ -242,11 +263,27 @@ impl EventTask {
     /// link prediction.
     pub fn edgebank(&self, bank: EdgeBank, events: &Events) -> Option<TestScores> {
         let Objective::Links(candidates) = &self.objective else { return None };
-        let range = self.split.test.clone();
-        let (_, _, total) = self.extent(0, &range, false);
-        let range = range.start..range.start + total;
-        let table = candidates.edgebank(bank, events, Part::Test, range, self.columns);
-        Some(self.test_scores(&table, total))
+        let range = self.tested();
+        let table = candidates.edgebank(bank, events, Part::Test, range.clone(), self.columns);
+        Some(self.test_scores(&table, range.len()))
+    }
+    /// Returns the scores of rules that learn nothing on the test part, with the same candidates; none if the
+    /// task is not link prediction.
+    fn heuristics(&self, events: &Events) -> Vec<BaselineScores> {
+        let Objective::Links(candidates) = &self.objective else { return Vec::new() };
+        let (Split { train, val, unseen, .. }, range) = (&self.split, self.tested());
+        let mask = &unseen[range.clone()];
+        let scores = candidates.heuristics(events, &[train.clone(), val.clone()], range, mask);
+        let named = |(name, [transductive, inductive]): (String, [Scores; 2])| BaselineScores {
+            name,
+            test: TestScores { transductive, inductive },
+        };
+        scores.into_iter().map(named).collect()
+    }
+    /// Returns the events of the test part that a test scores.
+    pub(super) fn tested(&self) -> Range<usize> {
+        let test = &self.split.test;
+        test.start..test.start + self.extent(Pass::Score, 0, test).events
     }
     /// Computes the metrics of the first `events` events of the test part.
     fn test_scores(&self, table: &[f32], events: usize) -> TestScores {
@@ -280,13 +317,13 @@ impl EventTask {
     fn measure(&self, table: &[f32], part: Part, mask: Option<&[bool]>) -> Scores {
         self.objective.measure(table, self.columns, part, self.range(part).start, mask)
     }
-    /// Returns the extent of a pass: the number of events that its first batch has fewer than the others, the
-    /// number of batches, and the number of events.
-    fn extent(&self, epoch: u32, range: &Range<usize>, train: bool) -> (usize, usize, usize) {
-        let chunks = if train { self.chunks } else { 1 };
-        let short = self.batch - first_batch(self.core.seed, epoch, self.batch, chunks);
-        let n = batches(range.len(), self.batch, self.batch - short).min(self.core.max_batches);
-        (short, n, range.len().min((n * self.batch).saturating_sub(short)))
+    /// Returns the extent of a pass over a range of events.
+    fn extent(&self, pass: Pass, epoch: u32, range: &Range<usize>) -> Extent {
+        let batch = if pass.trains() { self.batch } else { self.eval_batch };
+        let chunks = if pass == Pass::Train { self.chunks } else { 1 };
+        let short = batch - first_batch(self.core.seed, epoch, batch, chunks);
+        let batches = batches(range.len(), batch, batch - short).min(self.core.max_batches);
+        Extent { batch, short, batches, events: range.len().min((batches * batch).saturating_sub(short)) }
     }
     /// Runs a pass over a range of events. Returns the number of steps, of batches and of events.
     pub(super) fn pass(
@@ -299,12 +336,12 @@ impl EventTask {
         if pass == Pass::Remember && !self.has_memory() {
             return Ok((0, 0, 0));
         }
-        let train = matches!(pass, Pass::Train | Pass::Settle);
-        let (short, batches, total) = self.extent(epoch, &range, pass == Pass::Train);
+        let train = pass.trains();
+        let Extent { batch, short, batches, events: total } = self.extent(pass, epoch, &range);
         let turns = if train { self.turns } else { Turns::ALL };
         // Ranks that take turns count the batches by the range.
         let range = if turns == Turns::ALL { range } else { range.start..range.start + total };
-        let (core, batch, steps) = (&mut self.core, self.batch, turns.steps(batches));
+        let (core, steps) = (&mut self.core, turns.steps(batches));
         self.tables.seek(&mut core.store, epoch, range, short)?;
         let (results, per_batch) = match train {
             true => (core.losses, 1),
@@ -366,11 +403,11 @@ impl StreamTask for EventTask {
     fn build(config: &Config, events: &Events, device: Device) -> Result<Self> {
         Self::new(config, events, device)
     }
-    fn embedder(&mut self) -> (&mut TaskCore, &Net, &EventTables) {
-        (&mut self.core, &self.net, &self.tables)
+    fn embedder(&mut self) -> (&mut TaskCore, &Net, &mut EventTables) {
+        (&mut self.core, &self.net, &mut self.tables)
     }
-    fn test_start(&self) -> usize {
-        self.split.test.start
+    fn test_part(&self) -> Range<usize> {
+        self.split.test.clone()
     }
     fn compare(&self, events: &Events, summary: &mut Summary) {
         let fraction = self.split.test.len() as f64 / events.len() as f64;
@@ -378,6 +415,7 @@ impl StreamTask for EventTask {
         summary.edgebank = scores(EdgeBank::Unlimited)
             .zip(scores(EdgeBank::Window { fraction }))
             .map(|(unlimited, window)| EdgeBankScores { unlimited, window });
+        summary.baselines = self.heuristics(events);
     }
 }
 
@@ -502,7 +540,7 @@ impl Task for EventTask {
         // The step size decreases to zero, so that the weights that read memory settle, too. The batches are
         // those of a replay, without random chunks.
         let range = self.split.train.clone();
-        let steps = self.turns.steps(self.extent(epoch, &range, false).1);
+        let steps = self.turns.steps(self.extent(Pass::Settle, epoch, &range).batches);
         let rate = self.core.store.read::<f32>(self.core.parameters.learning_rate())?[0];
         let rates = self.core.store.get_mut::<f32>(settling.rates)?;
         for (at, step_size) in rates.iter_mut().take(steps).enumerate() {
@@ -527,6 +565,9 @@ impl Task for EventTask {
             self.pass(Pass::Remember, 0, part, progress)?;
         }
         Ok(())
+    }
+    fn remember(&mut self, part: Part, progress: Report<'_>) -> Result<()> {
+        self.pass(Pass::Remember, evaluation_clock(part), self.range(part), progress).map(drop)
     }
     fn validate(&mut self, progress: Report<'_>) -> Result<Scores> {
         let events = self.evaluate(Part::Val, progress)?;

@@ -34,7 +34,7 @@ pub fn train_snapshots(
     watch: &mut dyn Watch,
 ) -> Result<Summary> {
     let mut task = SnapshotTask::new(config, data, device.clone())?;
-    let run = Run { config, data: DataRecord::of_snapshots(data), device, options, extractor: None };
+    let run = Run { config, data: DataRecord::of_snapshots(data), device, options, extractors: None };
     let compare = |task: &SnapshotTask, summary: &mut Summary| {
         summary.baselines = baselines(task, data)?;
         Ok(())
@@ -76,7 +76,7 @@ pub fn evaluate_snapshots(
     let test = task.test(&mut |p| watch.progress("test", best, p))?;
     let options = RunOptions { command: command.into(), ..RunOptions::default() };
     let record = DataRecord::of_snapshots(data);
-    let run = Run { config, data: record, device, options: &options, extractor: None };
+    let run = Run { config, data: record, device, options: &options, extractors: None };
     let mut summary = run.summary(&task)?;
     (summary.test, summary.best_epoch) = (Some(test), Some(best));
     summary.baselines = baselines(&task, data)?;

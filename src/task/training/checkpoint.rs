@@ -7,10 +7,13 @@
 //!   if there are several copies.
 //! - `settled-X.safetensors`, where X is its checksum, holds the model that settled after the best epoch. A
 //!   test with replayed memory loads it, and so does a run that starts from this model (`--from`).
+//! - `latest-X.safetensors`, where X is its checksum, holds node memory and mailbox of the best epoch after
+//!   the last event of the stream. It is written when the run ends.
 //! - `stream-X.safetensors`, where X is its checksum, holds the state of a predictor after a stream. Such a
 //!   checkpoint has no other state; its manifest has a [`StreamRecord`].
 //! - `extract-X.safetensors`, where X is its checksum, holds what a predictor needs of the data: see
-//!   [`extract`](super::extract). It exists if a predictor can use the model.
+//!   [`extract`](super::extract). It exists if a predictor can use the model, once for the state after
+//!   validation and once for the one after the last event.
 //!
 //! The manifest is renamed into place after the files that it names are complete, and before files that it no
 //! longer names are deleted. So, whenever a run is interrupted, the folder holds a complete checkpoint or
@@ -60,6 +63,37 @@ pub struct StreamRecord {
     pub new_nodes: Vec<(NodeId, u8)>,
 }
 
+/// What a trained model knows of its stream when it is used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum After {
+    /// All events.
+    #[default]
+    Stream,
+    /// The events of training and validation, as when the test part is scored.
+    Validation,
+}
+
+impl std::str::FromStr for After {
+    type Err = Error;
+    fn from_str(s: &str) -> Result<Self> {
+        match s {
+            "stream" => Ok(After::Stream),
+            "validation" => Ok(After::Validation),
+            _ => Err(Error::usage(format!("there is no part `{s}` to come after"))
+                .remedy("give stream or validation")),
+        }
+    }
+}
+
+/// The state after the last event of the stream.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LatestRecord {
+    /// CRC-32 of the file.
+    pub checksum: u32,
+    /// The extract of the data that belongs to the state.
+    pub extract: ExtractRecord,
+}
+
 /// The contents of `manifest.json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Manifest {
@@ -95,6 +129,10 @@ pub struct Manifest {
     /// The extract of the data; `None` if no predictor can use the model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub extract: Option<ExtractRecord>,
+    /// The state after the last event of the stream; `None` before the run has ended, or if no predictor can
+    /// use the model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latest: Option<LatestRecord>,
 }
 
 /// The folder of a checkpoint.
@@ -124,6 +162,10 @@ impl Checkpoint {
         let inner = dir.join("checkpoint");
         Checkpoint(if dir.join("manifest.json").exists() || !inner.exists() { dir.to_owned() } else { inner })
     }
+    /// Returns the path of the folder.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
     /// Saves the state of the last epoch, then the manifest. `best` says that this epoch is the best one so
     /// far.
     ///
@@ -132,7 +174,7 @@ impl Checkpoint {
     pub fn save(&self, store: &Store, buffers: &[BufferId], manifest: &Manifest, best: bool) -> Result<()> {
         self.create()?;
         let bytes = self.serialized(store, &whole(store, buffers))?;
-        let mut manifest = Manifest { settled: None, ..manifest.clone() };
+        let mut manifest = Manifest { settled: None, latest: None, ..manifest.clone() };
         let sum = crc(&bytes);
         manifest.checksums = [sum, if best { sum } else { self.manifest()?.checksums[1] }];
         let kept = [self.file(manifest.epochs), self.file(manifest.best_epoch)];
@@ -149,6 +191,25 @@ impl Checkpoint {
         let path = self.settled_file(sum);
         let kept = [self.file(manifest.epochs), self.file(manifest.best_epoch), path.clone()];
         self.write(&path, &bytes, &manifest, &kept)
+    }
+    /// Saves node memory and mails after the last event of the stream, then the manifest, in which they
+    /// belong to the extract.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub(super) fn save_latest(
+        &self,
+        store: &Store,
+        buffers: &[BufferId],
+        extract: ExtractRecord,
+        manifest: &mut Manifest,
+    ) -> Result<()> {
+        let bytes = self.serialized(store, &whole(store, buffers))?;
+        let latest = LatestRecord { checksum: crc(&bytes), extract };
+        let path = self.latest_file(latest.checksum);
+        (manifest.checksums, manifest.latest) = (self.manifest()?.checksums, Some(latest));
+        let kept = [self.file(manifest.epochs), self.file(manifest.best_epoch), path.clone()];
+        self.write(&path, &bytes, manifest, &kept)
     }
     /// Saves the state after a stream: the given number of rows of each buffer and the extract of the data,
     /// then the manifest.
@@ -200,11 +261,14 @@ impl Checkpoint {
     fn write(&self, path: &Path, bytes: &[u8], manifest: &Manifest, kept: &[PathBuf]) -> Result<()> {
         write_whole(path, bytes)?;
         self.write_manifest(manifest)?;
-        let extract = manifest.extract.as_ref().map(|record| self.extract_file(record.checksum));
+        let latest = manifest.latest.as_ref();
+        let extracts = manifest.extract.iter().chain(latest.map(|latest| &latest.extract));
+        let mut named: Vec<PathBuf> = extracts.map(|record| self.extract_file(record.checksum)).collect();
+        named.extend(latest.map(|latest| self.latest_file(latest.checksum)));
+        named.extend((1..).zip(&manifest.copies).map(|(copy, &sum)| self.copy_file(copy, sum)));
         for entry in fs::read_dir(&self.0).into_iter().flatten().flatten() {
             let path = entry.path();
-            let copy = (1..).zip(&manifest.copies).any(|(copy, &sum)| self.copy_file(copy, sum) == path);
-            let named = kept.contains(&path) || extract.as_ref() == Some(&path) || copy;
+            let named = kept.contains(&path) || named.contains(&path);
             let older = path.extension().is_some_and(|e| e == "safetensors") && !named;
             if older {
                 let _ = fs::remove_file(path); // a file that remains is harmless
@@ -262,6 +326,11 @@ impl Checkpoint {
     fn settled_file(&self, sum: u32) -> PathBuf {
         self.0.join(format!("settled-{sum:08x}.safetensors"))
     }
+    /// Returns the file of the state after the last event with this checksum, which is in the name for the
+    /// same reason as in [`best_file`](Self::best_file).
+    fn latest_file(&self, sum: u32) -> PathBuf {
+        self.0.join(format!("latest-{sum:08x}.safetensors"))
+    }
     /// Returns whether the folder holds a checkpoint.
     pub fn exists(&self) -> bool {
         self.manifest_file().exists()
@@ -316,6 +385,7 @@ impl Checkpoint {
             start: None,
             stream: None,
             extract: None,
+            latest: None,
         }
     }
     /// Loads `buffers` from the file of the best epoch if `best`, else of the last one. Changes nothing
@@ -358,6 +428,19 @@ impl Checkpoint {
     pub(in crate::task) fn load_rows(&self, store: &mut Store, buffers: &[(BufferId, usize)]) -> Result<()> {
         let manifest = self.manifest()?;
         self.read(&self.best_file(&manifest), manifest.checksums[1], store, buffers)
+    }
+    /// Loads the first rows of each buffer from the file of the state after the last event, as
+    /// [`load_rows`](Self::load_rows) does.
+    ///
+    /// # Errors
+    /// Those of [`load`](Self::load).
+    pub(in crate::task) fn load_latest(
+        &self,
+        store: &mut Store,
+        buffers: &[(BufferId, usize)],
+        latest: &LatestRecord,
+    ) -> Result<()> {
+        self.read(&self.latest_file(latest.checksum), latest.checksum, store, buffers)
     }
     /// Loads the given number of rows of each buffer from `path`, which must have the checksum `sum`.
     fn read(&self, path: &Path, sum: u32, store: &mut Store, buffers: &[(BufferId, usize)]) -> Result<()> {

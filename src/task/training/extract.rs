@@ -211,18 +211,22 @@ impl Extract {
 }
 
 impl Checkpoint {
-    /// Reads the extract of the data.
+    /// Reads the extract `of` the data that a manifest names.
     ///
     /// # Errors
     /// `Checkpoint` if there is none of this version, or the file is missing, truncated or was changed.
-    pub(in crate::task) fn extract(&self, manifest: &Manifest) -> Result<(ExtractRecord, Extract)> {
+    pub(in crate::task) fn extract(
+        &self,
+        manifest: &Manifest,
+        of: Option<&ExtractRecord>,
+    ) -> Result<(ExtractRecord, Extract)> {
         let (path, saved) = (self.manifest_file(), manifest.stream.is_some());
         let anew = if saved {
             "go on from the folder of the training run, or use a copy"
         } else {
             "write it anew by resuming the run with its data: `train DIR/config.toml --out DIR --resume`"
         };
-        let record = match &manifest.extract {
+        let record = match of {
             Some(record) if record.version == VERSION => record.clone(),
             Some(record) if record.version > VERSION => {
                 let what = format!("the extract of the data has version {}", record.version);

@@ -11,7 +11,7 @@ mod summary;
 mod task;
 pub mod tensorboard;
 
-pub use checkpoint::{Checkpoint, Manifest, StreamRecord};
+pub use checkpoint::{After, Checkpoint, LatestRecord, Manifest, StreamRecord};
 pub use extract::ExtractRecord;
 pub(super) use extract::{Extract, Extractor};
 pub use matching::with_model_of;

@@ -10,6 +10,7 @@ use super::{
     tensorboard,
 };
 use crate::{
+    data::Part,
     error::{Error, ErrorKind, Result},
     plan::{Choice, Timeline},
     runtime::{cuda::Gpu, *},
@@ -86,8 +87,9 @@ pub(in crate::task) struct Run<'a> {
     pub data: DataRecord,
     pub device: &'a Device,
     pub options: &'a RunOptions,
-    /// Writes the extract of the data; `None` if no predictor can use the run.
-    pub extractor: Option<Extractor<'a>>,
+    /// Write the extracts of the data before the test part, and of all data; `None` if no predictor can use
+    /// the run.
+    pub extractors: Option<[Extractor<'a>; 2]>,
 }
 
 /// What a run has produced so far.
@@ -96,7 +98,7 @@ struct RunState<'a> {
     buffers: Vec<BufferId>,
     /// Where checkpoints are written, if the run has a folder.
     checkpoint: Option<Checkpoint>,
-    extractor: Option<Extractor<'a>>,
+    extractors: Option<[Extractor<'a>; 2]>,
     manifest: Manifest,
     records: Vec<EpochRecord>,
     /// Contents of `buffers` after the best epoch, if there is no checkpoint to hold them.
@@ -109,12 +111,24 @@ impl RunState<'_> {
     fn save(&mut self, task: &dyn Task, is_best: bool) -> Result<()> {
         let Some(checkpoint) = &self.checkpoint else { return Ok(()) };
         self.manifest.copies = checkpoint.save_copies(task)?;
-        let (extractor, manifest, mails) = (&mut self.extractor, &mut self.manifest, task.mail_events());
+        let (extractors, manifest, mails) = (&mut self.extractors, &mut self.manifest, task.mail_events());
         checkpoint.save_by(task, &self.buffers, |checkpoint, whole| {
-            if let (Some(extractor), true) = (extractor, is_best) {
+            if let (Some([extractor, _]), true) = (extractors, is_best) {
                 manifest.extract = Some(extractor.write(checkpoint, whole.mail_events(mails)?)?);
             }
             checkpoint.save(whole.store, &whole.ids(), manifest, is_best)
+        })
+    }
+    /// Saves node memory and mails, which have seen the whole stream, for predictors.
+    fn save_latest(&mut self, task: &mut dyn Task) -> Result<()> {
+        let (Some(checkpoint), Some([_, extractor])) = (&self.checkpoint, &mut self.extractors) else {
+            return Ok(());
+        };
+        let (state, mails, manifest) = (task.state_of_nodes(), task.mail_events(), &mut self.manifest);
+        task.store_mut().fetch(&state)?;
+        checkpoint.save_by(task, &state, |checkpoint, whole| {
+            let extract = extractor.write(checkpoint, whole.mail_events(mails)?)?;
+            checkpoint.save_latest(whole.store, &whole.ids(), extract, manifest)
         })
     }
 }
@@ -134,8 +148,8 @@ impl<'a> Run<'a> {
         compare: &dyn Fn(&T, &mut Summary) -> Result<()>,
     ) -> Result<Summary> {
         self.load_initial_weights(task)?;
-        let extractor = self.extractor.take();
-        let mut state = self.open(task, extractor)?;
+        let extractors = self.extractors.take();
+        let mut state = self.open(task, extractors)?;
         watch.start(task);
         prepare(task, watch)?;
         let before = state.records.len();
@@ -177,7 +191,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
     /// Opens the run folder, and restores the last epoch of a run that is resumed.
-    fn open(&self, task: &mut dyn Task, extractor: Option<Extractor<'a>>) -> Result<RunState<'a>> {
+    fn open(&self, task: &mut dyn Task, extractors: Option<[Extractor<'a>; 2]>) -> Result<RunState<'a>> {
         let (config, options) = (self.config, self.options);
         let buffers = task.checkpoint_buffers();
         let checkpoint = options.out.as_ref().map(|out| Checkpoint::at(out.join("checkpoint")));
@@ -188,7 +202,7 @@ impl<'a> Run<'a> {
         };
         manifest.start = options.start();
         let mut state =
-            RunState { buffers, checkpoint, extractor, manifest, records: Vec::new(), best: None };
+            RunState { buffers, checkpoint, extractors, manifest, records: Vec::new(), best: None };
         let restored = options.resume && self.restore(task, &mut state)?;
         let starts_trained = options.start().is_some();
         if config.classify.frozen && !restored && !starts_trained {
@@ -226,9 +240,10 @@ impl<'a> Run<'a> {
         state.manifest.micro_batches = micro_batches;
         state.records = records;
         // An earlier version wrote no extract; a damaged one is written anew.
-        if let Some(extractor) = &mut state.extractor {
+        if let Some([extractor, _]) = &mut state.extractors {
             let mails = task.mail_events();
-            let missing = from_first(self.device, || Ok(checkpoint.extract(&manifest).is_err()))?;
+            let read = || checkpoint.extract(&manifest, manifest.extract.as_ref());
+            let missing = from_first(self.device, || Ok(read().is_err()))?;
             if missing {
                 load(task, &state.buffers, |store, buffers| checkpoint.load(store, buffers, true))?;
                 checkpoint.save_by(task, &state.buffers, |checkpoint, whole| {
@@ -300,10 +315,10 @@ impl<'a> Run<'a> {
         state: &mut RunState<'_>,
     ) -> Result<(Option<EpochRecord>, ScoresByMemory)> {
         let (mut settled, mut scores) = (None, ScoresByMemory::default());
-        let RunState { buffers, checkpoint, manifest, best, .. } = state;
-        let (best_epoch, evaluate) = (manifest.best_epoch, self.config.evaluate);
+        let (best_epoch, evaluate) = (state.manifest.best_epoch, self.config.evaluate);
         // Without a test or a folder nobody uses the model.
-        if evaluate || checkpoint.is_some() {
+        if evaluate || state.checkpoint.is_some() {
+            let RunState { buffers, checkpoint, best, .. } = &mut *state;
             match (&*checkpoint, best.take()) {
                 (Some(checkpoint), _) => {
                     load(task, buffers, |store, buffers| checkpoint.load(store, buffers, true))?;
@@ -317,8 +332,12 @@ impl<'a> Run<'a> {
             }
             if evaluate {
                 scores.as_trained = Some(task.test(&mut |p| watch.progress("test", best_epoch, p))?);
+            } else if state.extractors.is_some() {
+                [Part::Val, Part::Test].into_iter().try_for_each(|part| task.remember(part, &mut |_| {}))?;
             }
+            state.save_latest(task)?;
             settled = self.settle(task, watch, best_epoch)?;
+            let RunState { buffers, checkpoint, manifest, .. } = &mut *state;
             if let (Some(checkpoint), true) = (&*checkpoint, settled.is_some()) {
                 task.store_mut().fetch(buffers)?;
                 checkpoint.save_by(task, buffers, |checkpoint, whole| {
@@ -385,6 +404,7 @@ impl<'a> Run<'a> {
     /// `Comm`.
     pub fn summary(&self, task: &dyn Task) -> Result<Summary> {
         let (config, device) = (self.config, self.device);
+        let of_events = !config.model.reads_snapshots();
         Ok(Summary {
             schema: 1,
             version: env!("CARGO_PKG_VERSION").into(),
@@ -409,6 +429,8 @@ impl<'a> Run<'a> {
             negatives: config.negatives,
             ties: config.tie_rule().into(),
             batch: config.batch,
+            eval_batch: of_events.then_some(config.eval_batch),
+            history: of_events.then(|| config.history().name().into()),
             precision: config.precision,
             features_as: config.features_as,
             memory_as: config.memory_as,

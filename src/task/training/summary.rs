@@ -47,7 +47,7 @@ pub struct EdgeBankScores {
     pub window: TestScores,
 }
 
-/// Scores of a baseline for snapshots on the test part, with the same candidates.
+/// Scores of a baseline that learns nothing on the test part, with the same candidates.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct BaselineScores {
     /// Name of the baseline: what it remembers.
@@ -296,6 +296,12 @@ pub struct Summary {
     pub negatives: NegativeKind,
     pub ties: String,
     pub batch: usize,
+    /// Events per step of validation, test and replay; `None` for models of snapshots.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub eval_batch: Option<usize>,
+    /// Which events a query sees as neighbours, `time` or `batch`; `None` for models of snapshots.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub history: Option<String>,
     pub precision: MatmulPrecision,
     pub features_as: StoredAs,
     pub memory_as: StoredAs,

@@ -146,6 +146,13 @@ pub trait Task {
     fn replay(&mut self, _progress: Report<'_>) -> Result<()> {
         Ok(())
     }
+    /// Updates the memory by a part of the stream, continuing from the current state, as its scoring does.
+    ///
+    /// # Errors
+    /// The errors of the ops.
+    fn remember(&mut self, _part: Part, _progress: Report<'_>) -> Result<()> {
+        Ok(())
+    }
     /// Scores the validation part, continuing from the current state.
     ///
     /// # Errors

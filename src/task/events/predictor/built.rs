@@ -3,7 +3,10 @@ use crate::{
     autograd::{Parameters, Program, RepeatProgress},
     error::{Error, ErrorKind, Result},
     model::{Arrivals, EventTables, HeadKind, Negatives, Net, OpenEnd, StaticConfig, StaticMode},
-    ops::{Backend, Tape, sample_neighbors::Entry},
+    ops::{
+        Backend, Tape,
+        sample_neighbors::{Entry, History},
+    },
     runtime::*,
     task::config::Config,
 };
@@ -168,7 +171,12 @@ pub(super) fn record(
     capacity: usize,
     update: bool,
 ) -> Result<()> {
-    let forward = net.forward(t, store, tables, capacity, Negatives::None, false)?;
+    let batch = tables.next_batch(t, store, capacity)?;
+    let sees_batch = tables.history == History::Time;
+    if update && sees_batch {
+        tables.append(t, store, &batch)?;
+    }
+    let forward = net.forward_batch(t, store, tables, batch, Negatives::None, false)?;
     let table = t.stored(store, outputs.logits)?;
     t.write_rows(table, forward.batch.rank, forward.logits)?;
     for (side, id) in outputs.sides.into_iter().enumerate() {
@@ -179,7 +187,9 @@ pub(super) fn record(
     }
     if update {
         net.write(t, store, tables, &forward)?;
-        tables.append(t, store, &forward.batch, &forward.embedded.unique, forward.stride)?;
+        if !sees_batch {
+            tables.append(t, store, &batch)?;
+        }
     }
     Ok(())
 }

@@ -17,11 +17,13 @@
 //! The run folder has everything that the predictor needs, so the training data may be gone. With the weights
 //! and the node memory of the best epoch, training writes an extract of its data: the most recent events of
 //! every node with their edge features, the node features and the original ids. A query at the end of
-//! training or later finds in it all that it reads; a query at an earlier time may find less.
+//! training or later finds in it all that it reads; a query at an earlier time may find less. A predictor
+//! knows all events of the data, or those of training and validation ([`After`]).
 //!
 //! For every node, the [`PredictorOptions::slots`] most recent events are kept. A query reads the `k` most
 //! recent events before its time, so scores equal those of a model with the whole history, unless more than
-//! `slots - k` of a node's kept events have exactly the time of the query. Memory does not grow with the
+//! `slots - k` of a node's kept events are not earlier than the query: they have its time or, in a batch
+//! whose events see one another (`history`), a later one. Memory does not grow with the
 //! stream: when the event ids (and the rows of edge features, which they index) are used up, the events that
 //! slots and mails still refer to are renumbered from 0.
 mod built;
@@ -31,11 +33,16 @@ use crate::{
     data::{FeatureEncoding, Ids, NodeId, NodeNames, Tcsr, TimeScale},
     error::{Error, ErrorKind, Result},
     model::OpenEnd,
-    ops::{Backend, MOST_ITEMS, Tape, sample_neighbors::Entry},
+    ops::{
+        Backend, MOST_ITEMS, Tape,
+        sample_neighbors::{Entry, History},
+    },
     runtime::*,
     task::{
         config::{Config, TaskName},
-        training::{Checkpoint, Extract, ExtractRecord, Manifest, StreamRecord, same_model},
+        training::{
+            After, Checkpoint, Extract, ExtractRecord, LatestRecord, Manifest, StreamRecord, same_model,
+        },
     },
 };
 use built::{Built, record};
@@ -54,11 +61,13 @@ pub struct PredictorOptions {
     /// Maximum number of nodes, including nodes that are yet to appear; at least and by default those of the
     /// data set.
     pub nodes: Option<usize>,
-    /// Number of most recent events kept per node; at least as many as a query reads, and by default 4 times
-    /// that.
+    /// Number of most recent events kept per node; at least as many as a query reads. By default 4 times
+    /// that, and the events of a batch if they see one another.
     pub slots: Option<usize>,
     /// Initial number of event ids, and of rows of edge features; by default as many as needed.
     pub events: Option<usize>,
+    /// What the model knows at first, if the checkpoint is of a training run.
+    pub after: After,
 }
 
 /// A new event.
@@ -101,8 +110,15 @@ brief_debug!(Predictor, p => { nodes: p.sizes.nodes, latest: p.latest, seen: p.s
 ///
 /// # Errors
 /// `Usage` if the options ask for too few slots, or for another number than the checkpoint has.
-fn slots_per_node(options: &PredictorOptions, saved: Option<usize>, read: usize) -> Result<usize> {
-    let slots = options.slots.or(saved).unwrap_or(SLOTS_PER_NEIGHBOR * read);
+fn slots_per_node(
+    options: &PredictorOptions,
+    saved: Option<usize>,
+    read: usize,
+    history: History,
+) -> Result<usize> {
+    // The slots of a node also hold the events of a batch that come after the query.
+    let later = if history == History::Time && read > 0 { options.batch.max(1) - 1 } else { 0 };
+    let slots = options.slots.or(saved).unwrap_or(SLOTS_PER_NEIGHBOR * read + later);
     if slots >= read && saved.is_none_or(|saved| saved == slots) {
         return Ok(slots);
     }
@@ -136,12 +152,30 @@ fn initial_event_ids(options: &PredictorOptions, edge_width: usize, held: usize)
     }
 }
 
+/// Returns the state after all events of a training run, if that is asked for; `None` if the state after
+/// validation is, or that of a stream.
+///
+/// # Errors
+/// `Checkpoint` if the run has not ended.
+fn latest_of(checkpoint: &Checkpoint, manifest: &Manifest, after: After) -> Result<Option<LatestRecord>> {
+    if after == After::Validation || manifest.stream.is_some() {
+        return Ok(None);
+    }
+    manifest.latest.clone().map(Some).ok_or_else(|| {
+        let what = "the run has not ended, so its model has not seen the test part of the stream";
+        Error::new(ErrorKind::Checkpoint, what)
+            .in_file(checkpoint.path())
+            .remedy("resume it, or let the model come after validation (--after validation)")
+    })
+}
+
 impl Predictor {
-    /// Opens the best state of a training run, after its training and validation events, or the state that an
-    /// earlier predictor [saved](Self::save).
+    /// Opens the best state of a training run, after all of its events or after those of training and
+    /// validation ([`After`]), or the state that an earlier predictor [saved](Self::save).
     ///
     /// # Errors
-    /// `Checkpoint` if the checkpoint is damaged, of another model, or without an extract of its data;
+    /// `Checkpoint` if the checkpoint is damaged, of another model, without an extract of its data, or of a
+    /// run that has not ended, so that its model has not seen all events;
     /// `Usage` if its task is not link prediction, it samples neighbours other than the most recent ones, or
     /// the capacities in the options are too small; `OutOfMemory`.
     pub fn open(
@@ -158,10 +192,12 @@ impl Predictor {
                 .remedy("give one of task link"));
         }
         let (stream, (_, known, edge_width)) = (manifest.stream.clone(), manifest.data);
-        let slots = slots_per_node(options, stream.as_ref().map(|r| r.slots), read)?;
+        let slots = slots_per_node(options, stream.as_ref().map(|r| r.slots), read, config.history())?;
         let nodes = node_capacity(options, stream.as_ref().map_or(known, |r| r.nodes))?;
         let device = device.clone().multiplying_in(config.precision)?;
-        let (data, mut extract) = checkpoint.extract(&manifest)?;
+        let latest = latest_of(checkpoint, &manifest, options.after)?;
+        let of = latest.as_ref().map(|latest| &latest.extract).or(manifest.extract.as_ref());
+        let (data, mut extract) = checkpoint.extract(&manifest, of)?;
         data.has_events(read)?;
         let held = stream.as_ref().map_or(0, |r| r.next as usize);
         let sizes = OpenEnd {
@@ -172,6 +208,7 @@ impl Predictor {
             edge_width,
             node_features: extract.node_features.take(),
             gaps: data.gaps(),
+            history: config.history(),
             memory_as: config.memory_as,
         };
         let (built, ids) = (Built::new(config, &sizes, &device)?, extract.ids.take());
@@ -180,7 +217,7 @@ impl Predictor {
             Predictor { manifest, config, device, sizes, ids, data, built, next: 0, latest: None, seen: 0 };
         match stream {
             Some(record) => p.load_stream(checkpoint, &record)?,
-            None => p.load_training(checkpoint, &extract, options)?,
+            None => p.load_training(checkpoint, &extract, options, latest.as_ref())?,
         }
         Ok(p)
     }
@@ -200,10 +237,16 @@ impl Predictor {
         checkpoint: &Checkpoint,
         extract: &Extract,
         options: &PredictorOptions,
+        latest: Option<&LatestRecord>,
     ) -> Result<()> {
         let nodes = self.manifest.data.1;
-        let buffers = self.built.rows_of(nodes);
+        let mut buffers = self.built.rows_of(nodes);
         checkpoint.load_rows(&mut self.built.store, &buffers)?;
+        if let Some(latest) = latest {
+            let state = self.built.net.model.state();
+            buffers.retain(|(id, _)| state.contains(id));
+            checkpoint.load_latest(&mut self.built.store, &buffers, latest)?;
+        }
         self.built.index_mails(&extract.event)?;
         let lists = Tcsr::latest([&extract.src, &extract.dst], &extract.time, nodes, self.sizes.slots);
         let entries = self.built.store.get_mut::<i64>(self.built.arrivals.entries)?;
@@ -220,8 +263,8 @@ impl Predictor {
         Ok(())
     }
     /// Scores a batch of events in time order, then makes them history: updates memory, mails and neighbours
-    /// of their nodes. Returns the logit of each event, computed from the state before the first event of the
-    /// batch.
+    /// of their nodes. Returns the logit of each event, computed from the memory before the first event of
+    /// the batch; whether neighbours are also from the batch is the run's `history`.
     ///
     /// # Errors
     /// `Data`, with the index in `events`, for a node beyond the maximum, a time before the previous one, or

@@ -159,7 +159,7 @@ impl PropertyTask {
         TestScores { transductive: scores(None), inductive: scores(Some(&self.unseen[rows.clone()])) }
     }
     /// Updates the memory by events; `key` separates the random draws of different ranges.
-    fn remember(&mut self, key: u32, events: Range<usize>, progress: Report<'_>) -> Result<()> {
+    fn remember_range(&mut self, key: u32, events: Range<usize>, progress: Report<'_>) -> Result<()> {
         let Some(program) = self.remember.as_mut().filter(|_| !events.is_empty()) else { return Ok(()) };
         let (batch, total, store) = (self.batch, events.len(), &mut self.core.store);
         self.tables.seek(store, key, events, 0)?;
@@ -193,7 +193,11 @@ impl PropertyTask {
                     ..p
                 });
             };
-            self.remember(epoch.wrapping_add(nth.wrapping_mul(0x9E37_79B9)), at..stop.events, &mut report)?;
+            self.remember_range(
+                epoch.wrapping_add(nth.wrapping_mul(0x9E37_79B9)),
+                at..stop.events,
+                &mut report,
+            )?;
             at = stop.events;
             let mut report = |p: Progress<'_>| {
                 progress(Progress { events: at - begin, total: end - begin, loss: losses.mean(), ..p });
@@ -215,7 +219,7 @@ impl PropertyTask {
                 ..p
             });
         };
-        self.remember(epoch, at..end, &mut report)?;
+        self.remember_range(epoch, at..end, &mut report)?;
         let steps = stops.last().map_or(0, |stop| stop.steps.end) - first;
         Ok((steps, end - begin, values))
     }
@@ -312,11 +316,11 @@ impl StreamTask for PropertyTask {
     fn build(config: &Config, events: &Events, device: Device) -> Result<Self> {
         Self::new(config, events, device)
     }
-    fn embedder(&mut self) -> (&mut TaskCore, &Net, &EventTables) {
-        (&mut self.core, &self.net, &self.tables)
+    fn embedder(&mut self) -> (&mut TaskCore, &Net, &mut EventTables) {
+        (&mut self.core, &self.net, &mut self.tables)
     }
-    fn test_start(&self) -> usize {
-        self.walk.bounds[TEST]
+    fn test_part(&self) -> Range<usize> {
+        self.walk.bounds[TEST]..self.walk.bounds[TEST + 1]
     }
     fn compare(&self, _: &Events, summary: &mut Summary) {
         summary.baselines = self.baselines();
@@ -390,7 +394,15 @@ impl Task for PropertyTask {
     fn replay(&mut self, progress: Report<'_>) -> Result<()> {
         let _range = nvtx::range("replay");
         self.net.model.reset(&mut self.core.store)?;
-        self.remember(0, 0..self.walk.bounds[TEST], progress)
+        self.remember_range(0, 0..self.walk.bounds[TEST], progress)
+    }
+    fn remember(&mut self, part: Part, progress: Report<'_>) -> Result<()> {
+        let number = if part == Part::Val { VAL } else { TEST };
+        self.remember_range(
+            evaluation_clock(part),
+            self.walk.bounds[number]..self.walk.bounds[number + 1],
+            progress,
+        )
     }
     fn validate(&mut self, progress: Report<'_>) -> Result<Scores> {
         let (rows, values) = self.evaluate(Part::Val, progress)?;
