@@ -3,6 +3,7 @@
     cargo build --release
     python benches/seeds.py --out benches/results/NAME.json "name: flags of train" "another name: other flags" ...
     python benches/seeds.py --out benches/results/NAME.json "a peer: benches/peers/temporal_regression.py its flags"
+    python benches/seeds.py --out benches/results/NAME.json "name: flags of train" --eval="flags of eval" --eval="other flags"
     python benches/seeds.py --tables benches/results/NAME.json
 
 Needs only the standard library; peers have their own requirements.
@@ -14,20 +15,36 @@ import shlex
 import statistics
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 from record import ROOT, head
 
 
-def train(tgnn, flags, seed):
-    """Returns the metrics of one training: of tgnn, or of a peer if `flags` begin with a script."""
-    flags = shlex.split(flags)
-    program = [sys.executable] if flags[0].endswith(".py") else [tgnn, "train"]
-    command = [*program, *flags, "--seed", str(seed), "--json"]
+def results(command):
+    """Returns what the records keep of the summary that a command prints."""
     print("  $", shlex.join(command), file=sys.stderr, flush=True)
-    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, check=True, text=True)
+    done = subprocess.run([*command, "--json"], cwd=ROOT, stdout=subprocess.PIPE, check=True, text=True)
     summary = json.loads(done.stdout)
     return {key: summary.get(key) for key in ("version", "seed", "best_epoch", "test", "test_by_memory", "edgebank", "baselines", "parameters")}
+
+
+def rows(args, run, seed):
+    """Yields the rows of one training: of tgnn, or of a peer if the flags begin with a script. With `--eval`, a row for
+    each test of the best epoch instead."""
+    name, _, flags = run.partition(": ")
+    words = shlex.split(flags)
+    program = [sys.executable] if words[0].endswith(".py") else [args.tgnn, "train"]
+    command = [*program, *words, "--seed", str(seed)]
+    if not args.eval:
+        yield {"name": name, "flags": flags, **results(command)}
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        out = str(Path(folder) / "run")
+        results([*command, "--out", out])
+        for test in args.eval:
+            of_test = results([args.tgnn, "eval", "--checkpoint", out, *shlex.split(test)])
+            yield {"name": name, "flags": flags, "eval": test, **of_test}
 
 
 def tables(record):
@@ -37,8 +54,9 @@ def tables(record):
     shown = [f for f in figures if any(r["test"]["transductive"].get(f) is not None for r in rows)]
     print("| | " + " | ".join(f.replace("_at_", "@").upper() for f in shown) + " |")
     print("| --- |" + " --- |" * len(shown))
-    for name in dict.fromkeys(row["name"] for row in rows):
-        mine = [row for row in rows if row["name"] == name]
+    called = lambda row: f"{row['name']}, {row['eval']}" if "eval" in row else row["name"]
+    for name in dict.fromkeys(map(called, rows)):
+        mine = [row for row in rows if called(row) == name]
         parts = {name: [row["test"] for row in mine]}
         for kind in mine[0]["edgebank"] or {}:
             parts[f"{name}: EdgeBank, {kind}"] = [row["edgebank"][kind] for row in mine]
@@ -57,6 +75,7 @@ def tables(record):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="*", help="NAME: flags of `tgnn-bench train`")
+    parser.add_argument("--eval", action="append", help="flags of `tgnn-bench eval`: test the best epoch with them, once for each")
     parser.add_argument("--out", help="JSON to write")
     parser.add_argument("--tables", help="print the table of a JSON, and do nothing else")
     parser.add_argument("--tgnn", default="target/release/tgnn-bench")
@@ -66,11 +85,11 @@ def main():
         return tables(json.loads(Path(args.tables).read_text()))
     record = head() | {"rows": []}
     for run in args.runs:
-        name, _, flags = run.partition(": ")
         for seed in args.seeds:
-            record["rows"].append({"name": name, "flags": flags, **train(args.tgnn, flags, seed)})
-            if args.out:
-                Path(args.out).write_text(json.dumps(record, indent=1) + "\n")
+            for row in rows(args, run, seed):
+                record["rows"].append(row)
+                if args.out:
+                    Path(args.out).write_text(json.dumps(record, indent=1) + "\n")
     tables(record)
 
 

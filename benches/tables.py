@@ -194,9 +194,9 @@ def beside_pyg():
     for data, name in (("Wikipedia", "quality-wikipedia"), ("CollegeMsg", "quality-collegemsg")):
         record = newest(name)
         rate = record["rows"][0]["learning_rate"]
-        means = [statistics.mean(scores(record, "ap", part, system=system))
+        shown = [spread(scores(record, "ap", part, system=system), 4)
                  for system in ("tgnn", "pyg") for part in ("transductive", "inductive")]
-        rows.append([f"{data}, Adam {rate}", *(f"{m:.4f}" for m in means)])
+        rows.append([f"{data}, Adam {rate}", *shown])
         records.append(record)
     return ["test AP", "tgnn", "tgnn, inductive", "PyTorch Geometric", "inductive"], rows, records
 

@@ -67,7 +67,7 @@ class Systems:
             learned = ["--set", f"{model or 'tgn'}.time_encoding=learned"]
             self.ours["tgnn, learned time encoding"] = [*ours, *learned]
         self.peers = {"torch": peer("torch_models", "--model", model)} if model else {"pyg": peer("pyg_tgn")}
-        self.scored = {}
+        self.scored = {} if model else {"tgnn": ["--history", "batch"]}  # PyTorch Geometric's rule
         self.settings = [{"batch": batch, "random-edge-features": 172} for batch in (600, 200)]
 
 

@@ -21,15 +21,15 @@ from importlib.metadata import version
 from pathlib import Path
 
 import torch
-from outside_events import apan, half, jodie, sampling, tgat, tgn
+from outside_events import apan, half, history, jodie, sampling, tgat, tgn
 from outside_program import SEED
 from outside_snapshots import classes, wd_gcn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from record import head  # noqa: E402
 
-CHECKS = {"tgn": tgn, "jodie": jodie, "apan": apan, "tgat": tgat, "sampling": sampling, "half": half, "wd-gcn": wd_gcn, "classes": classes}
-WANTS = {"jodie": "tgl", "apan": "tgl", "tgat": "dyglib"}
+CHECKS = {"tgn": tgn, "jodie": jodie, "apan": apan, "tgat": tgat, "history": history, "sampling": sampling, "half": half, "wd-gcn": wd_gcn, "classes": classes}
+WANTS = {"jodie": "tgl", "apan": "tgl", "tgat": "dyglib", "history": "dyglib"}
 
 
 def commit(checkout):
@@ -43,7 +43,7 @@ def main():
     parser.add_argument("--out", type=Path, help="JSON to write")
     parser.add_argument("--tgnn", default="target/release/tgnn-bench", help="the program")
     parser.add_argument("--tgl", type=Path, help="a checkout of amazon-science/tgl, for jodie and apan")
-    parser.add_argument("--dyglib", type=Path, help="a checkout of yule-BUAA/DyGLib, for tgat and sampling; it wants pandas")
+    parser.add_argument("--dyglib", type=Path, help="a checkout of yule-BUAA/DyGLib, for tgat, history and sampling; it wants pandas")
     o = parser.parse_args()
     unknown = set(o.checks) - set(CHECKS)
     if unknown:

@@ -16,16 +16,17 @@ from torch_geometric.nn import TGNMemory
 from torch_geometric.nn.models.tgn import IdentityMessage, LastAggregator, MeanAggregator
 from torch_geometric.utils import scatter
 
-HEADS = 2
+HEADS, NEIGHBORS = 2, 3
+DYGLIB = "DyGLib, get_neighbor_sampler; torch, scaled_dot_product_attention"
 
 
-def stream(folder, events=2_000, users=30, pages=20, ties=True, width=4):
+def stream(folder, events=2_000, users=30, pages=20, ties=True, gaps=6, width=4):
     """Writes synthetic events to a folder that the program can read, and returns the arrays by name."""
     random = np.random.default_rng(SEED)
     arrays = {
         "src": (users * random.random(events) ** 6).astype(np.int64),  # a few users have most of the events
         "dst": users + random.integers(pages, size=events),
-        "time": np.cumsum(random.integers(0 if ties else 1, 6, size=events)),
+        "time": np.cumsum(random.integers(0 if ties else 1, gaps, size=events)),
         "edge_features": random.normal(size=(events, width)).astype(np.float32),
     }
     arrays["time"] -= arrays["time"][0]
@@ -226,11 +227,10 @@ class Weights(torch.nn.Module):
 
 def recent(s, batch, side, k):
     """Yields, for each event of `batch`, its position there and each of the k latest neighbours of its end `side`, from
-    events before both the batch and the time of the event; found by sorting with NumPy."""
-    history = np.arange(batch[0])
+    events before the time of the event; found by sorting with NumPy."""
     for place, event in enumerate(batch.tolist()):
         node = s[side][event]
-        ends = [(s[a][history] == node) & (s["time"][history] < s["time"][event]) for a in ("src", "dst")]
+        ends = [(s[a] == node) & (s["time"] < s["time"][event]) for a in ("src", "dst")]
         latest = np.sort(np.flatnonzero(ends[0] | ends[1]))[::-1][:k].copy()
         yield from ((place, int(s["dst" if ends[0][i] else "src"][i])) for i in latest)
 
@@ -317,42 +317,87 @@ def attend(trained, layer, root, near, features, dt, there):
     return layer_norm(out, out.shape[1:], w["norm_gain"][0], w["norm_bias"][0])
 
 
-def dyglib_sampler(o, s, strategy):
-    """Returns DyGLib's sampler of a stream; its node 0 and event 0 are padding."""
+def dyglib_sampler(o, s, strategy, until=None):
+    """Returns DyGLib's sampler of a stream, or of its events before `until`; node 0 and event 0 are padding."""
     with imports_from(o.dyglib):
         from utils.DataLoader import Data
         from utils.utils import get_neighbor_sampler
-    src, dst, time = (s[name].numpy() for name in ("src", "dst", "time"))
+    src, dst, time = (s[name][:until].numpy() for name in ("src", "dst", "time"))
     data = Data(src + 1, dst + 1, time.astype(np.float64), np.arange(1, len(src) + 1), np.zeros(len(src)))
     return get_neighbor_sampler(data, strategy, seed=SEED)
 
 
+def embedded(trained, s, sampler, node, time, at_events):
+    """Computes the embeddings of a TGAT as in `tgat_keys` over DyGLib's samples."""
+    features = torch.cat([torch.zeros(1, s["edge_features"].shape[1]), s["edge_features"]]).double()
+
+    def embed(node, time, layers):
+        if layers == 0:
+            return torch.zeros(len(node), 0).double()
+        near, event, near_time = sampler.get_historical_neighbors(node, time, NEIGHBORS)
+        below_time = near_time if at_events else np.broadcast_to(time[:, None], near.shape)
+        below = embed(near.flatten(), below_time.flatten(), layers - 1).unflatten(0, near.shape)
+        root, dt = embed(node, time, layers - 1), torch.from_numpy(time[:, None] - near_time)
+        return attend(trained, layers - 1, root, below, features[event], dt.double(), torch.from_numpy(near > 0))
+
+    return embed(node + 1, time.astype(np.float64), 2)
+
+
+def tgat_keys(neighbor_time):
+    """Returns the flags of a TGAT of two layers."""
+    model = {"embedding": 16, "time": 6, "heads": HEADS, "layers": 2, "neighbors": NEIGHBORS}
+    model |= {"neighbor_time": neighbor_time, "time_encoding": "learned", "gap_quantile": 1, "dropout": 0}
+    return ["--model", "tgat", *AS_DRAWN, *keys("tgat", **model)]
+
+
+def both_ends(s, events):
+    """Returns the sources of events, then their destinations, and the times of both."""
+    return torch.cat([s["src"][events], s["dst"][events]]).numpy(), s["time"][events].repeat(2).numpy()
+
+
 def tgat(o):
     """Compares a TGAT of two layers over DyGLib's samples, with neighbours at the times of their events and at the time
-    of the query."""
+    of the query: both ends of every event at its time, and all nodes after the last one."""
     data = o.folder / "events-tgat"
     s = stream(data)
-    k, sampler = 3, dyglib_sampler(o, s, "recent")
-    features = torch.cat([torch.zeros(1, s["edge_features"].shape[1]), s["edge_features"]]).double()
-    node = np.arange(s["nodes"])
-    now = s["time"][-1].item() + np.random.default_rng(SEED).integers(1, 500, size=len(node))
+    sampler = dyglib_sampler(o, s, "recent")
+    node, now = both_ends(s, slice(None))
+    after = s["time"][-1].item() + np.random.default_rng(SEED).integers(1, 500, size=s["nodes"])
+    node, now = np.concatenate([node, np.arange(s["nodes"])]), np.concatenate([now, after])
     for neighbor_time in ("event", "query"):
-        model = {"embedding": 8, "time": 6, "heads": HEADS, "layers": 2, "neighbors": k, "neighbor_time": neighbor_time}
-        model |= {"time_encoding": "learned", "gap_quantile": 1, "dropout": 0}
-        trained = Trained(o.tgnn, o.folder, data, "--model", "tgat", *AS_DRAWN, *keys("tgat", **model))
+        trained = Trained(o.tgnn, o.folder, data, *tgat_keys(neighbor_time))
+        far = largest(trained.embed(node, now), embedded(trained, s, sampler, node, now, neighbor_time == "event"))
+        what = f"TGAT, two layers, neighbours at the time of the {neighbor_time}, {len(node)} queries"
+        yield row(what, DYGLIB, far, ROUNDING)
 
-        def embed(node, time, layers, trained=trained, at_events=neighbor_time == "event"):
-            if layers == 0:
-                return torch.zeros(len(node), 0).double()
-            near, event, near_time = sampler.get_historical_neighbors(node, time, k)
-            below_time = near_time if at_events else np.broadcast_to(time[:, None], near.shape)
-            below = embed(near.flatten(), below_time.flatten(), layers - 1).unflatten(0, near.shape)
-            root, dt = embed(node, time, layers - 1), torch.from_numpy(time[:, None] - near_time)
-            return attend(trained, layers - 1, root, below, features[event], dt.double(), torch.from_numpy(near > 0))
 
-        far = largest(trained.embed(node, now), embed(node + 1, now.astype(np.float64), 2))
-        what = f"TGAT, two layers, neighbours at the time of the {neighbor_time}"
-        yield row(what, "DyGLib, get_neighbor_sampler; torch, scaled_dot_product_attention", far, ROUNDING)
+def history(o):
+    """Compares a TGAT of two layers in the batches of a test part, where most queries have earlier events in their batch:
+    `history=time` over DyGLib's samples of the whole stream, `history=batch` over those of the stream before the batch."""
+    data, size = o.folder / "events-history", 200
+    s = stream(data, gaps=2)  # half of the events have the time of the one before
+    first = int((s["time"] <= np.quantile(s["time"], 0.5)).sum())
+    batches = torch.arange(first, len(s["src"])).split(size)
+    whole = dyglib_sampler(o, s, "recent")
+    samplers = {"time": [whole] * len(batches)}
+    samplers["batch"] = [dyglib_sampler(o, s, "recent", batch[0]) for batch in batches]
+
+    def theirs(trained, rule):
+        pairs = zip(samplers[rule], batches)
+        z = [embedded(trained, s, of, *both_ends(s, batch), False).unflatten(0, (2, -1)) for of, batch in pairs]
+        return torch.cat(z, 1)
+
+    for rule, of in (("time", "the whole stream"), ("batch", "the events before each batch")):
+        flags = [*tgat_keys("query"), *keys("data", train=0.4, val=0.1), "--history", rule]
+        trained = Trained(o.tgnn, o.folder, data, *flags)
+        ours = trained.predict(s, first, size)
+        what = f"TGAT, history={rule}, {ours[..., 0].numel()} queries in test batches of {size}"
+        yield row(what, f"{DYGLIB}; over {of}", largest(ours, theirs(trained, rule)), ROUNDING)
+    far = (ours - theirs(trained, "time")).abs().amax(-1)
+    apart = far[far > ROUNDING]
+    what = "TGAT, history=batch over the samples of history=time"
+    what += f": {len(apart) / far.numel():.1%} of the queries differ, by {apart.min():.2g} or more"
+    yield row(what, f"{DYGLIB}; over the whole stream", far.max(), None)
 
 
 def sampling(o):

@@ -52,6 +52,17 @@ class Trained:
         tell(*words)
         return torch.from_numpy(np.load(self.run / "z.npy")).double()
 
+    def predict(self, s, first, batch):
+        """Returns the embeddings [2, n, h] of both ends of a stream's events by `tgnn-bench predict`, from `first` on,
+        the first event of the test part."""
+        columns = [c[first:].tolist() for c in (s["src"], s["dst"], s["time"], *s["edge_features"].T)]
+        file = self.run / "events.csv"
+        file.write_text("".join(",".join(map(str, line)) + "\n" for line in zip(*columns)))
+        words = ["predict", "--checkpoint", self.run, "--input", file, "--after", "validation", "--batch", batch]
+        lines = tell(self.tgnn, *words, "--embeddings").splitlines()
+        rows = torch.from_numpy(np.loadtxt(lines, delimiter=",")[:, 3:])
+        return rows.unflatten(1, (2, -1)).transpose(0, 1)
+
 
 def keys(section, **values):
     """Returns the flags that set keys of a section."""
@@ -60,6 +71,7 @@ def keys(section, **values):
 
 # The learning rate is too small to change a float32 weight, so the state after a pass is that of known weights.
 AS_DRAWN = ["--epochs", "1", "--batch", "50", "--learning-rate", "1e-30", *keys("data", train=1, val=0)]
+AS_DRAWN += keys("static", mode="off")  # on by default for so few events
 
 
 def row(what, against, difference, allowed):

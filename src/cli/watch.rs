@@ -206,6 +206,12 @@ impl Display {
                 ));
             }
         }
+        if let Some(same) = s.same_time.filter(|same| 100 * same.events > same.of) {
+            let (events, of) = (grouped(same.events as u64), grouped(same.of as u64));
+            self.line(format_args!(
+                "note      {events} of {of} test events have the time of an earlier batch's event, which memory knows"
+            ));
+        }
         advice::lines(s, c).into_iter().for_each(|line| self.line(line));
         let mib = |bytes: u64| bytes as f64 / (1u64 << 20) as f64;
         let (host, device) = (mib(s.peak_memory_bytes.host), s.peak_memory_bytes.device);

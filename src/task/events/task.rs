@@ -30,7 +30,7 @@ use crate::{
         config::Config,
         evaluation::{EdgeBank, Scores, TestScores},
         training::{
-            BaselineScores, BubbleRecord, EdgeBankScores, EventCount, Progress, Report, Runs,
+            BaselineScores, BubbleRecord, EdgeBankScores, EventCount, Progress, Report, Runs, SameTimeRecord,
             StalenessRecord, Task, TaskCore, add_up, evaluation_clock, located, repeat_and_report,
         },
     },
@@ -416,6 +416,8 @@ impl StreamTask for EventTask {
             .zip(scores(EdgeBank::Window { fraction }))
             .map(|(unlimited, window)| EdgeBankScores { unlimited, window });
         summary.baselines = self.heuristics(events);
+        let test = self.split.test.clone();
+        summary.same_time = Some(SameTimeRecord::count(&events.time, test, self.eval_batch));
     }
 }
 

@@ -24,7 +24,8 @@ pub(super) use run::{Run, restored, test_replayed};
 pub use run::{RunOptions, Watch};
 pub use summary::{
     BaselineScores, BubbleRecord, DataRecord, DeviceRecord, EdgeBankScores, EpochRecord, MixedRows,
-    PeakMemory, RanksRecord, RowErrors, StageRecord, StalenessRecord, StartRecord, Summary, TrafficRecord,
+    PeakMemory, RanksRecord, RowErrors, SameTimeRecord, StageRecord, StalenessRecord, StartRecord, Summary,
+    TrafficRecord,
 };
 pub(super) use task::{EventCount, Runs, evaluation_clock, located, repeat_and_report};
 pub use task::{Progress, Report, Task, TaskCore};

@@ -442,6 +442,7 @@ impl<'a> Run<'a> {
             test_by_memory: None,
             edgebank: None,
             baselines: Vec::new(),
+            same_time: None,
             stages: Vec::new(),
             peak_memory_bytes: PeakMemory {
                 host: peak_memory_bytes(),

@@ -15,6 +15,7 @@ use crate::{
     },
 };
 use serde::{Deserialize, Serialize};
+use std::ops::Range;
 
 /// The record of an epoch: a line of `metrics.jsonl`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -54,6 +55,25 @@ pub struct BaselineScores {
     pub name: String,
     /// Scores of the test part.
     pub test: TestScores,
+}
+
+/// The test events whose time an event of an earlier batch has: node memory, EdgeBank and the rules that learn
+/// nothing have seen a part of their second.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SameTimeRecord {
+    /// Number of these events.
+    pub events: usize,
+    /// Number of all test events.
+    pub of: usize,
+}
+
+impl SameTimeRecord {
+    /// Counts the events of `test` in batches of `batch`, by the times of all events.
+    pub(in crate::task) fn count(time: &[i64], test: Range<usize>, batch: usize) -> Self {
+        let before = |i: usize| (i - (i - test.start) % batch).checked_sub(1);
+        let has_seen = |&i: &usize| before(i).is_some_and(|last| time[last] == time[i]);
+        SameTimeRecord { events: test.clone().filter(has_seen).count(), of: test.len() }
+    }
 }
 
 /// The device of a run.
@@ -316,6 +336,8 @@ pub struct Summary {
     pub edgebank: Option<EdgeBankScores>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub baselines: Vec<BaselineScores>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub same_time: Option<SameTimeRecord>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stages: Vec<StageRecord>,
     pub peak_memory_bytes: PeakMemory,
@@ -336,5 +358,20 @@ impl Summary {
         let figures = bank.chain(others).filter_map(|(name, test)| Some((name, figure(test)?)));
         let best = figures.max_by(|a, b| a.1.total_cmp(&b.1))?;
         (best.1 > own).then_some((best.0, best.1, own))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::SameTimeRecord;
+
+    #[test]
+    fn events_at_the_time_of_the_batch_before_are_counted() {
+        // Batches of two from event 1 on: [5 5] [5 6] [6 6] [7].
+        let time = [3, 5, 5, 5, 6, 6, 6, 7];
+        let count = |batch| SameTimeRecord::count(&time, 1..8, batch).events;
+        assert_eq!([count(1), count(2), count(7)], [4, 3, 0]);
+        // Without an event before the first batch.
+        assert_eq!(SameTimeRecord::count(&time, 0..2, 5), SameTimeRecord { events: 0, of: 2 });
     }
 }
