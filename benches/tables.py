@@ -3,9 +3,9 @@
     python benches/tables.py            # rewrites the text between <!-- table: NAME --> and <!-- end -->
     python benches/tables.py --check    # changes nothing; exit status 1 if a table differs from its records
 
-A table uses the newest record of each name; the line below it links to the records. The tables of `models` and
-`models-given` also use `models-more` and `models-given-more`, for models that these records lack. Needs only the
-standard library.
+A table uses the newest record of each name; the line below it links to the records. The tables of models use, for every
+data set and model, the newest record of `models` and `models-more` that has it (`models-given` likewise). Needs only
+the standard library.
 """
 
 import json
@@ -46,30 +46,30 @@ def records_of(machine, name):
 
 
 class Record(dict):
-    """The newest record with a name on a machine, or on any machine (`*`) for scores, which do not depend on it."""
+    """The newest record with a name on a machine, or the one at a place in time; on any machine (`*`) for scores, which do
+    not depend on it."""
 
-    def __init__(self, machine, name):
+    def __init__(self, machine, name, at=-1):
         found = records_of(machine, name)
         if not found:
             sys.exit(f"tables.py: no record of {name} in benches/results/{machine}")
-        super().__init__(json.loads(found[-1].read_text()))
-        self.path, self.name, self.machine = found[-1], name, MACHINES[found[-1].parent.name]
+        super().__init__(json.loads(found[at].read_text()))
+        self.path, self.name, self.machine = found[at], name, MACHINES[found[at].parent.name]
 
 
 def newest(name):
     return Record("*", name)
 
 
-def with_more(name, sets):
-    """Returns the rows of the newest record with this name about the data sets, with those of the record `NAME-more`
-    for the models that it lacks, and the records that they are from."""
-    records = [newest(name)]
-    rows = [r for r in records[0]["rows"] if r["data"] in sets]
-    if records_of("*", f"{name}-more"):
-        more, known = newest(f"{name}-more"), {(r["data"], r["model"]) for r in rows}
-        added = [r for r in more["rows"] if r["data"] in sets and (r["data"], r["model"]) not in known]
-        if added:
-            rows, records = rows + added, [*records, more]
+def of_models(name, sets):
+    """Returns the rows of every data set and model from the newest record with this name, or `NAME-more`, that has them,
+    and these records."""
+    rows, records, known = [], [], set()
+    found = [Record("*", of, at) for of in (name, f"{name}-more") for at in range(len(records_of("*", of)))]
+    for record in sorted(found, key=lambda record: record["date"], reverse=True):
+        mine = [r for r in record["rows"] if r["data"] in sets and (r["data"], r["model"]) not in known]
+        known |= {(r["data"], r["model"]) for r in mine}
+        rows, records = rows + mine, records + [record] * bool(mine)
     return rows, records
 
 
@@ -211,7 +211,7 @@ def cells(runs, columns, cell):
 def every_model():
     sets = {"Wikipedia": "wikipedia", "CollegeMsg": "CollegeMsg", "Bitcoin OTC": "soc-sign-bitcoinotc"}
     asked = (("AP", "dyglib, random", "ap"), ("AP, historical", "dyglib, historical", "ap"), ("MRR of 50", "disttgl", "mrr"))
-    every, records = with_more("models", sets.values())
+    every, records = of_models("models", sets.values())
     columns = [(protocol, metric) for _, protocol, metric in asked]
     mean = lambda values: f"{statistics.mean(values):.3f}"
     of = lambda runs: [cell for data in sets.values() for cell in cells([r for r in runs if r["data"] == data], columns, mean)]
@@ -219,15 +219,18 @@ def every_model():
     for shown, kind in (("EdgeBank", "unlimited"), ("EdgeBank, window", "window")):
         rows.append([shown, *of([{**r, "test": r["edgebank"][kind]} for r in every])])
     for rule in (rule for rule in every[0].get("rules", {}) if rule in SHOWN_RULES):
-        rows.append([rule, *of([{**r, "test": r["rules"][rule]} for r in every])])
-    head = [f"{data}: {what}" if i == 0 else what for data in sets for i, (what, _, _) in enumerate(asked)]
+        rows.append([rule, *of([{**r, "test": r["rules"][rule]} for r in every if "rules" in r])])
+    # Records without these rules are from before `history = "time"`.
+    older = {r["data"] for r in every if "rules" not in r}
+    shown = {data: f"{data}, `history=batch`" if name in older else data for data, name in sets.items()}
+    head = [f"{data}: {what}" if i == 0 else what for data in shown.values() for i, (what, _, _) in enumerate(asked)]
     return ["test, transductive", *head], rows, records
 
 
 def models_of(data, columns, of="models"):
     """Returns a table of one data set: a row for each model and EdgeBank, a column for each protocol and metric."""
     def table():
-        mine, records = with_more(of, [data])
+        mine, records = of_models(of, [data])
         rows = [[model, *cells([r for r in mine if r["model"] == model], columns, lambda values: spread(values, 3))]
                 for model in MODELS]
         for kind in mine[0]["edgebank"]:
@@ -240,6 +243,26 @@ def models_of(data, columns, of="models"):
         head = [f"{protocol}: {figure.upper().replace('_AT_', '@')}" for protocol, figure in columns]
         return ["", *head], rows, records
     return table
+
+
+# AP of DyGLib's paper (table 2, random negatives), with its features: none for UCI, 172 of texts for Wikipedia.
+PUBLISHED = {
+    "UCI": ("CollegeMsg", {"tgn": "0.923", "jodie": "0.894", "dyrep": "0.651", "tgat": "0.796", "graph-mixer": "0.9325"}, "0.762"),
+}
+
+
+def beside_published():
+    rows, records = [], []
+    for data, (name, published, edgebank) in PUBLISHED.items():
+        every, of_data = of_models("models", [name])
+        records += of_data
+        ap = lambda runs: scores({"rows": runs}, "ap", protocol="dyglib, random")
+        for model, theirs in published.items():
+            mine = ap([r for r in every if r["model"] == model])
+            rows.append([f"{data}, {MODELS[model]}", spread(mine, 3) if mine else MISSING, theirs])
+        banks = ap([{**r, "test": r["edgebank"]["unlimited"]} for r in every])
+        rows.append([f"{data}, EdgeBank", f"{statistics.mean(banks):.3f}", edgebank])
+    return ["test AP", "here", "published"], rows, records
 
 
 def memory_anew():
@@ -257,6 +280,21 @@ def memory_anew():
 def runs_of(record, wanted):
     """Returns the cells of runs by `benches/seeds.py`, each given by name, metric and digits; empty for `None`."""
     return [spread(scores(record, w[1], name=w[0]), w[2]) if w else "" for w in wanted]
+
+
+def eval_batch():
+    record = newest("eval-batch")
+    tests = list(dict.fromkeys(r["eval"] for r in record["rows"]))
+    of = lambda test, name: [r for r in record["rows"] if r["eval"] == test and r["name"] == name]
+    rows = []
+    for name in dict.fromkeys(r["name"] for r in record["rows"]):
+        rows.append([name, *(spread([r["test"]["transductive"]["ap"] for r in of(test, name)], 3) for test in tests)])
+    # What learns nothing has the same score beside every model and seed.
+    first = [of(test, record["rows"][0]["name"])[0] for test in tests]
+    rows.append(["EdgeBank", *(f"{r['edgebank']['unlimited']['transductive']['ap']:.3f}" for r in first)])
+    rule = lambda r: next(b["test"] for b in r["baselines"] if b["name"] == SHOWN_RULES[0])
+    rows.append([SHOWN_RULES[0], *(f"{rule(r)['transductive']['ap']:.3f}" for r in first)])
+    return ["CollegeMsg, test AP", *(test.removeprefix("--") for test in tests)], rows, [record]
 
 
 def static_memory():
@@ -340,7 +378,7 @@ def of_benchmark(name, draw):
 LINKS = [*((f"dyglib, {kind}", figure) for kind in ("random", "historical", "inductive") for figure in ("ap", "auc")),
          ("tgl", "ap"), ("tgl", "auc"), ("disttgl", "mrr")]
 TABLES = {f.__name__.replace("_", "-"): f for f in (
-    epochs_of_events, epochs_of_snapshots, prediction, ops, sparse_products, sampling, default_run, beside_pyg, every_model,
+    epochs_of_events, epochs_of_snapshots, prediction, ops, sparse_products, sampling, default_run, beside_pyg, beside_published, every_model, eval_batch,
     snapshots_beside_torch, weekly, memory_anew, static_memory, apan_batch, longer, classes)}
 TABLES |= {f"models-{name}": models_of(data, columns) for name, data, columns in (
     ("wikipedia", "wikipedia", LINKS), ("collegemsg", "CollegeMsg", LINKS), ("bitcoin", "soc-sign-bitcoinotc", LINKS))}

@@ -90,18 +90,23 @@ fn a_stream_resumes_from_a_saved_predictor_with_nodes_that_training_never_saw() 
     let dir = trained();
     let dir = dir.path();
     let new = "41,40,1000000009,0,0,0";
-    let words = |checkpoint, input| {
-        ["predict", "--checkpoint", checkpoint, "--after", "validation", "--input", input]
-    };
+    let words = |checkpoint, input| ["predict", "--checkpoint", checkpoint, "--input", input];
+    let after = ["--after", "validation", "--nodes", "42"];
     fs::write(dir.join("all.csv"), [LINES.as_slice(), &[new]].concat().join("\n")).unwrap();
     fs::write(dir.join("first.csv"), LINES.join("\n")).unwrap();
     fs::write(dir.join("then.csv"), new).unwrap();
-    let whole = done(dir, &[&words("run", "all.csv")[..], &["--nodes", "42"]].concat()).out;
-    let first = done(dir, &[&words("run", "first.csv")[..], &["--nodes", "42", "--save", "after"]].concat());
+    let whole = done(dir, &[&words("run", "all.csv")[..], &after].concat()).out;
+    let first = done(dir, &[&words("run", "first.csv")[..], &after, &["--save", "after"]].concat());
     assert!(first.err.contains("saved     after"), "{}", first.err);
     let then = done(dir, &words("after", "then.csv")).out;
     assert_eq!(first.out + &then, whole);
     refused(dir, &words("after", "first.csv"), 3, &["first.csv:1:6: the event is 7 ticks earlier"]);
+    refused(
+        dir,
+        &[&words("after", "then.csv")[..], &after].concat(),
+        9,
+        &["has no state after validation; leave out --after"],
+    );
     refused(dir, &["eval", "--checkpoint", "after"], 9, &["was saved after a stream; go on with `predict`"]);
 }
 

@@ -49,10 +49,13 @@ def test_sparse_ids_are_ids_everywhere():
 def test_the_test_part_is_predicted_as_it_was_evaluated(events, run):
     start = int(np.searchsorted(events.time, np.quantile(events.time, 0.85), side="right"))
     part = slice(start, None)
-    p = run.predict(events.src[part], events.dst[part], events.time[part], events.edge_features[part], batch=100)
+    new = [array[part] for array in (events.src, events.dst, events.time, events.edge_features)]
+    p = run.predict(*new, batch=100, after="validation")
+    with pytest.raises(tgnn.Error, match="earlier"):
+        run.predict(*new, batch=100)  # the model already knows them
     assert p.shape == (len(events) - start,) and ((0 < p) & (p < 1)).all()
     # A batch at a time, the same.
-    predictor = run.predictor(100)
+    predictor = run.predictor(100, after="validation")
     pieces = [slice(i, min(i + 100, len(events))) for i in range(start, len(events), 100)]
     one_by_one = [
         predictor.predict(events.src[s], events.dst[s], events.time[s], events.edge_features[s]) for s in pieces

@@ -20,7 +20,8 @@
 //! Sources: the combinations of local and global rules, "LocalGlobal" on the leaderboards of TGB (PMLR 296,
 //! 2025). PopTrack: Daniluk and Dabrowski, "Temporal graph models fail to capture global temporal dynamics",
 //! 2023. t-CoMem: Kondrup, "Base3: a simple interpolation-based ensemble method for robust dynamic link
-//! prediction", 2025, with the squashed popularity of the library TGM.
+//! prediction", 2025, with a sigmoid of the popularity as in the library TGM, which counts it by destination
+//! only.
 use super::{Pair, Scores};
 use crate::data::Events;
 use std::{collections::HashMap, ops::Range};

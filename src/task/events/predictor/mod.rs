@@ -156,8 +156,14 @@ fn initial_event_ids(options: &PredictorOptions, edge_width: usize, held: usize)
 /// validation is, or that of a stream.
 ///
 /// # Errors
-/// `Checkpoint` if the run has not ended.
+/// `Checkpoint` if the run has not ended, or if a stream has no state after validation.
 fn latest_of(checkpoint: &Checkpoint, manifest: &Manifest, after: After) -> Result<Option<LatestRecord>> {
+    if after == After::Validation && manifest.stream.is_some() {
+        let what = "the checkpoint was saved after a stream, and has no state after validation";
+        return Err(Error::new(ErrorKind::Checkpoint, what)
+            .in_file(checkpoint.path())
+            .remedy("leave out --after, or give the checkpoint of the training run"));
+    }
     if after == After::Validation || manifest.stream.is_some() {
         return Ok(None);
     }
