@@ -217,6 +217,8 @@ fn a_missing_damaged_or_foreign_extract_is_refused_and_a_resumed_run_writes_it_a
 
     let extract = extract_file(&folder);
     let refused = |dir: &Path, texts: &[&str]| {
+        let at = if dir == after { After::Stream } else { After::Validation };
+        let options = PredictorOptions { after: at, ..PredictorOptions::default() };
         let e = Predictor::open(&Checkpoint::at(dir), &config, &cpu, &options).err().unwrap();
         assert_eq!(e.kind(), ErrorKind::Checkpoint, "{e}");
         let e = e.to_string();
@@ -286,7 +288,8 @@ fn on_a_device_a_predictor_scores_as_evaluation_does_and_resumes_from_its_saved_
         let mut p = opened(&checkpoint, &gpu, &options);
         let mut found = streamed(&mut p, &events, &which[..20], 20);
         p.save(&dir.path().join("after"), &[]).unwrap();
-        let mut p = opened(&Checkpoint::at(dir.path().join("after")), &gpu, &options);
+        let goes_on = PredictorOptions { after: After::Stream, ..options };
+        let mut p = opened(&Checkpoint::at(dir.path().join("after")), &gpu, &goes_on);
         found.extend(streamed(&mut p, &events, &which[20..], 20));
         assert!(found == evaluated(&checkpoint, &config, &events, &gpu), "{name}");
     }
@@ -314,7 +317,8 @@ fn a_saved_and_resumed_stream_equals_an_uninterrupted_one_and_renumbered_ids_cha
         p.save(&after, &[]).unwrap();
         assert_eq!((p.seen(), p.nodes()), (60, 90));
         let uninterrupted = streamed(&mut p, &events, &which[60..], 4);
-        let mut p = opened(&Checkpoint::at(&after), &cpu, &sizes(Some(1)));
+        let goes_on = PredictorOptions { after: After::Stream, ..sizes(Some(1)) };
+        let mut p = opened(&Checkpoint::at(&after), &cpu, &goes_on);
         found.extend(streamed(&mut p, &events, &which[60..], 4));
         assert!(found == want && uninterrupted == want[60..], "{name}");
         let again = TempDir::new().unwrap();

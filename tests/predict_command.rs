@@ -151,17 +151,7 @@ fn a_stream_is_scored_from_the_run_folder_alone_with_the_ids_and_times_of_the_tr
     fs::write(dir.join("first.csv"), first).unwrap();
     fs::write(dir.join("then.csv"), then).unwrap();
     let run = |checkpoint, input, more: &[&'static str]| {
-        let words = [
-            "predict",
-            "--checkpoint",
-            checkpoint,
-            "--after",
-            "validation",
-            "--nodes",
-            "42",
-            "--input",
-            input,
-        ];
+        let words = ["predict", "--checkpoint", checkpoint, "--nodes", "42", "--input", input];
         done(dir, &[&words, more].concat()).out
     };
     let whole = run("run", "all.csv", &[]);
@@ -169,8 +159,9 @@ fn a_stream_is_scored_from_the_run_folder_alone_with_the_ids_and_times_of_the_tr
     assert_eq!(halves.concat(), whole);
 
     let extract = fs::read_dir(dir.join("run/checkpoint")).unwrap().map(|entry| entry.unwrap().path());
-    let extract = extract.filter(|p| p.to_str().unwrap().contains("extract-")).collect::<Vec<_>>();
-    fs::write(&extract[0], "damaged").unwrap();
+    for extract in extract.filter(|p| p.to_str().unwrap().contains("extract-")) {
+        fs::write(extract, "damaged").unwrap();
+    }
     refused(dir, &words, 9, &["run/checkpoint/extract-", "truncated", "--resume"]);
 }
 

@@ -57,8 +57,8 @@ pub struct BaselineScores {
     pub test: TestScores,
 }
 
-/// The test events whose time an event of an earlier batch has: node memory, EdgeBank and the rules that learn
-/// nothing have seen a part of their second.
+/// The test events whose time an event of an earlier batch has: node memory, EdgeBank and the rules that
+/// learn nothing have seen a part of their second.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SameTimeRecord {
     /// Number of these events.
