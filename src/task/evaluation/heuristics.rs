@@ -384,8 +384,9 @@ mod tests {
         let events =
             Events::of("made", vec![0, 0, 1, 0, 1, 0], vec![2, 3, 3, 2, 3, 2], (0..6).collect()).unwrap();
         let negatives = |_: usize| [[0, 3]];
+        let before = [Range { start: 0, end: 3 }];
         let scored =
-            Scored { events: &events, before: &[0..3], part: 3..6, batch: 1, ranked: false, negatives };
+            Scored { events: &events, before: &before, part: 3..6, batch: 1, ranked: false, negatives };
         let names: Vec<String> =
             scored.scores(&Decay(0), &[true; 3]).into_iter().map(|rule| rule.0).collect();
         assert_eq!(names[0], "local recency");
