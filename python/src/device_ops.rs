@@ -10,7 +10,7 @@ use tgnn::{
         group_slots::GroupSlots,
         gru_memory,
         memory_update::{FeatureRow, MemoryUpdate, MemoryUpdateGrad},
-        sample_neighbors::{SampleNeighbors, Sampling, Strategy},
+        sample_neighbors::{History, SampleNeighbors, Sampling, Strategy},
         temporal_attention::{TemporalAttention, TemporalAttentionGrad},
     },
     runtime::{DType, Device, Gaps, Rows, Spec, cuda},
@@ -89,7 +89,8 @@ impl Op {
     }
     #[staticmethod]
     fn sample_recent(k: usize) -> Self {
-        let how = Sampling { k, strategy: Strategy::Recent, gaps: Gaps::unlimited(1.0) };
+        let (strategy, history) = (Strategy::Recent, History::Time);
+        let how = Sampling { k, strategy, history, gaps: Gaps::unlimited(1.0) };
         Op(Box::new(SampleNeighbors::new(how, 0)))
     }
     #[staticmethod]
