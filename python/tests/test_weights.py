@@ -77,7 +77,7 @@ def neighbours(events, first, node, time):
 
 
 def test_a_tgn_in_torch_with_the_weights_of_a_run_gives_the_same_embeddings_and_logits(run, events):
-    # The state of the best epoch, which `embed` and `predict` begin with.
+    # The state of the best epoch after validation.
     _, _, state = tgnn.load_tgnn.load(run.folder, settled=False)
     model = Tgn(SMALL["tgn"]["memory"], 2, SMALL["tgn"]["time"])
     model.load_state_dict(run.state_dict(settled=False))  # every name and shape must fit
@@ -92,20 +92,25 @@ def test_a_tgn_in_torch_with_the_weights_of_a_run_gives_the_same_embeddings_and_
     batch = slice(first, first + 50)
     ends = np.concatenate([np.asarray(events._stream.src)[batch], np.asarray(events._stream.dst)[batch]])
     at = np.tile(times[batch], 2)
-    near, event, used = map(np.stack, zip(*(neighbours(events, first, *query) for query in zip(ends, at))))
-    with torch.no_grad():
-        h = model.update(state, edge)
+
+    @torch.no_grad()
+    def embedded(first):
+        near, event, used = map(np.stack, zip(*(neighbours(events, first, *query) for query in zip(ends, at))))
         near_time = torch.from_numpy(times[event])
         node, time = torch.from_numpy(ends.astype(np.int64)), torch.from_numpy(at)
         near, used = torch.from_numpy(near.astype(np.int64)), torch.from_numpy(used)
-        z = model.attend(h, node, time, near, edge[torch.from_numpy(event)], near_time, used)
-        logits = model.decode(*z.chunk(2))
+        assert used.any(), "nothing was compared"
+        return model.attend(model.update(state, edge), node, time, near, edge[torch.from_numpy(event)], near_time, used)
 
-    ours = run.embed(events.ids[ends], np.tile(events.time[batch], 2))
-    np.testing.assert_allclose(ours, z, rtol=1e-4, atol=1e-5)
-    p = run.predict(events.src[batch], events.dst[batch], events.time[batch], events.edge_features[batch], batch=50)
+    # `embed` knows no event after validation; `predict` knows those of the batch, too, by their time.
+    ours = run.embed(events.ids[ends], np.tile(events.time[batch], 2), after="validation")
+    np.testing.assert_allclose(ours, embedded(first), rtol=1e-4, atol=1e-5)
+    new = (array[batch] for array in (events.src, events.dst, events.time, events.edge_features))
+    p = run.predict(*new, batch=50, after="validation")
+    with torch.no_grad():
+        logits = model.decode(*embedded(len(times)).chunk(2))
     np.testing.assert_allclose(p, torch.sigmoid(logits), rtol=1e-4, atol=1e-6)
-    assert used.any() and np.ptp(p) > 0.01, "nothing was compared"
+    assert np.ptp(p) > 0.01
 
 
 def test_the_loader_alone_needs_nothing_of_the_package(run, tmp_path):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-TYPES = {"F64": np.float64, "F32": np.float32, "F16": np.float16, "I64": np.int64, "U32": np.uint32}
+TYPES = {"F64": np.float64, "F32": np.float32, "F16": np.float16, "I64": np.int64, "U32": np.uint32, "U64": np.uint64}
 
 
 def read(path):
