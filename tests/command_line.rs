@@ -510,3 +510,34 @@ fn completions_exist_for_every_shell_and_man_pages_for_every_subcommand() {
     fs::write(dir.path().join("taken"), "").unwrap();
     refused(dir.path(), &["man", "--out", "taken"], 10, &["taken"]);
 }
+
+/// The model has no memory, so a test depends on nothing but its own batch and rule.
+#[test]
+fn a_test_has_the_batch_and_the_history_that_eval_gives_it() {
+    let dir = TempDir::new().unwrap();
+    let dir = dir.path();
+    done(dir, SYNTH);
+    let train = |out: &str, more: &[&str]| {
+        let words = "train --data made --model tgat --epochs 1 --batch 50 --threads 1 --set static.mode=off --json --out";
+        let words: Vec<&str> = words.split(' ').chain([out]).chain(more.iter().copied()).collect();
+        json(&done(dir, &words).out)
+    };
+    let mut small = train("small", &["--eval-batch", "20"]);
+    train("large", &["--eval-batch", "60"]);
+    let eval = |more: &[&str]| {
+        let words = ["eval", "--checkpoint", "large", "--threads", "1", "--json"];
+        json(&done(dir, &[&words[..], more].concat()).out)
+    };
+    let mut found = eval(&["--batch", "20"]);
+    assert_eq!(found["eval_batch"], 20);
+    assert_eq!(found["test"].take(), small["test"].take());
+    let [by_time, by_batch] = ["time", "batch"].map(|rule| eval(&["--history", rule]));
+    assert_eq!([&by_time["history"], &by_batch["history"]], ["time", "batch"]);
+    assert_ne!(by_time["test"], by_batch["test"]);
+    // Another protocol leaves the rule of the run.
+    assert_eq!(eval(&["--protocol", "disttgl"])["history"], "time");
+    let label = ["train", "--data", "made", "--model", "t-gcn", "--every", "50e", "--history", "batch"];
+    refused(dir, &label, 2, &["history is set, and t-gcn reads snapshots"]);
+    let label = ["train", "--data", "made", "--task", "property", "--eval-batch", "50"];
+    refused(dir, &label, 2, &["task property evaluates in batches of `batch`"]);
+}

@@ -330,6 +330,7 @@ fn the_documented_weights_are_those_of_the_models() {
             (config.apan.time_encoding, config.tgat.time_encoding) = ("learned".into(), "learned".into());
             let task: Box<dyn Task> = match task {
                 TaskName::Property => {
+                    config.eval_batch = Config::default().eval_batch;
                     Box::new(PropertyTask::new(&config, &events, Device::cpu(1).unwrap()).unwrap())
                 }
                 _ => Box::new(task_of(&config, &events, 1)),

@@ -48,7 +48,8 @@ fn stream() -> Events {
 
 fn config(model: ModelName, epochs: usize) -> Config {
     let small = small_config(model, 12);
-    Config { task: TaskName::Property, epochs, batch: 20, eval_batch: 20, learning_rate: 0.01, ..small }
+    let eval_batch = Config::default().eval_batch;
+    Config { task: TaskName::Property, epochs, batch: 20, eval_batch, learning_rate: 0.01, ..small }
 }
 
 fn train(config: &Config, events: &Events, device: &Device) -> Summary {
@@ -82,7 +83,7 @@ fn every_model_of_events_trains_validates_and_replays_on_label_rows() {
         let config = Config {
             task: TaskName::Property,
             batch: 30,
-            eval_batch: 30,
+            eval_batch: Config::default().eval_batch,
             max_batches: 5,
             learning_rate: 0.01,
             ..small

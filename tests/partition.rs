@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use std::{collections::BTreeMap, collections::BTreeSet, fs};
 use tgnn::{
     data::{self, Events, Split, SynthOptions},
+    ops::sample_neighbors::History,
     plan::partition::*,
 };
 
@@ -57,7 +58,8 @@ fn plain_count(events: &Events, end: usize, o: &DemandOptions) -> BTreeMap<(u32,
             (events.src[e] == node || events.dst[e] == node) && events.time[e] < events.time[event]
         };
         let other = |e: usize| if events.src[e] == node { events.dst[e] } else { events.src[e] };
-        (0..first).rev().filter(of_node).take(k).map(other).collect()
+        let last = if o.history == History::Time { event } else { first };
+        (0..last).rev().filter(of_node).take(k).map(other).collect()
     };
     let mut rows = BTreeMap::new();
     for start in (0..end).step_by(o.batch) {
@@ -86,6 +88,7 @@ proptest! {
     fn the_demand_and_the_traffic_are_those_of_a_plain_count(
         events in 1usize..160, sources in 2usize..12, destinations in 0usize..8, gap in 0.0..2.0f64,
         ranks in 1usize..6, batch in 1usize..60, neighbors in 0usize..4, recipients in 0usize..4, seed: u64,
+        by_batch: bool,
     ) {
         // Short gaps give events of equal times.
         let stream = SynthOptions {
@@ -93,8 +96,9 @@ proptest! {
             ..SynthOptions::default()
         };
         let stream = data::synth(&stream).unwrap();
+        let history = if by_batch { History::Batch } else { History::Time };
         let options = DemandOptions {
-            ranks, batch, neighbors, recipients, negatives: false, ..DemandOptions::default()
+            ranks, batch, neighbors, recipients, history, negatives: false, ..DemandOptions::default()
         };
         let demand = Demand::of(&stream, 0..events, &options).unwrap();
         let plain = plain_count(&stream, events, &options);

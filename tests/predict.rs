@@ -196,10 +196,48 @@ fn a_run_that_has_not_ended_knows_nothing_after_validation() {
     let e = open(After::Stream).err().unwrap();
     assert_eq!(e.kind(), ErrorKind::Checkpoint);
     assert!(
-        e.to_string().contains("the run has not ended") && e.to_string().contains("--after validation"),
+        e.to_string().contains("it has not ended") && e.to_string().contains("--after validation"),
         "{e}"
     );
     assert!(open(After::Validation).is_ok());
+}
+
+#[test]
+fn a_run_without_evaluation_has_no_state_after_validation_and_a_saved_stream_no_room_for_larger_batches() {
+    let (events, cpu) = (rich(300), Device::cpu(1).unwrap());
+    let (dir, config) = (TempDir::new().unwrap(), Config { evaluate: false, ..config(1, 8) });
+    let checkpoint = trained(&config, &events, dir.path());
+    let open = |checkpoint: &Checkpoint, batch, slots, after| {
+        let options = PredictorOptions { batch, slots, after, ..PredictorOptions::default() };
+        Predictor::open(checkpoint, &config, &cpu, &options).map_err(|e| e.to_string())
+    };
+    let e = open(&checkpoint, 1, None, After::Validation).err().unwrap();
+    assert!(e.contains("did not evaluate") && e.contains("leave out --after"), "{e}");
+    let after = dir.path().join("after");
+    open(&checkpoint, 1, None, After::Stream).unwrap().save(&after, &[]).unwrap();
+    let saved = Checkpoint::at(&after);
+    assert!(saved.manifest().unwrap().latest.is_none(), "the folder has no such file");
+    let slots = saved.manifest().unwrap().stream.unwrap().slots;
+    let most = slots - slots / 4 + 1; // a quarter is read
+    assert!(open(&saved, most, None, After::Stream).is_ok());
+    let e = open(&saved, most + 1, None, After::Stream).err().unwrap();
+    assert!(e.contains(&format!("batches of at most {most}, or accept")), "{e}");
+    assert!(open(&saved, most + 1, Some(slots), After::Stream).is_ok());
+}
+
+/// Such a checkpoint has neither key; it was trained and evaluated by other rules than today's defaults.
+#[test]
+fn a_checkpoint_of_an_earlier_version_keeps_its_history_and_its_batch() {
+    let (events, dir, config) = (rich(300), TempDir::new().unwrap(), config(1, 8));
+    let checkpoint = trained(&config, &events, dir.path());
+    let manifest = dir.path().join("checkpoint/manifest.json");
+    let mut json: serde_json::Value = serde_json::from_str(&fs::read_to_string(&manifest).unwrap()).unwrap();
+    let keys = json["config"].as_object_mut().unwrap();
+    assert!(keys.remove("history").is_some() && keys.remove("eval_batch").is_some());
+    fs::write(&manifest, json.to_string()).unwrap();
+    let found = checkpoint.manifest().unwrap().config;
+    assert_eq!((found.history(), found.eval_batch), (History::Batch, config.batch));
+    assert_eq!(config.history(), History::Time);
 }
 
 #[test]

@@ -12,7 +12,7 @@ use std::{
 use tgnn::{
     data::{NodeId, NodeNames},
     error::{Error, ErrorKind},
-    task::{self, Checkpoint, Config, NewEvent, PredictorOptions},
+    task::{self, After, Checkpoint, Config, NewEvent, PredictorOptions},
 };
 
 /// Returns the configuration of a trained run, on another device if one is given.
@@ -40,11 +40,16 @@ pub fn embed(
         let numbers =
             nodes.values::<i64>()?.iter().map(|&v| number(v)).collect::<Result<Vec<u32>, Error>>()?;
         let device = config.open_device()?;
+        let after = after.parse()?;
         let (width, z) = if config.model.reads_snapshots() {
+            if after == After::Validation {
+                let e = Error::usage("after=\"validation\", and the model reads snapshots");
+                return Err(e.remedy("leave it out").into());
+            }
             task::embed_snapshots(&checkpoint, &config, &config.cut(&stream.events)?, &device, &numbers)?
         } else {
             let events = config.prepare(&stream.events)?;
-            task::embed(&checkpoint, &config, &events, &device, after.parse()?, &numbers, times.values()?)?
+            task::embed(&checkpoint, &config, &events, &device, after, &numbers, times.values()?)?
         };
         Ok(Buffer::owned(z, vec![numbers.len(), width]))
     })

@@ -58,8 +58,8 @@ fn lead(variants: &[Variant], variant_of_run: &[usize]) -> usize {
 /// Cuts runs into windows. If possible, a window ends after a run that has one lane to itself. Each lane
 /// holds the values of `buffer_depth` runs; a window begins with the first of these buffers.
 ///
-/// Windows are as long as makes the most of them alike: a schedule is made, and captured on a device, once
-/// for all windows that are alike.
+/// The length is chosen so that as few different windows as possible result: a schedule is made, and captured
+/// on a device, once for all windows that are alike.
 pub(super) fn windows<'a>(
     variants: &[Variant],
     variant_of_run: &'a [usize],

@@ -27,7 +27,7 @@ pub(super) fn lines(s: &Summary, c: &Config) -> Vec<String> {
     }
     tries.push("another model: `tgnn-bench models`".to_owned());
     vec![
-        format!("below     {} has {own:.4}, and {name}, which learns nothing, {baseline:.4}", s.model),
+        format!("below     {} has {own:.4}; `{name}`, which learns nothing, has {baseline:.4}", s.model),
         format!("          try {}", tries.join("; ")),
     ]
 }

@@ -24,8 +24,8 @@ pub struct Embed {
     /// snapshots, which are embedded after the last one
     #[arg(long, value_name = "LIST")]
     times: Option<String>,
-    /// What the model knows: stream (all events), or validation (those of training and validation, for who
-    /// evaluates)
+    /// What the model knows: stream (all events), or validation (only those of training and validation: for
+    /// tests). Memory is from after these events, also for earlier --times
     #[arg(long, value_name = "PART", default_value = "stream")]
     after: After,
     /// File to write: .npy, [nodes, width] in f32, in the order of the nodes; or .csv, with their ids
@@ -43,7 +43,12 @@ impl Embed {
                 let nodes = self.nodes(&events.names(), events.nodes)?;
                 let times = self.times(&events, nodes.len())?;
                 let ids: Vec<String> = nodes.iter().map(|&v| events.id(v).to_string()).collect();
+                self.tell_earlier(&events, &times);
                 (ids, task::embed(&checkpoint, &config, &events, &device, self.after, &nodes, &times)?)
+            }
+            Data::Snapshots(_) if self.after == After::Validation => {
+                return Err(Error::usage("--after validation, and the model reads snapshots")
+                    .remedy("leave it out: embeddings are those after the last snapshot"));
             }
             Data::Snapshots(_) if self.times.is_some() => {
                 return Err(Error::usage("--times, and the model reads snapshots")
@@ -61,6 +66,7 @@ impl Embed {
             npy::write(self.out.clone(), &[ids.len(), width], &z)?;
         }
         let known = match self.after {
+            _ if config.model.reads_snapshots() => "the last snapshot",
             After::Stream => "all events",
             After::Validation => "the events of training and validation",
         };
@@ -70,6 +76,17 @@ impl Embed {
             self.out.display()
         ));
         Ok(())
+    }
+
+    /// Says how many of the times are before events that the model knows.
+    fn tell_earlier(&self, events: &Events, times: &[i64]) {
+        let last = events.time.last().copied().unwrap_or(i64::MIN);
+        let earlier = times.iter().filter(|&&t| t <= last).count();
+        if earlier > 0 && self.after == After::Stream {
+            say(format_args!(
+                "note: {earlier} times are before the last event; node memory, if the model has one, is from after it"
+            ));
+        }
     }
 
     /// Returns the nodes of the list; all `n` nodes if there is none.

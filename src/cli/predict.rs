@@ -32,8 +32,8 @@ pub struct Predict {
     /// input
     #[arg(long, value_name = "FILE", default_value = "-")]
     input: PathBuf,
-    /// What the model knows at first: stream (all events of the data), or validation (those of training and
-    /// validation, for who evaluates)
+    /// What the model knows at first: stream (all events of the data), or validation (only those of training
+    /// and validation: to score the test part)
     #[arg(long, value_name = "PART", default_value = "stream")]
     after: After,
     /// Maximum number of events scored together; their memory is from before the first of them
@@ -45,8 +45,8 @@ pub struct Predict {
     /// Maximum number of nodes, including nodes that are yet to appear [default: those of the training data]
     #[arg(long, value_name = "N")]
     nodes: Option<usize>,
-    /// Number of most recent events kept per node [default: 4 times the number of sampled neighbours, and the
-    /// events of a batch]
+    /// Number of most recent events kept per node [default: 4 times the number of sampled neighbours, plus
+    /// --batch less 1]
     #[arg(long, value_name = "N")]
     slots: Option<usize>,
     /// Folder to save the state to at the end, from which another `predict` can continue

@@ -382,10 +382,13 @@ impl Eval {
     /// Runs the command.
     pub fn run(&self) -> Result<()> {
         let (checkpoint, mut config) = self.trained.open(self.data.as_ref())?;
+        // Another protocol does not change what the model sees.
+        let history = if config.model.reads_snapshots() { config.history } else { config.history().into() };
+        config.history = self.history.unwrap_or(history);
         config.protocol = self.protocol.unwrap_or(config.protocol);
         config.negatives = self.negatives.unwrap_or(config.negatives);
         config.eval_batch = self.batch.unwrap_or(config.eval_batch);
-        config.history = self.history.unwrap_or(config.history);
+        config.evaluate = true;
         config.validate()?;
         let data = Data::load(&config)?;
         self.ranks.run(&config, |device| {

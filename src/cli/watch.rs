@@ -11,7 +11,8 @@ use crate::{
         comm::{Channel, Ranks},
     },
     task::{
-        Config, EpochRecord, NegativeKind, Progress, Scores, ScoresByMemory, Summary, Task, TaskName, Watch,
+        Config, EpochRecord, NegativeKind, Progress, Scores, ScoresByMemory, Summary, Task, TaskName,
+        TestScores, Watch,
         training::{BaselineScores, folder::write_whole},
     },
 };
@@ -166,52 +167,9 @@ impl Display {
         }
         older_state::lines(s).into_iter().for_each(|line| self.line(line));
         if let Some(test) = s.test {
-            self.line("");
-            let best = s.best_epoch.map_or(String::new(), |e| format!(", epoch {e}"));
-            let what = objective(s.task, &s.protocol, s.negatives);
-            let batch = s.eval_batch.map_or(String::new(), |batch| format!(", batch {batch}"));
-            self.line(format_args!("test ({what}{batch}{best})"));
-            let replayed_name = format!("{}, memory replayed", s.model);
-            let mut rows = vec![(s.model.as_str(), test)];
-            match s.test_by_memory {
-                Some(ScoresByMemory { as_trained: Some(as_trained), replayed: Some(replayed) }) => {
-                    rows = vec![(s.model.as_str(), as_trained), (&replayed_name, replayed)];
-                }
-                Some(ScoresByMemory { replayed: Some(replayed), .. }) => {
-                    rows = vec![(&replayed_name, replayed)];
-                }
-                _ => {}
-            }
-            if let Some(bank) = s.edgebank {
-                rows.extend([("EdgeBank", bank.unlimited), ("EdgeBank, window", bank.window)]);
-            }
-            let (shown, others) = best_baselines(s);
-            rows.extend(shown.iter().map(|b| (b.name.as_str(), b.test)));
-            let width = rows.iter().map(|r| r.0.len()).max().unwrap_or(0);
-            let parts: &[_] = match s.task {
-                TaskName::Link => &["transductive", "inductive"],
-                _ if s.data.snapshots.is_none() => &["transductive", "inductive"],
-                _ => &["transductive"],
-            };
-            for &part in parts {
-                for (i, (name, test)) in rows.iter().enumerate() {
-                    let part_here = if i == 0 { part } else { "" };
-                    let part_scores = if part == "inductive" { test.inductive } else { test.transductive };
-                    self.line(format_args!("  {part_here:<12}  {name:<width$}  {}", scores(&part_scores)));
-                }
-            }
-            if others > 0 {
-                self.line(format_args!(
-                    "  {others} more rules that learn nothing score lower: see summary.json, or --json"
-                ));
-            }
+            self.tested(s, test);
         }
-        if let Some(same) = s.same_time.filter(|same| 100 * same.events > same.of) {
-            let (events, of) = (grouped(same.events as u64), grouped(same.of as u64));
-            self.line(format_args!(
-                "note      {events} of {of} test events have the time of an earlier batch's event, which memory knows"
-            ));
-        }
+        same_time(s).into_iter().for_each(|line| self.line(line));
         advice::lines(s, c).into_iter().for_each(|line| self.line(line));
         let mib = |bytes: u64| bytes as f64 / (1u64 << 20) as f64;
         let (host, device) = (mib(s.peak_memory_bytes.host), s.peak_memory_bytes.device);
@@ -221,6 +179,50 @@ impl Display {
         self.line(format_args!("{parameters} parameters, peak memory {host:.0} MiB{device}"));
         if let Some(out) = out {
             self.line(format_args!("run saved in {}", out.display()));
+        }
+    }
+    /// Prints the scores of the model and of the best baselines.
+    fn tested(&mut self, s: &Summary, test: TestScores) {
+        self.line("");
+        let best = s.best_epoch.map_or(String::new(), |e| format!(", epoch {e}"));
+        let what = objective(s.task, &s.protocol, s.negatives);
+        let batch = s.eval_batch.map_or(String::new(), |batch| format!(", batch {batch}"));
+        let earlier = s.history.as_deref() == Some(History::Batch.name());
+        let history = if earlier { ", neighbours of earlier batches" } else { "" };
+        self.line(format_args!("test ({what}{batch}{history}{best})"));
+        let replayed_name = format!("{}, memory replayed", s.model);
+        let mut rows = vec![(s.model.as_str(), test)];
+        match s.test_by_memory {
+            Some(ScoresByMemory { as_trained: Some(as_trained), replayed: Some(replayed) }) => {
+                rows = vec![(s.model.as_str(), as_trained), (&replayed_name, replayed)];
+            }
+            Some(ScoresByMemory { replayed: Some(replayed), .. }) => {
+                rows = vec![(&replayed_name, replayed)];
+            }
+            _ => {}
+        }
+        if let Some(bank) = s.edgebank {
+            rows.extend([("EdgeBank", bank.unlimited), ("EdgeBank, window", bank.window)]);
+        }
+        let (shown, others) = best_baselines(s);
+        rows.extend(shown.iter().map(|b| (b.name.as_str(), b.test)));
+        let width = rows.iter().map(|r| r.0.len()).max().unwrap_or(0);
+        let parts: &[_] = match s.task {
+            TaskName::Link => &["transductive", "inductive"],
+            _ if s.data.snapshots.is_none() => &["transductive", "inductive"],
+            _ => &["transductive"],
+        };
+        for &part in parts {
+            for (i, (name, test)) in rows.iter().enumerate() {
+                let part_here = if i == 0 { part } else { "" };
+                let part_scores = if part == "inductive" { test.inductive } else { test.transductive };
+                self.line(format_args!("  {part_here:<12}  {name:<width$}  {}", scores(&part_scores)));
+            }
+        }
+        if others > 0 {
+            self.line(format_args!(
+                "  {others} more rules that learn nothing score lower: see summary.json, or --json"
+            ));
         }
     }
     /// Prints a line about a training pass that has ended.
@@ -361,7 +363,22 @@ fn objective(task: TaskName, protocol: &str, negatives: NegativeKind) -> String 
     }
 }
 
-/// Baselines that are shown, if there are more.
+/// Says how many test events happen at the same time as an event of an earlier batch, if they are many.
+fn same_time(s: &Summary) -> Option<String> {
+    let same = s.same_time.filter(|same| 100 * same.events > same.of)?;
+    let known = match (s.test_by_memory.is_some(), s.task) {
+        (true, TaskName::Link) => "node memory and the rules know",
+        (true, _) => "node memory knows",
+        (false, TaskName::Link) => "the rules know",
+        (false, _) => return None,
+    };
+    let (events, of) = (grouped(same.events as u64), grouped(same.of as u64));
+    Some(format!(
+        "note      {events} of {of} test events are at the time of an event of an earlier batch, which {known}"
+    ))
+}
+
+/// Number of baselines that are shown if there are more; one more is shown, too, since a line would say so.
 const SHOWN: usize = 3;
 
 /// Returns the best baselines, the best one first, and the number of the others. Baselines that are few stay
@@ -380,8 +397,10 @@ fn best_baselines(s: &Summary) -> (Vec<&BaselineScores>, usize) {
 
 /// Describes how a run on events is evaluated, where it is not as in training or not as by default.
 fn evaluated(c: &Config) -> String {
-    let batch =
-        if c.eval_batch == c.batch { String::new() } else { format!(", evaluated in {}", c.eval_batch) };
+    let batch = match c.evaluation_batch() {
+        same if same == c.batch => String::new(),
+        other => format!(", evaluated in {other}"),
+    };
     batch + if c.history() == History::Batch { ", neighbours of earlier batches" } else { "" }
 }
 

@@ -57,14 +57,15 @@ use crate::{
     runtime::*,
 };
 
-/// The nodes to embed, each at its own time; the history that they see ends before the batch.
+/// The nodes to embed, each at its own time. Which events they see, says
+/// [`History`](crate::ops::sample_neighbors::History).
 #[derive(Clone, Copy, Debug)]
 pub struct Queries {
     /// `[n]` u32 nodes; [`NONE`] marks an empty row.
     pub node: Var,
     /// `[n]` i64 ticks.
     pub time: Var,
-    /// `[<= b]` u32: events of the batch; the history ends before the first of them.
+    /// `[<= b]` u32: events of the batch; with `History::Batch`, the history ends before the first of them.
     pub event: Var,
     /// `[1, 2]` u32: clock of the random draws.
     pub now: Var,

@@ -2,7 +2,7 @@
 //!
 //! - [`comparison`]: finished runs, compared.
 //! - [`config`]: the configuration of a run.
-//! - [`evaluation`]: metrics, hard negatives, the EdgeBank baseline.
+//! - [`evaluation`]: metrics, hard negatives, baselines that learn nothing.
 //! - [`training`]: the training loop, run folders, checkpoints.
 //! - [`events`]: training, evaluation, embeddings and online prediction of models of event streams.
 //! - [`search`]: the trials of a sweep.

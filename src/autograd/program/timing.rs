@@ -77,7 +77,7 @@ impl Profile {
 
 impl Program {
     /// Starts to time every op, which costs a few percent; see [`op_times`](Self::op_times). On a device, the
-    /// ops of several dozen steps are captured into graphs that record times between them: the times are
+    /// ops of 16 to 32 steps are captured into graphs that record times between them: the times are
     /// those of the device, not the rate at which the host launches.
     pub fn profile(&mut self) {
         let times = self.variants.iter().map(|f| vec![NodeTime::default(); f.nodes.len()]).collect();

@@ -1,5 +1,5 @@
 //! The fast host path. Roots are processed query by query. Roots of one node share their query and, within a
-//! batch, usually also their neighbours: the history ends before the batch, so only the gaps differ. For such
+//! batch, often also their neighbours: between two of the node's events, only the gaps differ. For such
 //! roots, raw rows are loaded once, and the terms that do not depend on the gaps are computed once: in the
 //! forward pass the score terms of memory and features, in the backward pass their gradients, for which the
 //! gradients of the scores are summed first.

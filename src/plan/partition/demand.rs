@@ -3,7 +3,10 @@ use super::{Partition, check_ranks};
 use crate::{
     data::{Events, Tcsr},
     error::{Error, ErrorKind, Result},
-    ops::{draw_negatives::negative, sample_neighbors::Entry},
+    ops::{
+        draw_negatives::negative,
+        sample_neighbors::{Entry, History},
+    },
     runtime::{check_room, philox::Key},
 };
 use rayon::prelude::*;
@@ -29,6 +32,8 @@ pub struct DemandOptions {
     /// Number of most recent neighbours of each positive root whose rows are written: the recipients of
     /// APAN's mails; 0 for other models.
     pub recipients: usize,
+    /// Which events the recent neighbours are of.
+    pub history: History,
     /// Whether each event has a negative, drawn uniformly from the destinations of the events.
     pub negatives: bool,
     /// Maximum number of batches. If there are more, batches at equal distances are counted.
@@ -40,7 +45,8 @@ pub struct DemandOptions {
 impl Default for DemandOptions {
     fn default() -> Self {
         let (ranks, batch, neighbors, recipients, negatives) = (2, 200, 10, 0, true);
-        DemandOptions { ranks, batch, neighbors, recipients, negatives, max_batches: 1000, seed: 1 }
+        let history = History::Time;
+        DemandOptions { ranks, batch, neighbors, recipients, history, negatives, max_batches: 1000, seed: 1 }
     }
 }
 
@@ -101,7 +107,7 @@ impl Demand {
     /// Counts the rows of the events in `part`, the training part of a stream.
     ///
     /// A rank needs the rows of its slice's sources and destinations, of their negatives, and of the most
-    /// recent neighbours of all of these, before the batch and before the event. It needs the row of a node
+    /// recent neighbours of all of these, before the event (see [`History`]). It needs the row of a node
     /// once per batch, however often the node occurs in its slice. The row of a positive root, and that of a
     /// recipient, is written once per batch, by the rank with the latest event that changes it.
     ///
@@ -328,15 +334,15 @@ impl<'a> Sampler<'a> {
         let written = written.into_iter().map(|node| pair(node, seen.written[node as usize].1 as usize));
         [pairs, written.collect()]
     }
-    /// Returns the `k` latest events of a node before the event and before the batch, which starts at
-    /// `first`.
+    /// Returns the `k` latest events of a node that the event sees; its batch starts at `first`.
     fn recent(&self, node: u32, event: usize, first: usize, k: usize) -> impl Iterator<Item = &Entry> {
         let list = self.tcsr.as_ref().filter(|_| k > 0).map_or(&[][..], |tcsr| {
             let (start, end) = (tcsr.offsets[node as usize], tcsr.offsets[node as usize + 1]);
             &tcsr.entries[start as usize..end as usize]
         });
         let time = self.events.time[event];
-        let end = list.partition_point(|e| (e.event as usize) < first && e.time < time);
+        let in_batch = self.options.history == History::Time;
+        let end = list.partition_point(|e| (in_batch || (e.event as usize) < first) && e.time < time);
         list[end.saturating_sub(k)..end].iter()
     }
 }

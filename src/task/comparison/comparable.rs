@@ -29,8 +29,6 @@ fn negatives(c: &Config) -> Option<&'static str> {
 
 /// The keys that decide, with task, protocol and negatives, what the scores of a run mean.
 const KEYS: [&str; 3] = ["data.train", "data.val", "max_batches"];
-/// The same for models of events.
-const EVENT_KEYS: [&str; 1] = ["eval_batch"];
 /// The same for models of snapshots.
 const SNAPSHOT_KEYS: [&str; 7] = [
     "snapshots.every",
@@ -45,14 +43,17 @@ const SNAPSHOT_KEYS: [&str; 7] = [
 /// Returns what decides the meaning of a run's scores, each with its name.
 fn decides(c: &Config) -> Result<Vec<(&'static str, String)>> {
     let table = keys_of(&c.to_table()?);
-    let more: &[&'static str] = if c.model.reads_snapshots() { &SNAPSHOT_KEYS } else { &EVENT_KEYS };
+    let snapshots = c.model.reads_snapshots();
+    let more = if snapshots { &SNAPSHOT_KEYS[..] } else { &[] };
     let keys = KEYS.iter().chain(more).map(|&key| (key, table.get(key).map_or(String::new(), text_of)));
     let protocol = ("protocol", c.protocol_name().to_owned());
     let negatives = ("negatives", negatives(c).unwrap_or("given").to_owned());
     let task = ("task", c.task.name().to_owned());
     let history = ("history", c.history().name().to_owned());
+    let batch = ("eval_batch", c.evaluation_batch().to_string());
+    let of_events = [history, batch].into_iter().filter(|_| !snapshots);
     // If task and protocol are the same, so are the keys that follow.
-    Ok([task, protocol, negatives, history].into_iter().chain(keys).collect())
+    Ok([task, protocol, negatives].into_iter().chain(of_events).chain(keys).collect())
 }
 
 /// Refuses configurations whose scores do not have the same meaning; each has a name for the message.

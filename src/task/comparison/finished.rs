@@ -36,7 +36,7 @@ impl FinishedRun {
                 .remedy("give a folder that `train --out` has written"));
         }
         let text = fs::read_to_string(&file).map_err(|e| Error::io(&file, "cannot read", e))?;
-        let config = Config::parse(&text).map_err(|e| e.in_file(&file))?;
+        let mut config = Config::parse(&text).map_err(|e| e.in_file(&file))?;
         if !results.is_file() {
             return Err(unfinished(path, &config, 0));
         }
@@ -49,6 +49,9 @@ impl FinishedRun {
                 .caused_by(e)
                 .remedy("train again")
         })?;
+        if summary.history.is_none() {
+            config.evaluate_as_before();
+        }
         // A run that was continued has the summary of its earlier end until it ends again.
         let epochs = summary.epochs.last().map_or(0, |record| record.epoch);
         let records = read_metrics(&path.join("metrics.jsonl"), usize::MAX)?;

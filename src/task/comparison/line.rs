@@ -29,7 +29,7 @@ pub struct Line {
     pub seeds: Vec<u64>,
     /// Metrics of the test part, by name.
     pub test: IndexMap<String, Statistic>,
-    /// The same metric as `val`, of the best baseline on the test part: EdgeBank, or one for snapshots.
+    /// The same metric as `val`, of the best baseline on the test part.
     pub baseline: Option<Statistic>,
     /// Name of that baseline in the first run.
     pub baseline_name: Option<String>,

@@ -41,8 +41,11 @@ pub(super) fn settings(run: &FinishedRun) -> Result<Settings> {
         }
     }
     match config.model.reads_snapshots() {
-        true => drop(table.remove("batch")),
+        true => ["batch", "eval_batch", "history"].into_iter().for_each(|key| drop(table.remove(key))),
         false => ["snapshots", "group"].into_iter().for_each(|section| drop(table.remove(section))),
+    }
+    if let Some(history) = table.get_mut("history") {
+        *history = Value::String(config.history().name().to_owned());
     }
     if !matches!(config.task, TaskName::Node | TaskName::Edge) {
         table.remove("classify");

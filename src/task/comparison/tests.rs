@@ -2,6 +2,7 @@
 use super::*;
 use crate::{
     model::StaticMode,
+    ops::sample_neighbors::History,
     task::{Config, Protocol, StartRecord, Summary, training::StageRecord},
 };
 use serde_json::json;
@@ -208,13 +209,17 @@ fn written(dir: &Path, run: &FinishedRun) {
 fn a_run_folder_is_read_or_refused_in_one_line() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("sweep/one");
-    let run = run("", 3, |_, _| ());
+    let mut run = run("", 3, |_, s| s.history = Some("time".into()));
     written(&path, &run);
     let read = FinishedRun::read(&path).unwrap();
     assert_eq!((&read.config, &read.summary), (&run.config, &run.summary));
     assert_eq!(run_folders(&dir.path().join("sweep")), std::slice::from_ref(&path));
     assert_eq!(run_folders(&path), std::slice::from_ref(&path));
     assert!(read.timeline().unwrap().is_empty());
+    // A run of an earlier version, which had one rule.
+    run.summary.history = None;
+    written(&path, &run);
+    assert_eq!(FinishedRun::read(&path).unwrap().config.history(), History::Batch);
 
     let refused = |said: &[&str]| {
         let e = FinishedRun::read(&path).unwrap_err().to_string();

@@ -146,13 +146,12 @@ impl FromStr for HistoryRule {
     }
 }
 
-impl std::fmt::Display for HistoryRule {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            HistoryRule::Auto => "auto",
-            HistoryRule::Time => "time",
-            HistoryRule::Batch => "batch",
-        })
+impl From<History> for HistoryRule {
+    fn from(history: History) -> Self {
+        match history {
+            History::Time => HistoryRule::Time,
+            History::Batch => HistoryRule::Batch,
+        }
     }
 }
 

@@ -47,12 +47,15 @@ impl Config {
         }
         let split = self.split(events)?;
         let training = split.train.len();
-        if training < LARGE && !is_given("batch") {
-            self.batch = (training / STEPS / 10 * 10).clamp(10, 200);
-            changes.push(format!("batch {}", self.batch));
-            if !is_given("eval_batch") {
-                self.eval_batch = self.batch;
-                changes.push(format!("eval_batch {}", self.batch));
+        if training < LARGE {
+            let fitted = (training / STEPS / 10 * 10).clamp(10, 200);
+            if !is_given("batch") {
+                self.batch = fitted;
+                changes.push(format!("batch {fitted}"));
+            }
+            if !is_given("eval_batch") && self.task != TaskName::Property {
+                self.eval_batch = fitted;
+                changes.push(format!("eval_batch {fitted}"));
             }
         }
         if self.task == TaskName::Property && !is_given("property.rows") {
@@ -137,13 +140,13 @@ mod tests {
 
     #[test]
     fn what_the_user_gives_stays() {
-        let (c, note) = fitted(3_000, &["batch", "epochs", "patience", "static.mode"]);
+        let (c, note) = fitted(3_000, &["batch", "eval_batch", "epochs", "patience", "static.mode"]);
         assert_eq!(
             (c.batch, c.epochs, c.patience, c.static_mode(), note),
             (200, 10, 0, StaticMode::Off, None)
         );
         let (c, note) = fitted(3_000, &["batch", "static.mode"]);
         assert_eq!((c.batch, c.epochs), (200, 100));
-        assert_eq!(note.unwrap(), "2,100 training events: at most 100 epochs, patience 30");
+        assert_eq!(note.unwrap(), "2,100 training events: eval_batch 20, at most 100 epochs, patience 30");
     }
 }

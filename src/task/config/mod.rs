@@ -242,6 +242,19 @@ impl Config {
             HistoryRule::Batch => History::Batch,
         }
     }
+    /// Returns the number of events per step of validation and test.
+    pub fn evaluation_batch(&self) -> usize {
+        if self.task == TaskName::Property { self.batch } else { self.eval_batch }
+    }
+    /// Evaluates a model of events by the rules of versions that had neither `history` nor `eval_batch`.
+    pub(in crate::task) fn evaluate_as_before(&mut self) {
+        if !self.model.reads_snapshots() {
+            self.history = HistoryRule::Batch;
+            if self.task != TaskName::Property {
+                self.eval_batch = self.batch;
+            }
+        }
+    }
     /// Returns the maximum number of batches or groups of a pass.
     pub(in crate::task) fn most_batches(&self) -> usize {
         if self.max_batches == 0 { usize::MAX } else { self.max_batches }

@@ -1,5 +1,5 @@
 //! Checks of a configuration.
-use super::{Config, NegativeKind, Protocol, TaskName};
+use super::{Config, HistoryRule, NegativeKind, Protocol, TaskName};
 use crate::{
     error::{Error, Result},
     model::{ModelConfig, StaticMode},
@@ -69,6 +69,12 @@ impl Config {
         if !(1..=1 << 20).contains(&self.property.rows) {
             return bad(format!("property.rows is {}", self.property.rows), "give 1 to 1048576");
         }
+        if self.task == TaskName::Property && self.eval_batch != Config::default().eval_batch {
+            return bad(
+                "eval_batch is set, and task property evaluates in batches of `batch`".into(),
+                "leave it out",
+            );
+        }
         if classify.frozen && self.task == TaskName::Link {
             return bad("classify.frozen, and the task is link".into(), "give task=node or task=edge");
         }
@@ -82,6 +88,8 @@ impl Config {
             (self.protocol != Protocol::Dyglib, "protocol"),
             (self.classify.frozen, "classify.frozen"),
             (self.optimizer.base_batch > 0, "optimizer.base_batch"),
+            (self.history != HistoryRule::Auto, "history"),
+            (self.eval_batch != Config::default().eval_batch, "eval_batch"),
         ];
         if let Some((_, key)) = unsupported.iter().find(|(set, _)| *set) {
             return bad(format!("{key} is set, and {} reads snapshots", self.model.name()), "leave it out");

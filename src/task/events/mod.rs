@@ -206,10 +206,6 @@ fn embed_by<T: StreamTask>(
     times: &[i64],
 ) -> Result<Vec<f32>> {
     let mut task: T = restored_task(checkpoint, config, events, device)?;
-    // A run that does not evaluate leaves the memory of its training events.
-    if !config.evaluate {
-        task.remember(Part::Val, &mut |_| {})?;
-    }
     let Range { start, end } = task.test_part();
     if after == After::Stream {
         task.remember(Part::Test, &mut |_| {})?;
@@ -236,7 +232,7 @@ fn embed_by<T: StreamTask>(
     Ok(program.read::<f32>(z, store)?.to_vec())
 }
 
-/// Builds a task with the state of a checkpoint's best epoch.
+/// Builds a task with the state of a checkpoint's best epoch after validation.
 fn restored_task<T: StreamTask>(
     checkpoint: &Checkpoint,
     config: &Config,
@@ -244,5 +240,10 @@ fn restored_task<T: StreamTask>(
     device: &Device,
 ) -> Result<T> {
     let build = || T::build(&config.clone().after_training(), events, device.clone());
-    restored(checkpoint, config, &DataRecord::of_events(events), build)
+    let mut task = restored(checkpoint, config, &DataRecord::of_events(events), build)?;
+    // A run that does not evaluate leaves the memory of its training events.
+    if !checkpoint.manifest()?.config.evaluate {
+        task.remember(Part::Val, &mut |_| {})?;
+    }
+    Ok(task)
 }

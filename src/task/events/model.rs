@@ -49,7 +49,7 @@ impl<T> Model<T> {
         let mut tables = tables(config, events, split, setup.copies_here()?, &mut store)?;
         // A batch larger than the data is the whole data.
         let longest = split.train.len().max(longest_evaluated(split)).max(1);
-        // What is not evaluated takes no memory.
+        // Without evaluation, buffers need not be larger than for training.
         let eval_batch =
             if config.evaluate { config.eval_batch } else { config.eval_batch.min(config.batch) };
         let (batch, eval_batch) = (config.batch.min(longest), eval_batch.min(longest));

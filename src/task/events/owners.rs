@@ -69,6 +69,7 @@ fn partitioned(
                 batch: config.batch.min(split.train.len()),
                 neighbors: around.read,
                 recipients: around.written,
+                history: config.history(),
                 seed: config.seed,
                 ..DemandOptions::default()
             };

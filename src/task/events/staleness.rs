@@ -61,7 +61,8 @@ impl Online {
         let (train, around) = (setup.split.train.clone(), config.event_model()?.rows_around());
         let batch = config.batch.min(train.len()).max(1);
         let (neighbors, seed) = (around.read, config.seed);
-        let options = DemandOptions { ranks: 1, batch, neighbors, seed, ..DemandOptions::default() };
+        let history = config.history();
+        let options = DemandOptions { ranks: 1, batch, neighbors, history, seed, ..DemandOptions::default() };
         let needed = needed_nodes(events, train.clone(), &options)?;
         let choice = StalenessChoice::new(stale_rows(events, train, batch, COUNTED, needed)?);
         Ok(Some(Online { choice, seconds: None, of_pass: Vec::new() }))

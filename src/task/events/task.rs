@@ -14,7 +14,7 @@ use super::{
 use crate::{
     autograd::Program,
     data::{Events, Part, Split, text::span},
-    error::{ErrorKind, Result},
+    error::{Error, ErrorKind, Result},
     model::{EventTables, Net, RankTables},
     ops::next_batch::Turns,
     plan::{
@@ -325,6 +325,35 @@ impl EventTask {
         let batches = batches(range.len(), batch, batch - short).min(self.core.max_batches);
         Extent { batch, short, batches, events: range.len().min((batches * batch).saturating_sub(short)) }
     }
+    /// Runs the steps of a pass of `batches` batches from where the tables are. An error comes with the
+    /// batch, if it is known.
+    fn run(
+        &mut self,
+        pass: Pass,
+        batches: usize,
+        count: &EventCount<'_>,
+        progress: Report<'_>,
+    ) -> Result<(), (Option<usize>, Error)> {
+        let (device, training) = (self.core.device.clone(), self.training);
+        let core = &mut self.core;
+        let steps = self.turns.steps(batches);
+        device.keep_awake(|| match (pass, &mut self.online, &mut self.remember) {
+            (Pass::Train, Some(online), _) => online.pass(core, training, steps, count, progress),
+            (Pass::Train | Pass::Settle, ..) => {
+                let (runs, store) = (training.runs(pass == Pass::Settle, steps), &mut core.store);
+                repeat_and_report(&mut core.step, &runs, store, Some(core.losses), count, progress)
+            }
+            (Pass::Score, ..) => {
+                let (runs, store) = (Runs::of_batches(0, batches), &mut core.store);
+                repeat_and_report(&mut core.score, &runs, store, None, count, progress)
+            }
+            (Pass::Remember, _, Some(program)) => {
+                let (runs, store) = (Runs::of_batches(0, batches), &mut core.store);
+                repeat_and_report(program, &runs, store, None, count, progress)
+            }
+            (Pass::Remember, _, None) => Ok(()),
+        })
+    }
     /// Runs a pass over a range of events. Returns the number of steps, of batches and of events.
     pub(super) fn pass(
         &mut self,
@@ -356,24 +385,8 @@ impl EventTask {
         let progress: Report<'_> =
             &mut |p: Progress<'_>| progress(Progress { loss: p.loss.map(|loss| loss * parts), ..p });
         let count = EventCount { up_to: &|runs| total.min(runs * batch - short), total };
-        let (device, training) = (core.device.clone(), self.training);
-        let ran = device.keep_awake(|| match (pass, &mut self.online, &mut self.remember) {
-            (Pass::Train, Some(online), _) => online.pass(core, training, steps, &count, progress),
-            (Pass::Train | Pass::Settle, ..) => {
-                let (runs, store) = (training.runs(pass == Pass::Settle, steps), &mut core.store);
-                repeat_and_report(&mut core.step, &runs, store, Some(core.losses), &count, progress)
-            }
-            (Pass::Score, ..) => {
-                let (runs, store) = (Runs::of_batches(0, batches), &mut core.store);
-                repeat_and_report(&mut core.score, &runs, store, None, &count, progress)
-            }
-            (Pass::Remember, _, Some(program)) => {
-                let (runs, store) = (Runs::of_batches(0, batches), &mut core.store);
-                repeat_and_report(program, &runs, store, None, &count, progress)
-            }
-            (Pass::Remember, _, None) => Ok(()),
-        });
-        let store = &mut core.store;
+        let ran = self.run(pass, batches, &count, progress);
+        let store = &mut self.core.store;
         store.fetch(&[results])?;
         ran.map_err(|(at, e)| {
             // A device reports the error after the pass. The batch is the first one whose results are not
@@ -407,7 +420,7 @@ impl StreamTask for EventTask {
         (&mut self.core, &self.net, &mut self.tables)
     }
     fn test_part(&self) -> Range<usize> {
-        self.split.test.clone()
+        self.tested()
     }
     fn compare(&self, events: &Events, summary: &mut Summary) {
         let fraction = self.split.test.len() as f64 / events.len() as f64;
@@ -416,8 +429,7 @@ impl StreamTask for EventTask {
             .zip(scores(EdgeBank::Window { fraction }))
             .map(|(unlimited, window)| EdgeBankScores { unlimited, window });
         summary.baselines = self.heuristics(events);
-        let test = self.split.test.clone();
-        summary.same_time = Some(SameTimeRecord::count(&events.time, test, self.eval_batch));
+        summary.same_time = Some(SameTimeRecord::count(&events.time, self.tested(), self.eval_batch));
     }
 }
 
@@ -539,8 +551,8 @@ impl Task for EventTask {
         let _range = nvtx::range("settle");
         self.core.begin_trace();
         settling.average.adopt(&mut self.core.store)?;
-        // The step size decreases to zero, so that the weights that read memory settle, too. The batches are
-        // those of a replay, without random chunks.
+        // The step size decreases to zero, so that the weights that read memory settle, too. There are no
+        // random chunks, as in a replay.
         let range = self.split.train.clone();
         let steps = self.turns.steps(self.extent(Pass::Settle, epoch, &range).batches);
         let rate = self.core.store.read::<f32>(self.core.parameters.learning_rate())?[0];

@@ -338,7 +338,8 @@ impl Checkpoint {
     pub(super) fn unwritable(&self, e: impl std::error::Error + Send + Sync + 'static) -> Error {
         bad(&self.0, "cannot write the checkpoint").caused_by(e)
     }
-    /// Reads the manifest.
+    /// Reads the manifest. A model of events from before `history` and `eval_batch` existed has the rules
+    /// under which it was trained: neighbours of earlier batches, and the batch of training.
     ///
     /// # Errors
     /// `Checkpoint` if there is no manifest, it is damaged, or it has another schema.
@@ -352,6 +353,8 @@ impl Checkpoint {
         #[derive(Deserialize)]
         struct Schema {
             schema: u32,
+            #[serde(default)]
+            config: serde_json::Map<String, serde_json::Value>,
         }
         let schema: Schema = serde_json::from_str(&text)
             .map_err(|e| bad(&path, "the manifest is damaged").caused_by(e).remedy(USE_A_COPY))?;
@@ -362,11 +365,15 @@ impl Checkpoint {
                 bad(&path, format!("{found}, this one reads {SCHEMA}")).remedy("use the build that wrote it")
             );
         }
-        serde_json::from_str(&text).map_err(|e| {
+        let mut manifest: Manifest = serde_json::from_str(&text).map_err(|e| {
             // A newer build may have added keys without a new schema.
             let newer = if e.is_data() { ", or written by a newer build" } else { "" };
             bad(&path, format!("the manifest is damaged{newer}")).caused_by(e).remedy(USE_A_COPY)
-        })
+        })?;
+        if !schema.config.contains_key("history") {
+            manifest.config.evaluate_as_before();
+        }
+        Ok(manifest)
     }
     /// Returns the manifest of a run that starts: this build's schema, and no epochs yet.
     pub fn describe(config: &Config, data: (usize, usize, usize)) -> Manifest {

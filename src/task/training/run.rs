@@ -429,7 +429,7 @@ impl<'a> Run<'a> {
             negatives: config.negatives,
             ties: config.tie_rule().into(),
             batch: config.batch,
-            eval_batch: of_events.then_some(config.eval_batch),
+            eval_batch: of_events.then_some(config.evaluation_batch()),
             history: of_events.then(|| config.history().name().into()),
             precision: config.precision,
             features_as: config.features_as,

@@ -57,7 +57,7 @@ pub struct BaselineScores {
     pub test: TestScores,
 }
 
-/// The test events whose time an event of an earlier batch has: node memory, EdgeBank and the rules that
+/// Test events at the same time as an event of an earlier batch: node memory, EdgeBank and the rules that
 /// learn nothing have seen a part of their second.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SameTimeRecord {

@@ -119,6 +119,14 @@ fn slots_per_node(
     // The slots of a node also hold the events of a batch that come after the query.
     let later = if history == History::Time && read > 0 { options.batch.max(1) - 1 } else { 0 };
     let slots = options.slots.or(saved).unwrap_or(SLOTS_PER_NEIGHBOR * read + later);
+    if options.slots.is_none() && slots < read + later {
+        let what =
+            format!("a node keeps {slots} events, and may have {later} later ones in the batch of a query");
+        let most = slots - read + 1;
+        return Err(Error::usage(what).remedy(format!(
+            "give batches of at most {most}, or accept fewer neighbours with {slots} slots"
+        )));
+    }
     if slots >= read && saved.is_none_or(|saved| saved == slots) {
         return Ok(slots);
     }
@@ -156,7 +164,7 @@ fn initial_event_ids(options: &PredictorOptions, edge_width: usize, held: usize)
 /// validation is, or that of a stream.
 ///
 /// # Errors
-/// `Checkpoint` if the run has not ended, or if a stream has no state after validation.
+/// `Checkpoint` if the run has no such state.
 fn latest_of(checkpoint: &Checkpoint, manifest: &Manifest, after: After) -> Result<Option<LatestRecord>> {
     if after == After::Validation && manifest.stream.is_some() {
         let what = "the checkpoint was saved after a stream, and has no state after validation";
@@ -164,11 +172,18 @@ fn latest_of(checkpoint: &Checkpoint, manifest: &Manifest, after: After) -> Resu
             .in_file(checkpoint.path())
             .remedy("leave out --after, or give the checkpoint of the training run"));
     }
+    if after == After::Validation && !manifest.config.evaluate {
+        let what = "the run did not evaluate, and has no state after validation";
+        return Err(Error::new(ErrorKind::Checkpoint, what)
+            .in_file(checkpoint.path())
+            .remedy("leave out --after, or train without --no-eval"));
+    }
     if after == After::Validation || manifest.stream.is_some() {
         return Ok(None);
     }
     manifest.latest.clone().map(Some).ok_or_else(|| {
-        let what = "the run has not ended, so its model has not seen the test part of the stream";
+        let what =
+            "the run has no state after its last event: it has not ended, or an earlier version made it";
         Error::new(ErrorKind::Checkpoint, what)
             .in_file(checkpoint.path())
             .remedy("resume it, or let the model come after validation (--after validation)")
@@ -372,7 +387,8 @@ impl Predictor {
         buffers.extend([(entries, nodes * slots), (edge, self.rows(self.next))]);
         let ids: Vec<BufferId> = buffers.iter().map(|b| b.0).collect();
         self.built.store.fetch(&ids)?;
-        let manifest = Manifest { stream: Some(stream), ..self.manifest.clone() };
+        let manifest =
+            Manifest { stream: Some(stream), latest: None, settled: None, ..self.manifest.clone() };
         let (ids, node_features) = (self.ids.clone(), self.sizes.node_features.clone());
         let extract = Extract { ids, node_features, ..Extract::default() };
         checkpoint.save_stream(&self.built.store, &buffers, manifest, (&self.data, &extract))

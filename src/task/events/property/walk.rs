@@ -60,7 +60,7 @@ impl Walk {
         let first = |part: usize| walk.stops[part].first().map_or(usize::MAX, |stop| stop.events);
         let train = split.train.end.min(first(1)).min(first(2));
         let val = split.val.end.min(first(2)).max(train);
-        walk.bounds = [0, train, val, walk.stops[2].last().map_or(val, |stop| stop.events.max(val))];
+        walk.bounds = [0, train, val, time.len()];
         walk
     }
 
@@ -130,7 +130,7 @@ mod tests {
         // At the time of the last training event: the event after it validates.
         assert_eq!(w.stops[1], [stop(4, 5..6, 3..4), stop(5, 6..7, 4..5)]);
         assert_eq!(w.stops[2], [stop(7, 7..8, 5..6)]);
-        assert_eq!((w.bounds, w.left_out), ([0, 4, 7, 7], 2));
+        assert_eq!((w.bounds, w.left_out), ([0, 4, 7, 10], 2));
         assert_eq!((w.history.as_slice(), w.steps(0)), (&[0, 2, 3, 4, 5, 7][..], 3));
     }
 
