@@ -41,6 +41,20 @@ fn memory_replayed_with_unchanged_weights_is_the_memory_that_training_left() {
 }
 
 #[test]
+fn memory_is_replayed_in_the_batches_of_evaluation_whatever_those_of_training_were() {
+    let events = small(600);
+    for config in with_memory() {
+        let [small, large] = [20, 45].map(|batch| {
+            let still = Config { learning_rate: 1e-30, batch, eval_batch: 45, ..config.clone() };
+            run(&still, &events, None, false).unwrap().test_by_memory.unwrap()
+        });
+        assert_eq!(small.replayed, large.replayed);
+        assert_eq!(large.as_trained, large.replayed);
+        assert_ne!(small.as_trained, small.replayed);
+    }
+}
+
+#[test]
 fn a_run_reports_both_scores_and_an_evaluation_reproduces_each() {
     let (events, dir) = (small(900), tempfile::tempdir().unwrap());
     for (at, config) in with_memory().into_iter().enumerate() {

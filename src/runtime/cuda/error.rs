@@ -36,7 +36,10 @@ mod tests {
 
     #[test]
     fn a_stub_of_the_driver_is_named_in_one_line() {
-        let Ok(()) = crate::runtime::cuda::Gpu::driver_version().map(|_| ()) else { return };
+        if crate::runtime::cuda::Gpu::driver_version().is_err() {
+            println!("skipped: no CUDA driver, which has the names of its errors");
+            return;
+        }
         let stub = checked::<()>(Err(DriverError(CUresult::CUDA_ERROR_STUB_LIBRARY)), "cannot start");
         let e = stub.unwrap_err().to_string();
         assert!(e.contains("LD_LIBRARY_PATH") && e.contains("stubs") && !e.contains('\n'), "{e}");

@@ -24,7 +24,7 @@
 //! only.
 use super::{Pair, Scores};
 use crate::data::Events;
-use std::{collections::HashMap, ops::Range};
+use std::{cell::LazyCell, collections::HashMap, ops::Range};
 
 /// The factors by which an event counts less with every batch, of which PopTrack takes the best.
 const DECAYS: [f64; 8] = [0.36, 0.6, 0.8, 0.9, 0.94, 0.97, 0.99, 0.997];
@@ -196,7 +196,8 @@ impl<'a> Past<'a> {
     /// Returns the scores of a pair by the rules, as numbers with the same order. `activity` is that of its
     /// source.
     fn scores<'b>(&'b self, rules: &'b [Rule], pair: Pair, activity: f64) -> impl Iterator<Item = u64> + 'b {
-        let of_pair = self.pairs.get(&sorted(pair)).copied().unwrap_or_default();
+        // PopTrack looks at no pair.
+        let of_pair = LazyCell::new(move || self.pairs.get(&sorted(pair)).copied().unwrap_or_default());
         let (v, of_node) = (pair[1] as usize, self.nodes[pair[1] as usize]);
         rules.iter().map(move |rule| match *rule {
             Rule::Counts { local, global } => of_pair.by(local) << 32 | of_node.by(global),

@@ -160,12 +160,11 @@ impl Candidates {
         bank.scores(events, range.clone(), self.batch, columns, negatives)
     }
     /// Returns the scores of rules that learn nothing, with their names, for the first events of the test
-    /// part, `test`, and for those of them that `mask` has. `before` are the parts before, the last one that
-    /// of validation.
+    /// part, `test`, and for those of them that `mask` has. `train` and `val` are the parts before.
     pub fn heuristics(
         &self,
         events: &Events,
-        before: &[Range<usize>],
+        [train, val]: [Range<usize>; 2],
         test: Range<usize>,
         mask: &[bool],
     ) -> Vec<(String, [Scores; 2])> {
@@ -174,14 +173,14 @@ impl Candidates {
             Source::Pairs(_) => false,
             Source::Given(_) => true,
         };
+        let before = [train, val.clone()];
         let scored = |before, range: Range<usize>, part| {
             let first = range.start;
             let negatives = move |event| self.of(events, part, first, event);
             Scored { events, before, part: range, batch: self.batch, ranked, negatives }
         };
-        let decay =
-            before.split_last().map(|(val, before)| scored(before, val.clone(), Part::Val).best_decay());
-        decay.map_or(Vec::new(), |decay| scored(before, test, Part::Test).scores(&decay, mask))
+        let decay = scored(&before[..1], val, Part::Val).best_decay();
+        scored(&before, test, Part::Test).scores(&decay, mask)
     }
 }
 

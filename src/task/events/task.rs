@@ -35,7 +35,7 @@ use crate::{
         },
     },
 };
-use std::ops::Range;
+use std::{ops::Range, time::Instant};
 
 /// What a pass over a range of events does.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -273,7 +273,7 @@ impl EventTask {
         let Objective::Links(candidates) = &self.objective else { return Vec::new() };
         let (Split { train, val, unseen, .. }, range) = (&self.split, self.tested());
         let mask = &unseen[range.clone()];
-        let scores = candidates.heuristics(events, &[train.clone(), val.clone()], range, mask);
+        let scores = candidates.heuristics(events, [train.clone(), val.clone()], range, mask);
         let named = |(name, [transductive, inductive]): (String, [Scores; 2])| BaselineScores {
             name,
             test: TestScores { transductive, inductive },
@@ -428,7 +428,9 @@ impl StreamTask for EventTask {
         summary.edgebank = scores(EdgeBank::Unlimited)
             .zip(scores(EdgeBank::Window { fraction }))
             .map(|(unlimited, window)| EdgeBankScores { unlimited, window });
+        let start = Instant::now();
         summary.baselines = self.heuristics(events);
+        summary.baselines_seconds = Some(start.elapsed().as_secs_f64());
         summary.same_time = Some(SameTimeRecord::count(&events.time, self.tested(), self.eval_batch));
     }
 }

@@ -442,6 +442,7 @@ impl<'a> Run<'a> {
             test_by_memory: None,
             edgebank: None,
             baselines: Vec::new(),
+            baselines_seconds: None,
             same_time: None,
             stages: Vec::new(),
             peak_memory_bytes: PeakMemory {

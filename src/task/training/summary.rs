@@ -336,6 +336,9 @@ pub struct Summary {
     pub edgebank: Option<EdgeBankScores>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub baselines: Vec<BaselineScores>,
+    /// Seconds to score the rules that learn nothing, on one core.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub baselines_seconds: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub same_time: Option<SameTimeRecord>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
