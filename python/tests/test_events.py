@@ -150,6 +150,8 @@ def test_what_are_no_labels_of_nodes_is_refused_in_one_line(change, text):
         (([0], [1], np.array([2**63], np.uint64)), "event 0 has a time of more than 2^62 ticks"),
         (([0], [1], [None]), "event 0 has no time"),
         (([0], [1], np.array([5], "m8[s]")), "times are of type timedelta64[s]"),
+        (([0], [1], [2], np.zeros((1, 0))), "edge_features have no columns; leave them out"),
+        (([np.nan], [1], [2]), "event 0 has no id at one end"),
         (([0], [1], [2], [["x"]]), "edge_features is of type <U1; give numbers"),
         (([0], [1], [2], np.array([["x"]], object)), "edge_features has the text 'x'; give numbers"),
         (([0], [1], [2], [[1e300]]), "edge_features has a number that is too large for 32 bits"),

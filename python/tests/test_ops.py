@@ -152,9 +152,9 @@ def test_attention_mixes_the_rows_of_neighbours():
         (lambda: ops.spmm(ops.Csr(*matrix()[1:]), real(16, 2)), "spmm: x has 16 rows, and the matrix 17"),
         (lambda: ops.Csr([0, 1], [5]), "csr: indices name column 5, and there are 1 rows; a Csr is square"),
         (lambda: ops.Csr([0, 2], [0]), "csr: indptr goes from 0 to 2"),
-        (lambda: ops.Csr([0, 1], [-2]), "csr: -2 is not an index"),
-        (lambda: ops.Csr(3), "a int is not a sparse matrix"),
-        (lambda: ops.Csr(np.eye(2)), "a dense ndarray is not a sparse matrix"),
+        (lambda: ops.Csr([0, 1], [-2]), "csr: indices has -2; give numbers from 0"),
+        (lambda: ops.Csr(3), "an int is not sparse; give indptr and indices, or a sparse matrix"),
+        (lambda: ops.Csr(np.eye(2)), "a ndarray is not sparse"),
         (lambda: ops.Csr([0, 1.5], [0]), "csr: indptr has 1.5; give whole numbers"),
         (lambda: ops.Csr([0, 1], [0], ["x"]), "csr: values is of type <U1; give numbers"),
         (lambda: ops.Csr([0, 1], [0], [1e300]), "csr: values has a number that is too large for 32 bits"),
@@ -167,7 +167,7 @@ def test_attention_mixes_the_rows_of_neighbours():
         (lambda: ops.EventLists([True], [1], [2]), "events: src is of type bool"),
         (lambda: ops.EventLists([0], [1], np.array([2**63], np.uint64)), "events: time has 9223372036854775808"),
         (lambda: ops.EventLists([0], [1], [5], nodes=2.5), "events: nodes is 2.5; give a whole number"),
-        (lambda: ops.sample_recent(tgnn.Events([0], [1], [5]), [0], [9], 2), "events is a Events; give EventLists"),
+        (lambda: ops.sample_recent(tgnn.Events([0], [1], [5]), [0], [9], 2), "events is an Events; give EventLists"),
         (lambda: sample_one([0.7], [9]), "sample_recent: nodes has 0.7; give whole numbers"),
         (lambda: sample_one([0], [5.9]), "sample_recent: times has 5.9; give whole numbers"),
         (lambda: sample_one([0], [9], -1), "sample_recent: k is -1; give 0 to"),
@@ -402,7 +402,7 @@ def test_sparse_tensors_of_every_layout_are_taken(torch):
     dense = torch.tensor(dense)
     for sparse in (dense.to_sparse(), dense.to_sparse_csr(), dense.to_sparse_csc()):
         torch.testing.assert_close(ops.spmm(sparse, torch.tensor(x)), dense @ torch.tensor(x), rtol=1e-4, atol=1e-5)
-    with pytest.raises(tgnn.UsageError, match="a dense Tensor is not a sparse matrix"):
+    with pytest.raises(tgnn.UsageError, match="a Tensor is not sparse"):
         ops.Csr(dense)
     with pytest.raises(tgnn.ShapeError, match="the matrix is 16 x 17; a Csr is square"):
         ops.Csr(dense[:16].to_sparse())

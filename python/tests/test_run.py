@@ -116,7 +116,7 @@ def test_a_run_is_saved_opened_and_still_the_same(run, events, tmp_path):
     # The events of this run were made in Python: the folder alone cannot embed, and says so.
     with pytest.raises(tgnn.IoError, match="small: cannot open"):
         tgnn.open(tmp_path / "copy").embed([3])
-    with pytest.raises(tgnn.IoError, match=r"not at hand .*; give tgnn.open\(folder, events\)"):
+    with pytest.raises(tgnn.IoError, match=r"; give the events of the run: tgnn.open\(folder, events\)"):
         tgnn.open(tmp_path / "copy").embed([3])
 
 
@@ -313,10 +313,10 @@ def test_damaged_weights_are_a_checkpoint_error(run, tmp_path):
 def test_what_is_no_run_or_no_events_is_refused(run, tmp_path):
     for call, text in (
         (lambda: tgnn.plot([]), "there is no run to plot"),
-        (lambda: tgnn.plot([3]), "a int is not a run"),
-        (lambda: tgnn.open(3), "folder is a int; give a path"),
+        (lambda: tgnn.plot([3]), "an int is not a run"),
+        (lambda: tgnn.open(3), "folder is an int; give a path"),
         (lambda: tgnn.open(run.folder, [1]), "events is a list; give tgnn.Events"),
-        (lambda: tgnn.load(3), "the path of events is a int; give a path"),
+        (lambda: tgnn.load(3), "the path of events is an int; give a path"),
         (lambda: tgnn.load("x", format=3), "format is 3; give text"),
         (lambda: run.embed([3], device=3), "device is 3; give text"),
         (lambda: run.embed([3], after="test"), "after is 'test'"),

@@ -94,9 +94,9 @@ def test_errors_have_a_class_by_kind_and_the_text_of_the_program(events, run, tm
     refused(tgnn.UsageError, 'seed: "x" is not a whole number from 0', train, seed="x")
     refused(tgnn.UsageError, "`seed` is 1180591620717411303424; give a number below 2^63", train, seed=2**70)
     refused(tgnn.UsageError, "`patience` is None; leave it out", train, patience=None)
-    refused(tgnn.UsageError, "out is a int; give a path", train, out=3)
+    refused(tgnn.UsageError, "out is an int; give a path", train, out=3)
     refused(tgnn.UsageError, "model is 3; give text", train, model=3)
-    refused(tgnn.UsageError, "callback is a int; give a function of a record", train, callback=3)
+    refused(tgnn.UsageError, "callback is an int; give a function of a record", train, callback=3)
     refused(tgnn.UsageError, "weights is a dict; give a path", train, weights={})
     refused(
         tgnn.UsageError, "a DataFrame is not events; give tgnn.Events, Events.from_pandas, or a path", tgnn.train, pd()

@@ -12,6 +12,12 @@ import numpy as np
 from ._errors import DataError, OutOfMemoryError, UsageError
 
 
+def a(x: Any) -> str:
+    """What something is, with its article."""
+    name = type(x).__name__
+    return f"{'an' if name[0] in 'AEIOaeio' else 'a'} {name}"
+
+
 def is_tensor(x: Any) -> bool:
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(x, torch.Tensor)
@@ -39,7 +45,7 @@ def array(x: Any, what: str) -> np.ndarray:
     except (TypeError, ValueError, RuntimeError) as e:
         raise DataError(f"{what} is not an array ({str(e).splitlines()[0]}); give numbers of one shape") from None
     if x.ndim == 0 and x.dtype.kind == "O" and (x.item() is None or hasattr(x.item(), "__iter__")):
-        raise DataError(f"{what} is a {type(x.item()).__name__}; give an array or a list")
+        raise DataError(f"{what} is {a(x.item())}; give an array or a list")
     return x
 
 
@@ -118,7 +124,8 @@ def whole(x: Any, what: str) -> Any:
 
 def _refuse_parts(parts: Any, what: str) -> None:
     if len(parts):
-        raise DataError(f"{what} has {parts[0].item():g}; give whole numbers, such as times in a smaller unit")
+        unit = ", in a smaller unit" if "time" in what else ""
+        raise DataError(f"{what} has {parts[0].item():g}; give whole numbers{unit}")
 
 
 def empty(like: Any, shape: Any, dtype: str = "float32") -> Any:
@@ -148,7 +155,7 @@ def path(x: Any, what: str) -> str:
     try:
         return os.fsdecode(x)
     except TypeError:
-        raise UsageError(f"{what} is a {type(x).__name__}; give a path") from None
+        raise UsageError(f"{what} is {a(x)}; give a path") from None
 
 
 def truth(x: Any, what: str) -> Any:

@@ -11,7 +11,7 @@ from typing import Any, Sequence
 import numpy as np
 
 from . import _folders, _ids, _tgnn
-from ._arrays import array, choice, is_tensor, real, refuse_gradient, truth, vector
+from ._arrays import a, array, choice, is_tensor, real, refuse_gradient, truth, vector
 from ._arrays import path as path_of
 from ._clock import Clock
 from ._errors import DataError, UsageError, as_arguments
@@ -72,7 +72,7 @@ class Events(_folders.Unchanging):
     def _labels(self, table: Any) -> tuple[Any, ...]:
         """Columns of labels of nodes, as the crate takes them."""
         if not hasattr(table, "__getitem__") or is_tensor(table) or isinstance(table, (np.ndarray, list, str)):
-            raise DataError(f"labels are a {type(table).__name__}; give a data frame, or a dictionary of columns")
+            raise DataError(f"labels are {a(table)}; give a data frame, or a dictionary of columns")
         columns = list(getattr(table, "columns", table))
         missing = [name for name in ("time", "node", "label") if name not in columns]
         if missing:
@@ -138,7 +138,7 @@ class Events(_folders.Unchanging):
         """Events of PyTorch Geometric's `TemporalData`: `src`, `dst`, `t`, and, if there are any, `msg` and `y`."""
         missing = [name for name in ("src", "dst", "t") if getattr(data, name, None) is None]
         if missing:
-            raise DataError(f"a {type(data).__name__} without {', '.join(missing)} has no events; give a TemporalData")
+            raise DataError(f"{a(data)} without {', '.join(missing)} has no events; give a TemporalData")
         if getattr(data, "y", None) is not None:
             options.setdefault("label", data.y)
         return cls(data.src, data.dst, data.t, getattr(data, "msg", None), **options)
@@ -379,6 +379,8 @@ def _features(features: Any, what: str) -> Any:
     else:
         features = array(features, what)
         kept = features.dtype == np.float16
+    if features.ndim == 2 and not features.shape[1]:
+        raise DataError(f"{what} have no columns; leave them out")
     if kept:
         return features.contiguous() if is_tensor(features) else np.ascontiguousarray(features)
     return real(features, what)
@@ -392,7 +394,7 @@ def _finite(label: np.ndarray) -> np.ndarray:
 
 def _column(frame: Any, name: Any) -> Any:
     if not (hasattr(frame, "columns") and hasattr(frame, "to_dict")):
-        raise DataError(f"a {type(frame).__name__} is not a frame of pandas or polars; give one, or Events(...)")
+        raise DataError(f"{a(frame)} is not a frame of pandas or polars; give one, or Events(...)")
     if name not in list(frame.columns):
         raise DataError(f"there is no column {name!r}; the frame has {', '.join(map(str, frame.columns))}")
     column = frame[name]

@@ -72,6 +72,8 @@ def _whole(ids: np.ndarray, what: str) -> np.ndarray:
     if ids.dtype.kind == "u" and ids.dtype.itemsize == 8:
         return np.ascontiguousarray(ids).view(np.int64)
     if ids.dtype.kind == "f":
+        for i in np.flatnonzero(np.isnan(ids))[:1]:
+            raise DataError(f"{what} {i} has no id at one end; leave it out, or name it")
         for i in np.flatnonzero(~np.isfinite(ids) | (ids != np.rint(ids)) | (ids >= 2.0**63))[:1]:
             raise DataError(f"{what} {i} has the id {ids[i]}; give whole numbers or text")
     elif ids.dtype.kind not in "iub":

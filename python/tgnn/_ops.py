@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from . import _cpu, _tgnn
+from ._arrays import a as a_kind_of
 from ._arrays import count as counted
 from ._arrays import is_tensor, on_host, place, real, refuse_gradient, whole
 from ._errors import DeviceError, ShapeError, UsageError
@@ -67,6 +68,9 @@ class Csr(Unchanging):
         _refuse_gradients("csr", values=values)
         values = None if values is None else real(on_host(values), "csr: values")
         indptr, indices = (whole(on_host(x), f"csr: {name}") for x, name in ((indptr, "indptr"), (indices, "indices")))
+        for name, x in (("indptr", indptr), ("indices", indices)):
+            if len(x) and x.min() < 0:
+                raise ShapeError(f"csr: {name} has {int(x.min())}; give numbers from 0")
         n, widest = len(indptr) - 1, int(indices.max()) if len(indices) else -1
         if widest >= n > 0:
             raise ShapeError(
@@ -106,8 +110,7 @@ def _parts(matrix: Any) -> tuple[Any, Any, Any]:
     """A sparse matrix as indptr, indices and values."""
     tensor = is_tensor(matrix)
     if not (hasattr(matrix, "tocsr") or tensor and str(matrix.layout) != "torch.strided"):
-        kind = f"dense {type(matrix).__name__}" if hasattr(matrix, "shape") else type(matrix).__name__
-        raise UsageError(f"a {kind} is not a sparse matrix; give indptr and indices, or a sparse matrix")
+        raise UsageError(f"{a_kind_of(matrix)} is not sparse; give indptr and indices, or a sparse matrix")
     _refuse_gradients("csr", values=matrix)
     rows, columns = matrix.shape
     if rows != columns:
@@ -175,7 +178,7 @@ def sample_recent(events: EventLists, nodes: Any, times: Any, k: int) -> tuple[A
     """
     if not isinstance(events, EventLists):
         remedy = "give EventLists(src, dst, time), with nodes from 0 and whole times"
-        raise UsageError(f"sample_recent: events is a {type(events).__name__}; {remedy}")
+        raise UsageError(f"sample_recent: events is {a_kind_of(events)}; {remedy}")
     k = counted(k, "sample_recent: k", 0)
     return _on("sample_recent", nodes=nodes, times=times).recent(events, nodes, times, k)
 

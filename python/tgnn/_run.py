@@ -11,7 +11,7 @@ from typing import Any, Sequence
 import numpy as np
 
 from . import _folders, _tgnn, load_tgnn
-from ._arrays import choice, path
+from ._arrays import a, choice, path
 from ._errors import CheckpointError, IoError, UsageError
 from ._events import Events
 from ._predictor import Predictor, checked_after
@@ -26,7 +26,7 @@ class Run(_folders.Unchanging):
 
     def __init__(self, folder: str | os.PathLike[str], events: Events | None = None):
         if not (events is None or isinstance(events, Events)):
-            raise UsageError(f"events is a {type(events).__name__}; give tgnn.Events")
+            raise UsageError(f"events is {a(events)}; give tgnn.Events")
         self.folder = folder if isinstance(folder, _folders.TemporaryFolder) else Path(path(folder, "folder"))
         self._events = events
         self._checkpoint = self.folder / "checkpoint"
@@ -98,7 +98,8 @@ class Run(_folders.Unchanging):
             try:
                 self._events = Events._of(_tgnn.of_run(self.folder))
             except IoError as e:
-                raise IoError(f"the events of the run are not at hand ({e}); give tgnn.open(folder, events)") from None
+                what = str(e).partition("; ")[0]
+                raise IoError(f"{what}; give the events of the run: tgnn.open(folder, events)") from None
         return self._events
 
     def embed(
@@ -206,7 +207,7 @@ def plot(runs: Sequence[Run] | Run, metric: str | None = None, ax: Any = None) -
         raise UsageError("there is no run to plot; give some that tgnn.train returned")
     for run in runs:
         if not isinstance(run, Run):
-            raise UsageError(f"a {type(run).__name__} is not a run; give some that tgnn.train returned")
+            raise UsageError(f"{a(run)} is not a run; give some that tgnn.train returned")
     records = [run.records for run in runs]
     metric = metric or next(
         (key for r in records for key in (r[0] if r else {}) if key.startswith("val_")), "train_loss"

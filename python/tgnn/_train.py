@@ -7,7 +7,7 @@ import os
 from typing import TYPE_CHECKING, Any, Callable
 
 from . import _tgnn
-from ._arrays import choice, path, truth
+from ._arrays import a, choice, path, truth
 from ._errors import UsageError
 from ._events import Events, load
 from ._folders import TemporaryFolder
@@ -48,7 +48,7 @@ def train(
     if isinstance(events, (str, os.PathLike)):
         events = load(events)
     if not isinstance(events, Events):
-        raise UsageError(f"a {type(events).__name__} is not events; give tgnn.Events, Events.from_pandas, or a path")
+        raise UsageError(f"{a(events)} is not events; give tgnn.Events, Events.from_pandas, or a path")
     folder = TemporaryFolder.make() if out is None else path(out, "out")
     # A run whose folder is temporary must live until it is read.
     start = start_from.folder if isinstance(start_from, Run) else start_from
@@ -81,7 +81,7 @@ def _all_keys(events: Events, model: Any, seed: Any, keys: dict[str, Any]) -> di
 def _listener(shown: Progress | None, callback: Any) -> Callable[[str, Any, Any], None]:
     """What hears the messages of a run."""
     if callback is not None and not callable(callback):
-        raise UsageError(f"callback is a {type(callback).__name__}; give a function of a record")
+        raise UsageError(f"callback is {a(callback)}; give a function of a record")
 
     def hear(kind: str, what: Any, more: Any) -> None:
         if shown:
