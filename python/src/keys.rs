@@ -20,7 +20,9 @@ pub fn config(keys: &Bound<'_, PyDict>) -> Result<(Config, Table)> {
 /// Adds the keys of a dictionary to the section `prefix` of a table.
 fn insert_all(table: &mut Table, keys: &Bound<'_, PyDict>, prefix: &str) -> Result<()> {
     for (key, value) in keys {
-        let key: String = key.extract().map_err(|_| Error::usage(format!("{prefix}: a key is not text")))?;
+        let key: String = key
+            .extract()
+            .map_err(|_| Error::usage(format!("`{prefix}{key}` is not a key, which is text")))?;
         let name = format!("{prefix}{key}");
         match value.cast::<PyDict>() {
             // Python's keywords have no hyphens: `graph_mixer` is the section `graph-mixer`.
@@ -71,7 +73,8 @@ fn in_python(text: &str) -> String {
 fn named(name: &str, e: &Error) -> Error {
     let text = in_python(&e.to_string());
     let key = name.rsplit('.').next().unwrap_or(name);
-    Error::usage(if text.contains(&format!("`{key}`")) { text } else { format!("{name}: {text}") })
+    let is_named = text.contains(&format!("`{key}`")) || text.contains(name);
+    Error::usage(if is_named { text } else { format!("{name}: {text}") })
 }
 
 /// Sets a key; dots separate sections from keys.
@@ -93,9 +96,9 @@ fn scalar(name: &str, value: &Bound<'_, PyAny>) -> Result<Value> {
     if let Some(value) = plain(value) {
         return Ok(value);
     }
-    if let Ok(other) = value.call_method0("__fspath__").or_else(|_| value.call_method0("item"))
-        && let Some(value) = plain(&other)
-    {
+    let other = value.call_method0("__fspath__").or_else(|_| value.call_method0("item"));
+    let value = other.as_ref().unwrap_or(value);
+    if let Some(value) = plain(value) {
         return Ok(value);
     }
     let class = value.get_type().name()?;

@@ -88,6 +88,10 @@ impl State {
     /// Returns the node number of an id.
     fn node(&mut self, id: &NodeId, destination: bool) -> Result<u32, Error> {
         self.names.number(id, destination).ok_or_else(|| {
+            if self.names.are_numbers() && matches!(id, NodeId::Text(_)) {
+                let what = format!("node {id} is text, and the ids of the data are numbers");
+                return Error::new(ErrorKind::Data, what).remedy("give numbers from 0");
+            }
             let what =
                 format!("node {id} does not fit: the predictor holds {} nodes", self.predictor.nodes());
             Error::new(ErrorKind::Data, what).remedy("allow more with nodes=")

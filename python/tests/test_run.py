@@ -86,6 +86,8 @@ def test_a_stream_can_be_saved_and_continued(run, events, tmp_path):
         ({"features": [[1, np.nan]]}, "feature 1 of event 0 is nan"),
         ({"features": [["a", "b"]]}, "features is of type <U1; give numbers"),
         ({"src": [-1]}, "src: node 0 has the id -1"),
+        ({"src": ["x"]}, "node x is text, and the ids of the data are numbers"),
+        ({"src": [None]}, "src: node 0 has no id"),
         ({"src": [0.5]}, "src: node 0 has the id 0.5"),
         ({"time": ["2024-01-01"]}, "times are dates, and those of the data numbers of s"),
         ({"time": [np.nan]}, "event 0 has time nan"),
@@ -254,7 +256,7 @@ def test_runs_and_predictors_are_pickled_and_copied(run, events, dated, tmp_path
     del again
     gc.collect()
     assert shallow.folder == deep.folder == folder and shallow.records and (deep.embed([3]) == dated.embed([3])).all()
-    path = folder / "summary.json"
+    path = folder.joinpath("checkpoint", "manifest.json")
     del shallow, deep, folder
     gc.collect()
     assert path.exists()
@@ -312,6 +314,7 @@ def test_damaged_weights_are_a_checkpoint_error(run, tmp_path):
 
 def test_what_is_no_run_or_no_events_is_refused(run, tmp_path):
     for call, text in (
+        (lambda: run.events["a":], "give an index of theirs"),
         (lambda: tgnn.plot([]), "there is no run to plot"),
         (lambda: tgnn.plot([3]), "an int is not a run"),
         (lambda: tgnn.open(3), "folder is an int; give a path"),

@@ -14,6 +14,8 @@ from ._errors import DataError, OutOfMemoryError, UsageError
 
 def a(x: Any) -> str:
     """What something is, with its article."""
+    if x is None:
+        return "None"
     name = type(x).__name__
     return f"{'an' if name[0] in 'AEIOaeio' else 'a'} {name}"
 

@@ -169,7 +169,7 @@ class Events(_folders.Unchanging):
                 raise UsageError(f"events have no {which.dtype} index; give a slice, a mask, or numbers of events")
         try:
             at = np.unique(np.arange(len(self))[which])
-        except IndexError as e:
+        except (IndexError, TypeError) as e:
             raise UsageError(f"{self.name} has {len(self)} events ({e}); give an index of theirs") from None
         if not at.size:
             raise UsageError(f"no event of {self.name} is chosen; it has {len(self)}")

@@ -8,6 +8,8 @@ import shutil
 import tempfile
 import weakref
 from contextlib import contextmanager
+from functools import reduce
+from operator import truediv
 from pathlib import Path
 from typing import Any, Iterator
 
@@ -40,6 +42,9 @@ class TemporaryFolder(type(Path())):  # type: ignore[misc]
         inside: TemporaryFolder = super().__truediv__(name)
         inside._owner = self._owner
         return inside
+
+    def joinpath(self, *names: Any) -> TemporaryFolder:
+        return reduce(truediv, names, self)
 
     def __reduce__(self) -> Any:
         return Path, (str(self),)

@@ -36,7 +36,13 @@ def coded(ids: Any, what: str) -> tuple[np.ndarray, np.ndarray]:
 def like(known: np.ndarray, ids: Any) -> np.ndarray:
     """Ids of the type of `known`: text, or whole numbers."""
     ids = _array(ids, "nodes")
-    return _text(ids, "node") if _is_text(known) else _whole(ids, "node").view(known.dtype)
+    if _is_text(known):
+        return _text(ids, "node")
+    if _is_text(ids):
+        raise DataError(
+            f"node {_text(ids, 'node')[0]} is text, and the ids of the data are numbers; give numbers from 0"
+        )
+    return _whole(ids, "node").view(known.dtype)
 
 
 def native(ids: Any, name: str) -> Any:

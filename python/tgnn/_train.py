@@ -49,6 +49,8 @@ def train(
         events = load(events)
     if not isinstance(events, Events):
         raise UsageError(f"{a(events)} is not events; give tgnn.Events, Events.from_pandas, or a path")
+    if truth(resume, "resume") and out is None:
+        raise UsageError("resume=True goes on with the run in a folder; give it as out")
     folder = TemporaryFolder.make() if out is None else path(out, "out")
     # A run whose folder is temporary must live until it is read.
     start = start_from.folder if isinstance(start_from, Run) else start_from
@@ -58,7 +60,7 @@ def train(
             events._stream,
             _all_keys(events, model, seed, dict(keys)),
             folder,
-            bool(truth(resume, "resume")),
+            bool(resume),
             None if weights is None else path(weights, "weights"),
             None if start is None else path(start, "start_from"),
             _listener(shown, callback),
