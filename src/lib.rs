@@ -50,7 +50,7 @@
 //! | `cli` (default) | `formats`, and the program `tgnn-bench` |
 //!
 //! An engineer who embeds the kernels writes, for example,
-//! `tgnn = { path = "../tgnn", default-features = false, features = ["cuda"] }`; no registry has the crate yet.
+//! `tgnn = { version = "0.1", default-features = false, features = ["cuda"] }`.
 //!
 //! # Train a model
 //!
