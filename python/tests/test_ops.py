@@ -155,6 +155,11 @@ def test_attention_mixes_the_rows_of_neighbours():
         (lambda: ops.Csr([0, 1], [-2]), "csr: indices has -2; give numbers from 0"),
         (lambda: ops.Csr(3), "an int is not sparse; give indptr and indices, or a sparse matrix"),
         (lambda: ops.Csr(np.eye(2)), "a ndarray is not sparse"),
+        (lambda: ops.Csr(3, [0]), "csr: indptr has the shape []; give one dimension"),
+        (lambda: ops.Csr([0, 1], [[0]]), "csr: indices has the shape [1, 1]; give one dimension"),
+        (lambda: sample_one(0, 9), "sample_recent: nodes has the shape []; give one dimension"),
+        (lambda: ops.EventLists(0, 1, 5), "events: src has the shape []; give one dimension"),
+        (lambda: memory_call(nodes=[[1]]), "gru_memory: nodes has the shape [1, 1]; give one dimension"),
         (lambda: ops.Csr([0, 1.5], [0]), "csr: indptr has 1.5; give whole numbers"),
         (lambda: ops.Csr([0, 1], [0], ["x"]), "csr: values is of type <U1; give numbers"),
         (lambda: ops.Csr([0, 1], [0], [1e300]), "csr: values has a number that is too large for 32 bits"),
@@ -176,9 +181,11 @@ def test_attention_mixes_the_rows_of_neighbours():
         (lambda: attention_call(count=np.full(6, 2.9)), "temporal_attention: count has 2.9; give whole numbers"),
         (
             lambda: attention_call(edge=None),
-            "query has 24 columns, and h has 5, edge (None) 0 and time_w 4: with 2 heads",
+            "query has 24 columns, and rows have 5 of h, 0 because edge is None and 4 of time_w; give 2 x 9",
         ),
         (lambda: attention_call(heads="2"), "temporal_attention: heads is '2'; give a whole number"),
+        (lambda: memory_call(edge=None), "w_x has 17 columns, and a message 2 x 5 of memory, 0 because edge is None"),
+        (lambda: memory_call(memory=real(8)), "gru_memory: memory has the shape [8]; give two dimensions"),
         (lambda: memory_call(memory_time=np.full(8, 0.5)), "gru_memory: memory_time has 0.5; give whole numbers"),
         (lambda: ops.EventLists([0, 0], [1, 1], [5, 4]), "events: event 1 is earlier than the one before it"),
         (lambda: ops.sample_recent(ops.EventLists([0], [1], [5]), [7], [9], 2), "sample_neighbors"),
@@ -377,12 +384,15 @@ def test_a_gradient_of_a_gradient_is_right_or_refused(torch):
     assert not g.requires_grad and g.any()
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit.script`")
 def test_transforms_of_torch_are_right_or_refused(torch):
     dense, *csr = matrix()
     a, dense, x = ops.Csr(*csr), torch.tensor(dense), torch.randn(3, 17, 2)
     for dim in (0, 1, 2):
         at = x.movedim(0, dim)
         torch.testing.assert_close(torch.vmap(lambda x: ops.spmm(a, x), dim)(at), dense @ x, rtol=1e-4, atol=1e-5)
+    _, tangent = torch.func.jvp(lambda x: ops.spmm(a, x), (x[0],), (x[1],))
+    torch.testing.assert_close(tangent, dense @ x[1], rtol=1e-4, atol=1e-5)
     found = torch.func.grad(lambda x: ops.spmm(a, x).pow(2).sum())(x[0])
     torch.testing.assert_close(found, 2 * dense.T @ (dense @ x[0]), rtol=1e-4, atol=1e-4)
     learned, rows, heads = attention_case()

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ._errors import DataError, OutOfMemoryError, UsageError
+from ._errors import DataError, OutOfMemoryError, ShapeError, UsageError
 
 
 def a(x: Any) -> str:
@@ -122,6 +122,14 @@ def whole(x: Any, what: str) -> Any:
     if x.size and x.dtype.kind in "uf" and x.max() >= 2**63:
         raise DataError(f"{what} has {x.max()}; give numbers below 2^63")
     return np.ascontiguousarray(x, dtype=np.int64).reshape(x.shape)
+
+
+def whole_vector(x: Any, what: str) -> Any:
+    """Whole numbers in one dimension."""
+    x = whole(x, what)
+    if x.ndim != 1:
+        raise ShapeError(f"{what} has the shape {list(x.shape)}; give one dimension")
+    return x
 
 
 def _refuse_parts(parts: Any, what: str) -> None:

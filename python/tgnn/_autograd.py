@@ -6,8 +6,8 @@ from typing import Any, Callable
 
 import torch
 
-from ._arrays import is_tensor
-from ._errors import UsageError
+from ._arrays import array, is_tensor
+from ._errors import DataError, UsageError
 
 Compute = Callable[..., Any]
 
@@ -26,6 +26,10 @@ class Spmm(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, dy: Any) -> Any:
         return None, None, Spmm.apply(ctx.on, ctx.a, dy, not ctx.transpose), None
+
+    @staticmethod
+    def jvp(ctx: Any, on: None, a: None, dx: Any, transpose: None) -> Any:
+        return Spmm.apply(ctx.on, ctx.a, dx, ctx.transpose)
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, on: Any, a: Any, x: Any, transpose: bool) -> Any:
@@ -81,6 +85,13 @@ def apply(op: str, compute: Compute, gradients: Compute, learned: Any) -> Any:
     raise UsageError(f"{op} has no rules for torch.func and vmap; use torch.autograd.grad, or a loop")
 
 
-def tensors(operands: dict[str, Any]) -> dict[str, Any]:
+def tensors(op: str, operands: dict[str, Any]) -> dict[str, Any]:
     """Operands with copies of arrays as tensors."""
-    return {name: x if x is None or is_tensor(x) else torch.tensor(x) for name, x in operands.items()}
+    return {name: x if x is None or is_tensor(x) else _tensor(x, f"{op}: {name}") for name, x in operands.items()}
+
+
+def _tensor(x: Any, what: str) -> torch.Tensor:
+    x = array(x, what)
+    if x.dtype.kind not in "fiub":
+        raise DataError(f"{what} is of type {x.dtype}; give numbers")
+    return torch.tensor(x)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from . import _tgnn
-from ._arrays import empty, real, whole
+from ._arrays import empty, real, whole, whole_vector
 from ._errors import ShapeError
 
 
@@ -20,7 +20,7 @@ def multiply(a: Any, x: Any, transpose: bool) -> Any:
 
 
 def recent(events: Any, nodes: Any, times: Any, k: int) -> tuple[Any, Any, Any, Any]:
-    nodes, times = whole(nodes, "sample_recent: nodes"), whole(times, "sample_recent: times")
+    nodes, times = whole_vector(nodes, "sample_recent: nodes"), whole_vector(times, "sample_recent: times")
     n = len(nodes)
     node, event, count = (empty(nodes, shape, "int32") for shape in ((n, k), (n, k), (n,)))
     dt = empty(nodes, (n, k))
@@ -37,8 +37,8 @@ def attend(shape: tuple[int, int], rows: dict[str, Any], learned: Any) -> tuple[
     query, h, time_w, time_b = (real(x, op + name) for name, x in zip(_LEARNED, learned))
     row, event, count = (whole(rows[name], op + name) for name in _ROWS)
     edge = empty(query, (0, 0)) if rows["edge"] is None else real(rows["edge"], op + "edge")
-    if query.ndim != 2 or row.ndim != 2:
-        raise ShapeError("temporal_attention: query and row are matrices; give [n, heads * c] and [n, k]")
+    if row.ndim != 2:
+        raise ShapeError(f"temporal_attention: row has the shape {list(row.shape)}; give [n, k]")
     n, k = row.shape
     mix, sums, weight = (empty(query, of) for of in (query.shape, (n, shape[0]), (n, shape[0] * k)))
     operands = [query, h, row, event, real(rows["dt"], op + "dt"), count, edge, time_w, time_b]
@@ -64,11 +64,9 @@ _WEIGHTS = ("time_w", "time_b", "w_x", "w_h", "b_x", "b_h")
 
 def update(nodes: Any, tables: dict[str, Any], seconds_per_tick: float, weights: Any) -> tuple[Any, Any, Any]:
     op = "gru_memory: "
-    nodes = whole(nodes, op + "nodes")
+    nodes = whole_vector(nodes, op + "nodes")
     named = {name: real(x, op + name) for name, x in zip(_WEIGHTS, weights)}
     tables = {name: (whole if name in _WHOLE else real)(x, op + name) for name, x in tables.items()}
-    if tables["memory"].ndim != 2:
-        raise ShapeError("gru_memory: memory is a matrix; give [nodes, width]")
     new = empty(named["w_x"], (len(nodes), tables["memory"].shape[1]))
     time = empty(named["w_x"], (len(nodes),), "int64")
     updated = _tgnn.gru_memory(nodes, tables, named, seconds_per_tick, new, time)

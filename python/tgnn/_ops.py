@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from functools import partial
-from math import prod
+from math import inf, prod
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy as np
 from . import _cpu, _tgnn
 from ._arrays import a as a_kind_of
 from ._arrays import count as counted
-from ._arrays import is_tensor, on_host, place, real, refuse_gradient, whole
+from ._arrays import is_tensor, on_host, place, real, refuse_gradient, whole_vector
 from ._errors import DeviceError, ShapeError, UsageError
 from ._folders import Unchanging
 
@@ -45,11 +46,12 @@ def _refuse_gradients(op: str, **operands: Any) -> None:
         refuse_gradient(x, f"{op}: {name}")
 
 
-def _shape(x: Any, name: str, dimensions: int) -> tuple[int, ...]:
-    shape = np.shape(x)
-    if len(shape) != dimensions:
-        raise ShapeError(f"temporal_attention: {name} has the shape {list(shape)}; give {dimensions} dimensions")
-    return shape
+def _columns(x: Any, what: str) -> int:
+    """The columns of a table; None has none."""
+    shape = (0, 0) if x is None else np.shape(x)
+    if len(shape) != 2:
+        raise ShapeError(f"{what} has the shape {list(shape)}; give two dimensions")
+    return int(shape[1])
 
 
 # Sparse products
@@ -67,10 +69,7 @@ class Csr(Unchanging):
             indptr, indices, values = _parts(indptr)
         _refuse_gradients("csr", values=values)
         values = None if values is None else real(on_host(values), "csr: values")
-        indptr, indices = (whole(on_host(x), f"csr: {name}") for x, name in ((indptr, "indptr"), (indices, "indices")))
-        for name, x in (("indptr", indptr), ("indices", indices)):
-            if len(x) and x.min() < 0:
-                raise ShapeError(f"csr: {name} has {int(x.min())}; give numbers from 0")
+        indptr, indices = _from_0(indptr, "csr: indptr"), _from_0(indices, "csr: indices")
         n, widest = len(indptr) - 1, int(indices.max()) if len(indices) else -1
         if widest >= n > 0:
             raise ShapeError(
@@ -101,6 +100,13 @@ class Csr(Unchanging):
         return Csr.__new__(Csr)._set(self._native.normalized(), True)
 
 
+def _from_0(x: Any, what: str) -> Any:
+    x = whole_vector(on_host(x), what)
+    if len(x) and x.min() < 0:
+        raise ShapeError(f"{what} has {int(x.min())}; give numbers from 0")
+    return x
+
+
 def _csr(indptr: Any, indices: Any, values: Any, normalized: bool) -> Csr:
     a = Csr(indptr, indices, values)
     return a.normalized() if normalized else a
@@ -112,9 +118,10 @@ def _parts(matrix: Any) -> tuple[Any, Any, Any]:
     if not (hasattr(matrix, "tocsr") or tensor and str(matrix.layout) != "torch.strided"):
         raise UsageError(f"{a_kind_of(matrix)} is not sparse; give indptr and indices, or a sparse matrix")
     _refuse_gradients("csr", values=matrix)
-    rows, columns = matrix.shape
-    if rows != columns:
-        raise ShapeError(f"csr: the matrix is {rows} x {columns}; a Csr is square: add empty rows or columns")
+    rows, *others = matrix.shape
+    if others != [rows]:
+        size = " x ".join(map(str, matrix.shape))
+        raise ShapeError(f"csr: the matrix is {size}; a Csr is square: add empty rows or columns")
     if not tensor:
         matrix = matrix.tocsr()
         return matrix.indptr, matrix.indices, matrix.data
@@ -147,7 +154,7 @@ class EventLists(Unchanging):
 
     def __init__(self, src: Any, dst: Any, time: Any, nodes: int | None = None):
         named = {"src": src, "dst": dst, "time": time}
-        src, dst, time = (whole(on_host(x), f"events: {name}") for name, x in named.items())
+        src, dst, time = (whole_vector(on_host(x), f"events: {name}") for name, x in named.items())
         if nodes is None:
             nodes = 1 + max((int(ids.max()) for ids in (src, dst) if len(ids)), default=-1)
         self._nodes = counted(nodes, "events: nodes", 0)
@@ -179,7 +186,7 @@ def sample_recent(events: EventLists, nodes: Any, times: Any, k: int) -> tuple[A
     if not isinstance(events, EventLists):
         remedy = "give EventLists(src, dst, time), with nodes from 0 and whole times"
         raise UsageError(f"sample_recent: events is {a_kind_of(events)}; {remedy}")
-    k = counted(k, "sample_recent: k", 0)
+    k = counted(k, "sample_recent: k", 0, max(1 << 16, len(events)))
     return _on("sample_recent", nodes=nodes, times=times).recent(events, nodes, times, k)
 
 
@@ -220,22 +227,25 @@ def temporal_attention(
         return on.attend(shape, rows, learned.values())[0]
     from . import _autograd
 
-    attend = partial(on.attend, shape, _autograd.tensors(rows))
-    learned = _autograd.tensors(learned)
+    attend = partial(on.attend, shape, _autograd.tensors("temporal_attention", rows))
+    learned = _autograd.tensors("temporal_attention", learned)
     return _autograd.apply("temporal_attention", attend, on.attend_grad, learned.values())
 
 
 def _check_width(heads: int, learned: dict[str, Any], edge: Any) -> None:
     """Checks that the query is as wide as the rows for which it asks."""
-    h, t = _shape(learned["h"], "h", 2)[1], prod(np.shape(learned["time_w"]))
-    f = 0 if edge is None else _shape(edge, "edge", 2)[1]
-    query = _shape(learned["query"], "query", 2)[1]
-    if query != heads * (h + f + t):
-        wide = f"h has {h}, edge {'(None) ' if edge is None else ''}{f} and time_w {t}"
+    op = "temporal_attention"
+    d, f, t = _columns(learned["h"], f"{op}: h"), _columns(edge, f"{op}: edge"), prod(np.shape(learned["time_w"]))
+    query = _columns(learned["query"], f"{op}: query")
+    if query != heads * (d + f + t):
         raise ShapeError(
-            f"temporal_attention: query has {query} columns, and {wide}: with {heads} heads, give it "
-            f"{heads} x ({h} + {f} + {t}) = {heads * (h + f + t)}"
+            f"{op}: query has {query} columns, and rows have {d} of h, {_of_edge(edge, f)} and {t} of time_w; "
+            f"give {heads} x {d + f + t} columns for {heads} heads"
         )
+
+
+def _of_edge(edge: Any, columns: int) -> str:
+    return "0 because edge is None" if edge is None else f"{columns} of edge"
 
 
 # Memory
@@ -269,11 +279,23 @@ def gru_memory(
     weights = {"time_w": time_w, "time_b": time_b, "w_x": w_x, "w_h": w_h, "b_x": b_x, "b_h": b_h}
     on = _on("gru_memory", nodes=nodes, **tables, **weights)
     _refuse_gradients("gru_memory", nodes=nodes, **tables)
-    if not isinstance(seconds_per_tick, (int, float, np.number)):
-        raise UsageError(f"gru_memory: seconds_per_tick is {seconds_per_tick!r}; give a number")
+    if not (isinstance(seconds_per_tick, Real) and 0 < seconds_per_tick < inf):
+        raise UsageError(f"gru_memory: seconds_per_tick is {seconds_per_tick!r}; give a positive number")
+    _check_message(memory, edge, time_w, w_x)
     if not any(map(is_tensor, (nodes, *tables.values(), *weights.values()))):
         return on.update(nodes, tables, seconds_per_tick, weights.values())[0]
     from . import _autograd
 
-    update = partial(on.update, nodes, _autograd.tensors(tables), seconds_per_tick)
-    return _autograd.apply("gru_memory", update, on.update_grad, _autograd.tensors(weights).values())
+    update = partial(on.update, nodes, _autograd.tensors("gru_memory", tables), seconds_per_tick)
+    return _autograd.apply("gru_memory", update, on.update_grad, _autograd.tensors("gru_memory", weights).values())
+
+
+def _check_message(memory: Any, edge: Any, time_w: Any, w_x: Any) -> None:
+    """Checks that the weights are as wide as the message that they multiply."""
+    op = "gru_memory"
+    d, f, t = _columns(memory, f"{op}: memory"), _columns(edge, f"{op}: edge"), prod(np.shape(time_w))
+    if _columns(w_x, f"{op}: w_x") != 2 * d + f + t:
+        raise ShapeError(
+            f"{op}: w_x has {_columns(w_x, 'w_x')} columns, and a message 2 x {d} of memory, {_of_edge(edge, f)} and "
+            f"{t} of time_w; give {2 * d + f + t} columns"
+        )
