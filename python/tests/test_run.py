@@ -198,13 +198,16 @@ def test_candidates_are_scored_without_becoming_history(run, events):
     assert (call(predictor) == call(run.predictor())).all()
     assert (predictor.score([1], [21], later[-1]) != p[0]).all()
     for arguments, text in (
-        (([1, 2], [21, 22, 23], later[:1]), "2 sources, 3 destinations and 1 times; give pairs and one time"),
-        (([1], [21], later), "give pairs and one time"),
+        (([1, 2], [21, 22, 23], later[:1]), "2 sources, 3 destinations and 1 times; give one of each per pair"),
+        (([1], [21, 22], later), "1 sources, 2 destinations and 3 times; give one of each per pair"),
         (([1], [99], later[:1]), "node 99"),
     ):
         with pytest.raises(tgnn.Error, match=text):
             predictor.score(*arguments)
-    assert predictor.score([], [], later[0]).shape == (0,)
+    each = [float(predictor.score([1], [d], t)[0]) for d, t in zip([21, 22, 21], later[[1, 0, 1]])]
+    assert np.allclose(predictor.score([1], [21, 22, 21], later[[1, 0, 1]]), each, atol=1e-6)
+    assert (predictor.score(1, 21, later) == predictor.score([1] * 3, [21] * 3, later)).all()
+    assert predictor.score([], [], later[0]).shape == predictor.score([], [], []).shape == (0,)
 
 
 def test_a_refused_call_changes_nothing_and_counts_its_own_events():

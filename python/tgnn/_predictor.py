@@ -61,19 +61,23 @@ class Predictor:
         return _probabilities(logits)
 
     def score(self, src: Any, dst: Any, time: Any) -> np.ndarray:
-        """Probabilities of pairs at one time, after all events so far: of candidates, for example. Changes nothing.
+        """Probabilities of pairs at times, after all events so far: of candidates, for example. Changes nothing.
 
-        A single source or destination is paired with all of the others. Scores do not read features of the pairs.
+        A single source, destination or time is that of all pairs. Scores do not read features of the pairs.
         """
         src, dst = _ids.native(src, "src"), _ids.native(dst, "dst")
         ticks = self._ticks(time, "query")
-        n = max(len(src), len(dst)) if len(src) and len(dst) else 0
-        src, dst = _repeated(src, n), _repeated(dst, n)
-        if len(ticks) != 1 or len(src) != len(dst):
+        lengths = [len(src), len(dst), len(ticks)]
+        n = max(lengths) if min(lengths) else 0
+        src, dst, ticks = _repeated(src, n), _repeated(dst, n), _repeated(ticks, n)
+        if not len(src) == len(dst) == len(ticks):
             raise UsageError(
-                f"{len(src)} sources, {len(dst)} destinations and {len(ticks)} times; give pairs and one time"
+                f"{lengths[0]} sources, {lengths[1]} destinations and {lengths[2]} times; give one of each per pair"
             )
-        return _probabilities(np.array(self._native.score(src, dst, int(ticks[0]))))
+        # Pairs at the same time are scored together.
+        at = [0, *(np.flatnonzero(np.diff(ticks)) + 1), n] if n else [0]
+        parts = [self._native.score(src[a:b], dst[a:b], int(ticks[a])) for a, b in zip(at, at[1:])]
+        return _probabilities(np.concatenate([np.zeros(0, np.float32), *map(np.asarray, parts)]))
 
     def embed(self, nodes: Any, times: Any, *, destinations: bool = False) -> np.ndarray:
         """Embeddings of nodes at times after all events so far. Changes nothing."""
