@@ -177,7 +177,7 @@ impl<'py> FromPyObject<'_, 'py> for Array {
 }
 
 /// Memory of the crate as an array of NumPy's, which may only be read: `numpy.asarray(buffer)`.
-#[pyclass(frozen)]
+#[pyclass(frozen, module = "tgnn._tgnn")]
 pub struct Buffer {
     #[allow(dead_code)] // keeps the memory alive
     owner: Arc<dyn Any + Send + Sync>,

@@ -17,7 +17,7 @@ use tgnn::{
 };
 
 /// A CUDA device with its kernels.
-#[pyclass(frozen)]
+#[pyclass(frozen, module = "tgnn._tgnn")]
 pub struct Gpu(cuda::Gpu);
 
 #[pymethods]
@@ -78,7 +78,7 @@ fn name_of(dtype: DType) -> &'static str {
 }
 
 /// An op that runs on devices. The table at the top of its module in `src/ops` has its operands.
-#[pyclass(frozen)]
+#[pyclass(frozen, module = "tgnn._tgnn")]
 pub struct Op(Box<dyn DynOp>);
 
 #[pymethods]

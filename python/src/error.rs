@@ -32,7 +32,8 @@ impl From<Failed> for PyErr {
     }
 }
 
-/// Returns the exception of an error: its class is by kind, and its text is that of the program.
+/// Returns the exception of an error: its class is by kind, and its text is that of the program, with flags as
+/// arguments.
 fn exception(py: Python<'_>, e: &Error) -> PyResult<PyErr> {
     let class = match e.kind() {
         ErrorKind::Usage => "UsageError",
@@ -48,6 +49,6 @@ fn exception(py: Python<'_>, e: &Error) -> PyResult<PyErr> {
         ErrorKind::Interrupted => return Ok(pyo3::exceptions::PyKeyboardInterrupt::new_err(())),
         _ => "Error",
     };
-    let class = py.import("tgnn._errors")?.getattr(class)?;
-    Ok(PyErr::from_value(class.call1((e.to_string(),))?))
+    let of_program = py.import("tgnn._errors")?.getattr("of_program")?;
+    Ok(PyErr::from_value(of_program.call1((class, e.to_string()))?))
 }

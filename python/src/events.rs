@@ -13,7 +13,7 @@ use tgnn::{
 };
 
 /// An event stream.
-#[pyclass(frozen)]
+#[pyclass(frozen, module = "tgnn._tgnn")]
 pub struct Stream {
     pub events: Arc<Events>,
     /// Where the events were read, to find them again; `None` if they were made in Python.
@@ -92,6 +92,33 @@ impl Stream {
     #[getter]
     fn node_features(&self, py: Python<'_>) -> Option<Buffer> {
         self.features(py, |e| e.node_features.as_ref())
+    }
+    /// Whether events have sets of classes.
+    #[getter]
+    fn has_classes(&self) -> bool {
+        self.events.classes.is_some()
+    }
+    /// Labels of nodes, in order of time: ticks since the first event, node, label as text, weight.
+    #[getter]
+    fn node_labels(&self) -> Option<Vec<(i64, u32, String, f32)>> {
+        let labels = self.events.node_labels.as_ref()?;
+        let (times, nodes) = (labels.times(), labels.nodes());
+        let row = |i: usize| {
+            labels
+                .of(i)
+                .map(move |(class, weight)| (times[i], nodes[i], labels.id(class).to_string(), weight))
+        };
+        Some((0..labels.len()).flat_map(row).collect())
+    }
+    /// Whether labels of nodes are numbers.
+    #[getter]
+    fn labels_are_numbers(&self) -> bool {
+        let ids = self.events.node_labels.as_ref().and_then(|labels| labels.ids());
+        ids.is_none_or(|ids| ids.numbers().is_some())
+    }
+    /// Writes the events to a folder, from which `load` reads the same.
+    fn save(&self, py: Python<'_>, folder: PathBuf) -> Result<()> {
+        Ok(py.detach(|| data::save(&self.events, folder, false))?)
     }
 }
 
@@ -180,7 +207,7 @@ impl Labels {
 
 /// Reads events, as the program does.
 #[pyfunction]
-#[pyo3(signature = (path, format, columns, time_format, missing, bipartite, strict, edge_features, node_features, labels=None))]
+#[pyo3(signature = (path, format, columns, time_format, missing, bipartite, strict, edge_features, node_features, labels))]
 #[allow(clippy::too_many_arguments)] // one for each option
 pub fn load(
     py: Python<'_>,

@@ -2,7 +2,7 @@
 use crate::error::Result;
 use pyo3::{
     prelude::*,
-    types::{PyBool, PyDict, PyFloat, PyInt, PyString},
+    types::{PyBool, PyDict, PyFloat, PyInt},
 };
 use tgnn::{error::Error, task::Config};
 use toml::{Table, Value};
@@ -20,7 +20,9 @@ pub fn config(keys: &Bound<'_, PyDict>) -> Result<(Config, Table)> {
 /// Adds the keys of a dictionary to the section `prefix` of a table.
 fn insert_all(table: &mut Table, keys: &Bound<'_, PyDict>, prefix: &str) -> Result<()> {
     for (key, value) in keys {
-        let key: String = key.extract()?;
+        let key: String = key
+            .extract()
+            .map_err(|_| Error::usage(format!("`{prefix}{key}` is not a key, which is text")))?;
         let name = format!("{prefix}{key}");
         match value.cast::<PyDict>() {
             // Python's keywords have no hyphens: `graph_mixer` is the section `graph-mixer`.
@@ -35,11 +37,44 @@ fn insert_all(table: &mut Table, keys: &Bound<'_, PyDict>, prefix: &str) -> Resu
     Ok(())
 }
 
+/// What serde calls the types of values, and what a user of Python calls them.
+const TYPES: [(&str, &str); 9] = [
+    ("usize", "a whole number from 0"),
+    ("u64", "a whole number from 0"),
+    ("u32", "a whole number from 0"),
+    ("i64", "a whole number"),
+    ("f64", "a number"),
+    ("f32", "a number"),
+    ("a boolean", "True or False"),
+    ("bool", "True or False"),
+    ("a string", "text"),
+];
+
+/// Returns the text of an error of serde's in terms of Python.
+fn in_python(text: &str) -> String {
+    let invalid =
+        ["invalid type: ", "invalid value: "].into_iter().find_map(|start| text.strip_prefix(start));
+    let Some((what, wanted)) = invalid.and_then(|text| text.split_once(", expected ")) else {
+        return text.into();
+    };
+    let what = ["string ", "integer ", "floating point ", "boolean "]
+        .into_iter()
+        .find_map(|kind| what.strip_prefix(kind))
+        .unwrap_or(what);
+    let wanted = match TYPES.iter().find(|(rust, _)| *rust == wanted) {
+        Some((_, python)) => python,
+        None if wanted.starts_with("struct ") => "a dictionary",
+        None => wanted,
+    };
+    format!("{what} is not {wanted}")
+}
+
 /// Returns an error that names the key `name`.
 fn named(name: &str, e: &Error) -> Error {
-    let text = e.to_string();
+    let text = in_python(&e.to_string());
     let key = name.rsplit('.').next().unwrap_or(name);
-    Error::usage(if text.contains(&format!("`{key}`")) { text } else { format!("{name}: {text}") })
+    let is_named = text.contains(&format!("`{key}`")) || text.contains(name);
+    Error::usage(if is_named { text } else { format!("{name}: {text}") })
 }
 
 /// Sets a key; dots separate sections from keys.
@@ -58,27 +93,33 @@ fn insert(table: &mut Table, name: &str, value: Value) -> Result<()> {
 
 /// Returns a number, a truth value or text; whatever has an `item` is asked for it, as NumPy's scalars.
 fn scalar(name: &str, value: &Bound<'_, PyAny>) -> Result<Value> {
-    if value.is_instance_of::<PyBool>() {
-        return Ok(Value::Boolean(value.extract()?));
+    if let Some(value) = plain(value) {
+        return Ok(value);
     }
-    if value.is_instance_of::<PyInt>() {
-        return Ok(Value::Integer(value.extract()?));
-    }
-    if value.is_instance_of::<PyFloat>() {
-        return Ok(Value::Float(value.extract()?));
-    }
-    if value.is_instance_of::<PyString>() {
-        return Ok(Value::String(value.extract()?));
-    }
-    if let Ok(path) = value.call_method0("__fspath__") {
-        return Ok(Value::String(path.extract()?));
-    }
-    if let Ok(item) = value.call_method0("item")
-        && !item.is(value)
-    {
-        return scalar(name, &item);
+    let other = value.call_method0("__fspath__").or_else(|_| value.call_method0("item"));
+    let value = other.as_ref().unwrap_or(value);
+    if let Some(value) = plain(value) {
+        return Ok(value);
     }
     let class = value.get_type().name()?;
-    let what = format!("`{name}` is of type {class}");
-    Err(Error::usage(what).remedy("give a number, text, True, False or a dictionary").into())
+    let (what, remedy) = match value.is_instance_of::<PyInt>() {
+        true => (format!("`{name}` is {value}"), "give a number below 2^63"),
+        false if value.is_none() => (format!("`{name}` is None"), "leave it out, or give a number or text"),
+        false => (format!("`{name}` is of type {class}"), "give a number, text, True, False or a dictionary"),
+    };
+    Err(Error::usage(what).remedy(remedy).into())
+}
+
+/// Returns a value of one of Python's own types.
+fn plain(value: &Bound<'_, PyAny>) -> Option<Value> {
+    if value.is_instance_of::<PyBool>() {
+        return value.extract().ok().map(Value::Boolean);
+    }
+    if value.is_instance_of::<PyInt>() {
+        return value.extract().ok().map(Value::Integer);
+    }
+    if value.is_instance_of::<PyFloat>() {
+        return value.extract().ok().map(Value::Float);
+    }
+    value.extract().ok().map(Value::String)
 }

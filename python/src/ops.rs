@@ -29,7 +29,7 @@ fn ids(op: &str, array: &Array) -> Result<Vec<u32>, Error> {
 }
 
 /// A square sparse matrix.
-#[pyclass(frozen)]
+#[pyclass(frozen, module = "tgnn._tgnn")]
 pub struct Csr(Arc<functions::Csr>);
 
 impl Csr {
@@ -79,7 +79,7 @@ impl Csr {
 }
 
 /// The events of each node in time order.
-#[pyclass(frozen)]
+#[pyclass(frozen, module = "tgnn._tgnn")]
 pub struct EventLists(Arc<functions::EventLists>);
 
 #[pymethods]
@@ -266,7 +266,7 @@ pub struct Tables {
 }
 
 /// What the backward pass of the memory update reads.
-#[pyclass(frozen)]
+#[pyclass(frozen, module = "tgnn._tgnn")]
 pub struct Updated(UpdatedMemory);
 
 /// Updates the memory of nodes; fills `new` and `new_time`.

@@ -61,7 +61,7 @@ fn number(v: i64) -> Result<u32, Error> {
 }
 
 /// A trained model on a stream that continues.
-#[pyclass(frozen)]
+#[pyclass(frozen, module = "tgnn._tgnn")]
 pub struct Predictor(Mutex<State>);
 
 struct State {
@@ -71,9 +71,27 @@ struct State {
 }
 
 impl State {
+    /// Runs `work`; if it fails, ids that it saw first are unknown again.
+    fn or_forget<T>(&mut self, work: impl FnOnce(&mut Self) -> Result<T, Error>) -> Result<T, Error> {
+        let known = self.names.added().len();
+        let result = work(self);
+        if result.is_err() {
+            self.names.forget(known);
+        }
+        result
+    }
+    /// Returns the node numbers of pairs of ids.
+    fn pairs(&mut self, src: &IdColumn, dst: &IdColumn) -> Result<Vec<[u32; 2]>, Error> {
+        let (src, dst) = (src.ids()?, dst.ids()?);
+        src.iter().zip(&dst).map(|(src, dst)| Ok([self.node(src, false)?, self.node(dst, true)?])).collect()
+    }
     /// Returns the node number of an id.
     fn node(&mut self, id: &NodeId, destination: bool) -> Result<u32, Error> {
         self.names.number(id, destination).ok_or_else(|| {
+            if self.names.are_numbers() && matches!(id, NodeId::Text(_)) {
+                let what = format!("node {id} is text, and the ids of the data are numbers");
+                return Error::new(ErrorKind::Data, what).remedy("give numbers from 0");
+            }
             let what =
                 format!("node {id} does not fit: the predictor holds {} nodes", self.predictor.nodes());
             Error::new(ErrorKind::Data, what).remedy("allow more with nodes=")
@@ -140,6 +158,18 @@ impl Predictor {
         self.state().predictor.time_scale().format.to_string()
     }
     #[getter]
+    fn edge_width(&self) -> usize {
+        self.state().predictor.edge_width()
+    }
+    #[getter]
+    fn nodes(&self) -> usize {
+        self.state().predictor.nodes()
+    }
+    #[getter]
+    fn seen(&self) -> u64 {
+        self.state().predictor.seen()
+    }
+    #[getter]
     fn latest(&self) -> Option<i64> {
         self.state().predictor.latest()
     }
@@ -155,14 +185,11 @@ impl Predictor {
     ) -> Result<()> {
         py.detach(|| {
             let state = &mut *self.state();
-            let (src, dst, time) = (src.ids()?, dst.ids()?, time.values::<i64>()?);
             let features =
                 features.as_ref().map(|f| Ok::<_, Error>((f.shape()?[1], f.values::<f32>()?))).transpose()?;
             let (width, rows) = features.unwrap_or((0, &[]));
-            let mut nodes = Vec::with_capacity(src.len());
-            for (src, dst) in src.iter().zip(&dst) {
-                nodes.push([state.node(src, false)?, state.node(dst, true)?]);
-            }
+            let nodes = state.or_forget(|state| state.pairs(&src, &dst))?;
+            let time = time.values::<i64>()?;
             let events: Vec<NewEvent<'_>> = nodes
                 .iter()
                 .zip(time)
@@ -179,13 +206,29 @@ impl Predictor {
             Ok(())
         })
     }
+    /// Returns the logits of pairs at a time (ticks since the first event), after all events so far.
+    fn score(&self, py: Python<'_>, src: IdColumn, dst: IdColumn, time: i64) -> Result<Buffer> {
+        py.detach(|| {
+            let state = &mut *self.state();
+            let logits = state.or_forget(|state| {
+                let pairs = state.pairs(&src, &dst)?;
+                state.predictor.score(&pairs, time)
+            })?;
+            let n = logits.len();
+            Ok(Buffer::owned(logits, vec![n]))
+        })
+    }
     /// Returns the embeddings of ids at times after all events so far.
-    fn embed(&self, py: Python<'_>, ids: IdColumn, time: Array) -> Result<Buffer> {
+    fn embed(&self, py: Python<'_>, ids: IdColumn, time: Array, destinations: bool) -> Result<Buffer> {
         py.detach(|| {
             let state = &mut *self.state();
             let ids = ids.ids()?;
-            let nodes = ids.iter().map(|id| state.node(id, false)).collect::<Result<Vec<u32>, Error>>()?;
-            let z = state.predictor.embed(&nodes, time.values()?)?;
+            let (nodes, z) = state.or_forget(|state| {
+                let nodes: Vec<u32> =
+                    ids.iter().map(|id| state.node(id, destinations)).collect::<Result<_, Error>>()?;
+                let z = state.predictor.embed(&nodes, time.values()?)?;
+                Ok((nodes, z))
+            })?;
             let width = z.len().checked_div(nodes.len()).unwrap_or(0);
             Ok(Buffer::owned(z, vec![nodes.len(), width]))
         })

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import tgnn
-from tgnn import _arrays, _tgnn, ops
+from tgnn import _arrays, _ops, _tgnn
 
 #: A model that trains in a fraction of a second, whatever the build. Few events get pre-trained rows by default.
 SMALL = {
@@ -45,7 +45,7 @@ def torch(request, monkeypatch):
         except tgnn.DeviceError as e:
             pytest.skip(str(e))
         on = lambda x: "emu" if _arrays.is_tensor(x) and x.device.type == "cpu" else _arrays.place(x)
-        monkeypatch.setattr(ops, "place", on)
+        monkeypatch.setattr(_ops, "place", on)
     elif request.param == "cuda":
         if not torch.cuda.is_available():
             pytest.skip("there is no CUDA device")

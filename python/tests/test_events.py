@@ -1,5 +1,8 @@
 """Events go in and come out as the user writes them."""
 
+import copy
+import datetime
+import pickle
 from types import SimpleNamespace
 
 import numpy as np
@@ -137,6 +140,24 @@ def test_what_are_no_labels_of_nodes_is_refused_in_one_line(change, text):
         (([0], [1], np.array(["NaT"], "datetime64[s]")), "event 0 has no time"),
         (([0], [1], [2], [[np.nan]]), "the feature in row 0, column 0 is NaN"),
         (([0], [1], [2], [[1], [2]]), "events: 1 sources and 2 rows of edge features"),
+        (([[0, 1]], [1, 1], [0, 5]), "src has the shape [1, 2]; give one value for each"),
+        (([0], [1], [[2]]), "time has the shape [1, 1]"),
+        (({0}, [1], [2]), "src is a set; give an array or a list"),
+        (([0], [1], [True]), "times are of type bool"),
+        (([0], [1], ["5"]), "event 0 has time '5', which is not a date"),
+        (([0], [1], ["3000-01-01"]), "event 0 has time 3000-01-01; dates are from 1678 to 2262"),
+        (([0], [1], [1e300]), "event 0 has a time of more than 2^62 ticks"),
+        (([0], [1], np.array([2**63], np.uint64)), "event 0 has a time of more than 2^62 ticks"),
+        (([0], [1], [None]), "event 0 has no time"),
+        (([0], [1], np.array([5], "m8[s]")), "times are of type timedelta64[s]"),
+        (([0], [1], [2], np.zeros((1, 0))), "edge_features have no columns; leave them out"),
+        (([np.nan], [1], [2]), "event 0 has no id at one end"),
+        (([0], [1], [2], [["x"]]), "edge_features is of type <U1; give numbers"),
+        (([0], [1], [2], np.array([["x"]], object)), "edge_features has the text 'x'; give numbers"),
+        (([0], [1], [2], [[1e300]]), "edge_features has a number that is too large for 32 bits"),
+        (([0], [1], [2], [[1], [2, 3]]), "edge_features is not an array"),
+        (([0], [1], [2], None, None, [np.nan]), "event 0 has the label nan; give a finite number"),
+        (([0], [1], [2], None, None, ["a"]), "label is of type <U1; give numbers"),
         (([0], [1], [2], None, np.ones((5, 1))[:1]), "1 rows of features for 2 nodes"),
     ],
 )
@@ -144,3 +165,108 @@ def test_what_are_no_events_is_refused_in_one_line(arguments, text):
     with pytest.raises(tgnn.DataError) as e:
         tgnn.Events(*arguments)
     assert text in str(e.value) and "\n" not in str(e.value)
+
+
+def test_whole_numbers_and_dates_of_any_type_are_what_they_are():
+    pandas = pytest.importorskip("pandas")
+    assert tgnn.Events(np.array([3, 1], object), pandas.array([1, 3], "Int64"), [0, 5]).src.tolist() == [3, 1]
+    utc = datetime.timezone(datetime.timedelta(hours=2))
+    dates = [datetime.datetime(2024, 1, 1, 2, tzinfo=utc), pandas.Timestamp("2024-01-01T00:00:00.000000007")]
+    assert tgnn.Events([0, 1], [1, 2], dates).time.astype(str).tolist()[1] == "2024-01-01T00:00:00.000000007"
+    zoned = ["2024-01-01T02:00:00+02:00", "2024-01-01T00:00:01Z"]
+    assert tgnn.Events([0, 1], [1, 2], zoned).time.astype(str).tolist()[0] == "2024-01-01T00:00:00"
+
+
+def test_frames_are_refused_by_column():
+    pandas, polars = pytest.importorskip("pandas"), pytest.importorskip("polars")
+    frame = pandas.DataFrame({"src": [0, 1], "dst": [1, 2], "time": [0, 5], "a": [1.0, np.nan], "b": ["x", "y"]})
+    for features, text in (
+        ("a", "column 'a' is nan in row 1"),
+        (["b"], "column 'b'"),
+        (["c"], "there is no column 'c'"),
+    ):
+        with pytest.raises(tgnn.DataError, match=text):
+            tgnn.Events.from_pandas(frame, edge_features=features)
+    lazy = polars.LazyFrame({"src": [0, 1], "dst": [1, 2], "time": [0, 5]})
+    assert tgnn.Events.from_polars(lazy).dst.tolist() == [1, 2]
+    for other in ({"src": [0]}, [1], None):
+        with pytest.raises(tgnn.DataError, match="is not a frame of pandas or polars"):
+            tgnn.Events.from_pandas(other)
+    with pytest.raises(tgnn.DataError, match="there are several columns 'src'"):
+        tgnn.Events.from_pandas(pandas.concat([frame, frame], axis=1))
+    with pytest.raises(tgnn.DataError, match="a SimpleNamespace without src, dst, t has no events"):
+        tgnn.Events.from_pyg(SimpleNamespace())
+
+
+def test_features_that_want_a_gradient_are_refused():
+    torch = pytest.importorskip("torch")
+    with pytest.raises(tgnn.UsageError, match="edge_features: no gradient flows into it; give it with .detach()"):
+        tgnn.Events([0], [1], [2], torch.ones(1, 2, requires_grad=True))
+
+
+def same(events, others):
+    for name in ("src", "dst", "time", "label", "edge_features", "node_features", "ids"):
+        ours, want = getattr(events, name), getattr(others, name)
+        assert (ours is None) == (want is None) and (
+            ours is None or (ours.dtype == want.dtype and (ours == want).all())
+        )
+    assert events.name == others.name and events._stream.first_destination == others._stream.first_destination
+
+
+def some_events(n=40, text=True):
+    src, dst, time, edges = columns(n, nodes=5, edge_width=2)
+    if text:
+        src, dst = np.char.add("u", src.astype(str)), np.char.add("i", dst.astype(str))
+        time = np.datetime64("2024-01-01") + time.astype("m8[ms]")
+    rows = np.arange(2.0 * 10).reshape(10, 2)[: len(np.unique(np.concatenate([src, dst])))]
+    labels = {"time": time[::4], "node": src[::4], "label": np.arange(10) % 3, "weight": np.linspace(0, 1, 10)}
+    return tgnn.Events(src, dst, time, edges, rows, np.arange(n) % 2, labels=labels, name="some/é")
+
+
+@pytest.mark.parametrize("text", [True, False])
+def test_events_are_pickled_copied_and_saved_as_they_are(text, tmp_path):
+    events = some_events(text=text)
+    events.save(tmp_path / "saved")
+    for again in (pickle.loads(pickle.dumps(events)), tgnn.load(tmp_path / "saved")):
+        same(again, events)
+        assert all((again.labels[name] == column).all() for name, column in events.labels.items())
+    assert copy.copy(events) is copy.deepcopy(events) is events
+    with pytest.raises(tgnn.UsageError, match="saved already exists and is not empty|not empty|exists"):
+        events.save(tmp_path / "saved")
+
+
+@pytest.mark.parametrize("text", [True, False])
+def test_some_of_the_events_are_events(text):
+    events = some_events(text=text)
+    same(events[:], events)
+    part = events[10:30]
+    assert (part.src == events.src[10:30]).all() and (part.time == events.time[10:30]).all()
+    assert (part.edge_features == events.edge_features[10:30]).all() and (part.label == events.label[10:30]).all()
+    rows = dict(zip(events.ids.tolist(), events.node_features.tolist()))
+    assert part.node_features.tolist() == [rows[id] for id in part.ids.tolist()]
+    assert part.labels["time"].tolist() == events.labels["time"][3:8].tolist()
+    mask = np.arange(40) % 2 == 1
+    assert (events[mask].dst == events.dst[1::2]).all() and (events[[-1, 3]].time == events.time[[3, -1]]).all()
+    assert np.shares_memory(events[5:].edge_features, events.edge_features)
+    for index, what in (
+        (slice(0), "no event of"),
+        ([40], "has 40 events"),
+        ("a", "have no <U1 index"),
+        (mask[:3], "40"),
+    ):
+        with pytest.raises(tgnn.UsageError, match=what):
+            events[index]
+
+
+def test_columns_of_events_can_only_be_read_and_make_a_frame():
+    pandas = pytest.importorskip("pandas")
+    events = some_events()
+    for name in ("src", "dst", "time", "ids", "label", "edge_features", "node_features"):
+        with pytest.raises(ValueError, match="read-only"):
+            getattr(events, name)[0] = getattr(events, name)[0]
+    frame = events.to_pandas()
+    assert isinstance(frame, pandas.DataFrame) and len(frame) == 40
+    assert list(frame) == ["src", "dst", "time", "label", "feature_0", "feature_1"]
+    again = tgnn.Events.from_pandas(frame, edge_features=["feature_0", "feature_1"], label="label")
+    assert (again.src == events.src).all() and (again.edge_features == events.edge_features).all()
+    assert "some/é" in events._repr_html_() and "2024-01-01" in events._repr_html_()

@@ -3,15 +3,20 @@
 import io
 import json
 import os
+import re
 import signal
+import sys
 import threading
 import time
+import typing
+from pathlib import Path
 
 import numpy as np
 import pytest
 from conftest import SMALL
 
 import tgnn
+from tgnn import _keys
 
 
 def test_a_run_has_metrics_a_summary_and_a_configuration(run, events):
@@ -80,7 +85,29 @@ def test_errors_have_a_class_by_kind_and_the_text_of_the_program(events, run, tm
     train = lambda **keys: tgnn.train(events, progress=False, **keys)
     refused(tgnn.UsageError, "unknown field `epochz`; did you mean `epochs`?", train, epochz=3)
     refused(ValueError, "tgn.layers is 9; give 0 to 4", train, tgn={"layers": 9})
-    refused(tgnn.UsageError, 'tgn.layers: invalid type: string "two"', train, tgn={"layers": "two"})
+    refused(tgnn.UsageError, 'tgn.layers: "two" is not a whole number from 0', train, tgn={"layers": "two"})
+    refused(tgnn.UsageError, "epochs: `-1` is not a whole number from 0", train, epochs=-1)
+    refused(tgnn.UsageError, "batch: `1.5` is not a whole number from 0", train, batch=1.5)
+    refused(tgnn.UsageError, 'learning_rate: "x" is not a number', train, learning_rate="x")
+    refused(tgnn.UsageError, "evaluate: `3` is not True or False", train, evaluate=3)
+    refused(tgnn.UsageError, "device: `3` is not text", train, device=3)
+    refused(tgnn.UsageError, "tgn: `3` is not a dictionary", train, tgn=3)
+    refused(tgnn.UsageError, 'seed: "x" is not a whole number from 0', train, seed="x")
+    refused(tgnn.UsageError, "`seed` is 1180591620717411303424; give a number below 2^63", train, seed=2**70)
+    refused(tgnn.UsageError, "`seed` is 9223372036854775808; give a number", train, seed=np.uint64(2**63))
+    refused(tgnn.UsageError, "`patience` is None; leave it out", train, patience=None)
+    refused(tgnn.UsageError, "`tgn.1` is not a key, which is text", train, tgn={1: 2})
+    refused(tgnn.UsageError, "there is no snapshots.every `hour`; give day", train, snapshots={"every": "hour"})
+    refused(tgnn.UsageError, "resume=True goes on with the run in a folder; give it as out", train, resume=True)
+    refused(tgnn.UsageError, "out is an int; give a path", train, out=3)
+    refused(tgnn.UsageError, "model is 3; give text", train, model=3)
+    refused(tgnn.UsageError, "callback is an int; give a function of a record", train, callback=3)
+    refused(tgnn.UsageError, "weights is a dict; give a path", train, weights={})
+    refused(
+        tgnn.UsageError, "a DataFrame is not events; give tgnn.Events, Events.from_pandas, or a path", tgnn.train, pd()
+    )
+    refused(tgnn.UsageError, "None is not events", tgnn.train, None)
+    refused(tgnn.UsageError, "(out=), or go on with the run in it (resume=True)", train, out=run.folder)
     refused(tgnn.UsageError, "`epochs` is of type list", train, epochs=[1])
     refused(tgnn.UsageError, "unknown variant `tgm`", train, model="tgm")
     refused(tgnn.UsageError, "is not empty", train, out=run.folder)
@@ -95,6 +122,69 @@ def test_errors_have_a_class_by_kind_and_the_text_of_the_program(events, run, tm
     plan = tmp_path / "plan.toml"
     plan.write_text('name = "odd"\n[stages]\nstep = { lane = 2 }\nforward = { lane = 9 }\n')
     refused((tgnn.PlanError, tgnn.UsageError), "plan.toml", train, plan=str(plan))
+
+
+def pd():
+    return pytest.importorskip("pandas").DataFrame({"src": [1]})
+
+
+@pytest.mark.parametrize(
+    "text, want",
+    [
+        ("leave out --after, or train without --no-eval", "leave out after=, or train without evaluate=False"),
+        ("(--after validation)", '(after="validation")'),
+        ("give --columns src=1,dst=2; or", 'give columns="src=1,dst=2"; or'),
+        ("use --device cpu", 'use device="cpu"'),
+        ("give --from with the folder", "give start_from= with the folder"),
+        ("or --set data.train=0.5", "or **{'data.train': 0.5}"),
+        ("cut by time: --every week", 'cut by time: snapshots={"every": "week"}'),
+        ("build with --features emu", "build with --features emu"),
+        ("sort the file, or leave out --strict", "sort the file, or leave out strict=True"),
+    ],
+)
+def test_flags_of_the_program_are_arguments(text, want):
+    assert tgnn._errors.as_arguments(text) == want
+
+
+def test_a_function_is_called_after_every_epoch_and_can_end_the_run(events, tmp_path):
+    heard = []
+    run = tgnn.train(events, progress=False, callback=heard.append, **SMALL)
+    assert heard == run.records and heard[0]["val_ap"] > 0
+
+    class Enough(Exception):
+        pass
+
+    def stop(record):
+        raise Enough(record["epoch"])
+
+    call = lambda **keys: tgnn.train(events, progress=False, out=tmp_path / "run", **(SMALL | keys))
+    with pytest.raises(Enough, match="1"):
+        call(epochs=100_000, callback=stop)
+    done = len(tgnn.open(tmp_path / "run").records)
+    assert len(call(resume=True, epochs=done).summary["test"]) > 0
+
+
+def test_a_run_starts_from_one_that_nothing_else_holds(events):
+    again = tgnn.train(events, progress=False, start_from=tgnn.train(events, progress=False, **SMALL), **SMALL)
+    assert again.records and json.loads(
+        (tgnn.train(events, progress=False, **SMALL).folder / "summary.json").read_text()
+    )
+
+
+@pytest.mark.skipif(sys.version_info < (3, 10), reason="Python 3.9 cannot read the types at run time")
+def test_type_checkers_know_the_keys_of_the_program(run):
+    keys = {}
+    for name, kind in typing.get_type_hints(_keys.Keys).items():
+        section = {"": kind} if kind in (bool, int, float, str) else typing.get_type_hints(kind)
+        keys |= {f"{name}.{key}".rstrip("."): typing.get_args(of) or (of,) for key, of in section.items()}
+    values = {}
+    for name, value in run.config.items():
+        section = value if isinstance(value, dict) else {"": value}
+        values |= {f"{name.replace('-', '_')}.{key}".rstrip("."): x for key, x in section.items()}
+    assert all(type(value) in keys[key] for key, value in values.items() if key not in ("model", "seed"))
+    # Keys without a default have none in the configuration of a run; docs/config.md has all.
+    listed = re.findall(r"^\| `([a-z_.-]+)` \|", (Path(__file__).parents[2] / "docs" / "config.md").read_text(), re.M)
+    assert keys.keys() | {"model", "seed"} == {key.replace("-", "_") for key in listed}
 
 
 def test_an_array_that_is_none_is_a_type_error():

@@ -31,62 +31,64 @@ class Gpu:
             self._native = _tgnn.Gpu(name)
 
     def multiply(self, a: Any, x: Any, transpose: bool) -> Any:
-        x = real(x)
+        x = real(x, "spmm: x")
         if len(x) != len(a):
             raise ShapeError(f"spmm: x has {len(x)} rows, and the matrix {len(a)}")
         (y,) = self._run(Op.spmm(a._native, transpose), x, *self._tables(a, transpose))
         return y.reshape(x.shape)
 
     def recent(self, events: Any, nodes: Any, times: Any, k: int) -> tuple[Any, Any, Any, Any]:
-        (nodes,) = self._ids("sample_recent", nodes)
+        (nodes,) = self._ids("sample_recent", nodes=nodes)
         # All events are history; lists are searched from their ends.
-        (batch,) = self._ids("sample_recent", torch.tensor([len(events)], device=self._device))
+        (batch,) = self._ids("sample_recent", events=torch.tensor([len(events)], device=self._device))
         positions, now = self._empty(0, 2, "int32"), self._empty(1, 2, "int32").zero_()
-        inputs = (*self._tables(events), positions, nodes, whole(times), batch, now)
+        inputs = (*self._tables(events), positions, nodes, whole(times, "sample_recent: times"), batch, now)
         node, event, dt, _, count = self._run(Op.sample_recent(k), *inputs)
-        return whole(node), whole(event), dt, whole(count.flatten())
+        return whole(node, "node"), whole(event, "event"), dt, whole(count.flatten(), "count")
 
-    def attend(self, rows: dict[str, Any], learned: Any) -> tuple[Any, Any, Any]:
-        row, event, count = self._ids("temporal_attention", rows["row"], rows["event"], rows["count"])
-        query, h, time_w, time_b = map(real, learned)
-        n, shape = len(count), (rows["heads"], rows["head_width"])
+    def attend(self, shape: tuple[int, int], rows: dict[str, Any], learned: Any) -> tuple[Any, Any, Any]:
+        op = "temporal_attention"
+        row, event, count = self._ids(op, row=rows["row"], event=rows["event"], count=rows["count"])
+        query, h, time_w, time_b = (real(x, op) for x in learned)
+        n = len(count)
         if len(query) != n:
             raise ShapeError(f"temporal_attention: query has {len(query)} rows, and count {n}")
         # Every root has a query of its own.
         starts = torch.arange(n + 1, dtype=torch.int32, device=self._device)
-        inputs = (query, starts, h, row, event, real(rows["dt"]), count, self._features(rows["edge"]),
+        inputs = (query, starts, h, row, event, real(rows["dt"], op), count, self._features(rows["edge"]),
                   time_w.reshape(1, -1), time_b.reshape(1, -1), starts[:n], starts[:n])  # fmt: skip
         mix, sums, weight = self._run(Op.temporal_attention(*shape), *inputs)
-        return mix, sums, (shape, inputs, weight)
+        return (mix, sums), shape, (*inputs, weight)
 
-    def attend_grad(self, saved: Any, dmix: Any, dsum: Any) -> list[Any]:
-        shape, inputs, weight = saved
+    def attend_grad(self, shape: tuple[int, int], saved: Any, dmix: Any, dsum: Any) -> list[Any]:
+        *inputs, weight = saved
         _, _, h, row, _, _, count, *_, order = inputs
         # The gradient of a row of h is summed over its slots in their order.
         starts, slots, _ = self._run(Op.group_slots(len(h)), row, count, order)
-        operands = (*inputs, weight, real(dmix), real(dsum), starts, slots)
+        operands = (*inputs, weight, real(dmix, "mix"), real(dsum, "sum"), starts, slots)
         query, time_w, time_b, h = self._run(Op.temporal_attention_grad(*shape), *operands)
         return [query, h, time_w, time_b]
 
-    def update(self, nodes: Any, tables: dict[str, Any], weights: Any, seconds_per_tick: float) -> tuple[Any, Any, Any]:
-        nodes, mail_event = self._ids("gru_memory", nodes, tables["mail_event"])
+    def update(self, nodes: Any, tables: dict[str, Any], seconds_per_tick: float, weights: Any) -> tuple[Any, Any, Any]:
+        op = "gru_memory"
+        nodes, mail_event = self._ids(op, nodes=nodes, mail_event=tables["mail_event"])
         ordered = nodes.sort().values
         twice = ordered[1:][ordered[1:] == ordered[:-1]]
         if len(twice):
             raise DataError(f"gru_memory: node {int(twice[0])} is listed twice")
-        time_w, time_b, w_x, w_h, b_x, b_h = map(real, weights)
+        time_w, time_b, w_x, w_h, b_x, b_h = (real(x, op) for x in weights)
         time_w, time_b, b_x, b_h = (x.reshape(1, -1) for x in (time_w, time_b, b_x, b_h))
-        memory, memory_time = real(tables["memory"]), whole(tables["memory_time"])
-        mail, mail_time = real(tables["mail"]), whole(tables["mail_time"])
+        memory, mail = (real(tables[name], f"{op}: {name}") for name in ("memory", "mail"))
+        memory_time, mail_time = (whole(tables[name], f"{op}: {name}") for name in ("memory_time", "mail_time"))
         inputs = (nodes, memory, memory_time, mail, mail_event, mail_time, self._features(tables["edge"]),
                   time_w, time_b, w_x, w_h, b_x, b_h)  # fmt: skip
         new, time, count, *saved = self._run(Op.gru_memory(seconds_per_tick), *inputs)
         # Only rows with a mail have gradients.
         saved = [x[: int(count)] for x in saved]
-        return new, time.flatten(), (*saved, time_w, time_b, w_x, w_h)
+        return (new, time.flatten()), None, (*saved, time_w, time_b, w_x, w_h)
 
-    def update_grad(self, saved: Any, dmemory: Any) -> list[Any]:
-        return self._run(Op.gru_memory_grad(), *saved, real(dmemory))
+    def update_grad(self, _: None, saved: Any, dmemory: Any, dtime: Any) -> list[Any]:
+        return self._run(Op.gru_memory_grad(), *saved, real(dmemory, "memory"))
 
     def _run(self, op: Op, *operands: Any) -> list[Any]:
         with self._stream() as stream:
@@ -115,10 +117,11 @@ class Gpu:
         return copies[key]
 
     def _features(self, edge: Any) -> Any:
-        return self._empty(_MOST_ROWS, 0, "float32") if edge is None else real(edge)
+        return self._empty(_MOST_ROWS, 0, "float32") if edge is None else real(edge, "edge")
 
-    def _ids(self, op: str, *arrays: Any) -> list[Any]:
+    def _ids(self, op: str, **named: Any) -> list[Any]:
         """Ids in 32 bits. Whether they fit is read by the host, so that all are checked at once."""
+        arrays = [x if x.dtype == torch.int32 else whole(x, f"{op}: {name}") for name, x in named.items()]
         wide = [x.flatten() for x in arrays if x.dtype != torch.int32]
         if wide:
             outside = [(x < -1) | (x >= _NONE) for x in wide]

@@ -7,6 +7,8 @@ import sys
 from time import monotonic
 from typing import Any
 
+from ._errors import as_arguments
+
 METRICS = {"ap": "AP", "auc": "AUC", "mrr": "MRR", "hits_at_10": "hits@10", "f1": "F1", "accuracy": "accuracy",
             "ndcg": "NDCG@10", "mae": "MAE", "rmse": "RMSE"}  # fmt: skip
 _WIDTH = 32
@@ -29,7 +31,7 @@ class Progress:
 
     def __call__(self, kind: str, what: Any, more: Any) -> None:
         if kind == "remark":
-            self._line(f"{what:<8}  {more}")
+            self._line(f"{what:<8}  {as_arguments(more)}")
         elif kind == "progress":
             self._bar(*what, *more)
         else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import html
 import os
 import shutil
 from pathlib import Path
@@ -10,37 +10,56 @@ from typing import Any, Sequence
 
 import numpy as np
 
-from . import _ids, _tgnn, load_tgnn
-from ._clock import Clock
+from . import _folders, _tgnn, load_tgnn
+from ._arrays import a, choice, path
 from ._errors import CheckpointError, IoError, UsageError
 from ._events import Events
+from ._predictor import Predictor, checked_after
 from ._progress import METRICS
 
 
-class Run:
-    """A trained model with its records: the folder that `tgnn.train(out=...)` or the program wrote."""
+class Run(_folders.Unchanging):
+    """A trained model with its records: the folder that `tgnn.train(out=...)` or the program wrote.
+
+    A run is pickled as the path of its folder; one in a temporary folder, with the files in it.
+    """
 
     def __init__(self, folder: str | os.PathLike[str], events: Events | None = None):
-        self.folder = Path(folder)
+        if not (events is None or isinstance(events, Events)):
+            raise UsageError(f"events is {a(events)}; give tgnn.Events")
+        self.folder = folder if isinstance(folder, _folders.TemporaryFolder) else Path(path(folder, "folder"))
         self._events = events
         self._checkpoint = self.folder / "checkpoint"
         if not self._checkpoint.exists():
             self._checkpoint = self.folder
-        path = self._checkpoint / "manifest.json"
-        if not path.exists():
-            raise CheckpointError(f"{path}: there is no checkpoint here; give the folder of a run")
-        self._manifest = json.loads(path.read_text())
+        manifest = self._checkpoint / "manifest.json"
+        if not manifest.exists():
+            raise CheckpointError(f"{manifest}: there is no checkpoint here; give the folder of a run")
+        self._manifest = _folders.record(manifest)
+        if not isinstance(self._manifest.get("config"), dict):
+            raise CheckpointError(f"{manifest} is damaged: it has no configuration; take another copy of the run")
 
     def __repr__(self) -> str:
         test = (self.summary or {}).get("test") or {}
         figure = next(((k, v) for k, v in (test.get("transductive") or {}).items() if v is not None), None)
         scored = f", test {figure[0]} {figure[1]:.4f}" if figure else ""
-        return f"Run({self.name}, epoch {self._manifest['best_epoch']}{scored})"
+        return f"Run({self.name}, epoch {self._manifest.get('best_epoch')}{scored})"
+
+    def _repr_html_(self) -> str:
+        table = getattr(self.metrics, "_repr_html_", lambda: "")()
+        return f"<code>{html.escape(repr(self))}</code>{table}"
+
+    def __reduce__(self) -> Any:
+        # Events in a file are read again.
+        events = self._events if self._events is not None and self._events._path is None else None
+        if isinstance(self.folder, _folders.TemporaryFolder):
+            return _unpickled, (_folders.packed(self.folder), events)
+        return Run, (self.folder.absolute(), events)
 
     @property
     def name(self) -> str:
         """Model and seed."""
-        return f"{self.config['model']}, seed {self.config['seed']}"
+        return f"{self.config.get('model')}, seed {self.config.get('seed')}"
 
     @property
     def config(self) -> dict[str, Any]:
@@ -50,15 +69,14 @@ class Run:
     @property
     def summary(self) -> dict[str, Any] | None:
         """The results (docs/summary.md); None if the run has not ended."""
-        path = self.folder / "summary.json"
-        return json.loads(path.read_text()) if path.exists() else None
+        file = self.folder / "summary.json"
+        return _folders.record(file) if file.exists() else None
 
     @property
     def records(self) -> list[dict[str, Any]]:
         """A record per epoch: epoch, train_loss, train_seconds, events_per_second, wall_time, val_ap, ..."""
-        path = self.folder / "metrics.jsonl"
-        lines = path.read_text().splitlines() if path.exists() else []
-        return [_flat(json.loads(line)) for line in lines]
+        file = self.folder / "metrics.jsonl"
+        return [flat(record) for record in _folders.records(file)] if file.exists() else []
 
     @property
     def metrics(self) -> Any:
@@ -77,7 +95,11 @@ class Run:
     def events(self) -> Events:
         """The events of training: those that were given, else read from where the configuration says."""
         if self._events is None:
-            self._events = Events._of(_tgnn.of_run(self.folder))
+            try:
+                self._events = Events._of(_tgnn.of_run(self.folder))
+            except IoError as e:
+                what = str(e).partition("; ")[0]
+                raise IoError(f"{what}; give the events of the run: tgnn.open(folder, events)") from None
         return self._events
 
     def embed(
@@ -92,15 +114,16 @@ class Run:
         """Embeddings `[n, width]` of nodes at times, by default just after the last event.
 
         Nodes are ids, and times are written, as in the events. The best epoch embeds them; its memory knows all events
-        or, with `after="validation"`, those of training and validation. Where sources and destinations share ids, `destinations` says which nodes
-        are meant. Models of snapshots embed after the last snapshot. The events must be at hand: `tgnn.open(folder,
-        events)` where they were made in Python.
+        or, with `after="validation"`, those of training and validation. Where sources and destinations share ids,
+        `destinations` says which nodes are meant. Models of snapshots embed after the last snapshot. The events must be
+        at hand: `tgnn.open(folder, events)` where they were made in Python.
         """
         events = self.events
         if times is not None and self._reads_snapshots():
             raise UsageError("times are given, and the model reads snapshots; leave them out")
         numbers = events._numbers(nodes, destinations)
         ticks = events._ticks(times, len(numbers))
+        after, device = checked_after(after), choice(device, "device")
         return np.array(_tgnn.embed(self.folder, events._stream, numbers, ticks, after, device))
 
     def predict(
@@ -109,7 +132,7 @@ class Run:
         """Probabilities of new events in order of time, as they come: each batch is scored, then becomes history.
 
         Starts from the state after all events in every call, or from that after validation (`after="validation"`);
-        :meth:`predictor` goes on. The folder is enough: the events need not be at hand.
+        :meth:`predictor` goes on, and scores candidates. The folder is enough: the events need not be at hand.
         """
         return self.predictor(batch, after=after).predict(src, dst, time, features)
 
@@ -124,23 +147,32 @@ class Run:
     ) -> Predictor:
         """The model on a stream that continues after its last event, or after validation (`after="validation"`);
         arguments as `tgnn-bench predict` has them."""
-        return Predictor(self.folder, self._events, batch, nodes, slots, device, after=after)
+        return Predictor(self.folder, batch, nodes, slots, after, device)
 
     def weights(self, *, settled: bool = True) -> dict[str, np.ndarray]:
         """The weights by the names of docs/weights.md, in PyTorch's shapes, with frequencies that are fixed.
 
         Those of the model that settled after the best epoch, if it did and `settled` is true.
         """
-        return load_tgnn.load(self.folder, settled)[0]
+        return self._loaded(load_tgnn.load, settled)[0]
 
     def state_dict(self, *, settled: bool = True) -> dict[str, Any]:
         """The same as torch tensors."""
-        return load_tgnn.state_dict(self.folder, settled)
+        return self._loaded(load_tgnn.state_dict, settled)
+
+    def _loaded(self, load: Any, settled: bool) -> Any:
+        """What the loader, which stands alone, reads from the folder."""
+        try:
+            return load(self.folder, settled)
+        except FileNotFoundError as e:
+            raise CheckpointError(f"{e.filename} is missing; take another copy of the run") from None
+        except (ValueError, KeyError, TypeError, OSError) as e:
+            raise CheckpointError(f"{self._checkpoint} is damaged ({e}); take another copy of the run") from None
 
     def save(self, folder: str | os.PathLike[str]) -> Run:
         """Copies the run to a folder, which must be missing or empty; returns the run there."""
-        folder = Path(folder)
-        if folder.exists() and any(folder.iterdir()):
+        folder = Path(path(folder, "folder"))
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise UsageError(f"{folder} is not empty; give another folder")
         beside = folder.with_name(f"{folder.name}.partial")
         try:
@@ -157,58 +189,6 @@ class Run:
         return bool(((self.summary or {}).get("data") or {}).get("snapshots"))
 
 
-class Predictor:
-    """A trained model on a stream that continues: see :meth:`Run.predictor`."""
-
-    def __init__(
-        self,
-        folder: Any,
-        events: Events | None,
-        batch: int,
-        nodes: Any,
-        slots: Any,
-        device: Any,
-        after: str = "stream",
-    ):
-        if not 1 <= batch <= 1 << 20:
-            raise UsageError(f"batch is {batch}; give 1 to 1048576")
-        self._native = _tgnn.Predictor(folder, batch, nodes, slots, after, device)
-        self._clock = Clock.by_format(self._native.ticks_per_second, self._native.time_format)
-
-    def predict(self, src: Any, dst: Any, time: Any, features: Any = None) -> np.ndarray:
-        """Probabilities of events in order of time; then they are history.
-
-        An error in a batch leaves the batches before it in the history.
-        """
-        src, dst = _ids.native(src), _ids.native(dst)
-        ticks = self._ticks(time)
-        if not len(src) == len(dst) == len(ticks):
-            raise UsageError(
-                f"{len(src)} sources, {len(dst)} destinations and {len(ticks)} times; give one of each per event"
-            )
-        if features is not None:
-            features = np.ascontiguousarray(features, dtype=np.float32)
-            if features.ndim != 2 or len(features) != len(src):
-                raise UsageError(f"features are {list(features.shape)}; give a row for each of {len(src)} events")
-        logits = np.empty(len(src), np.float32)
-        self._native.advance(src, dst, ticks, features, logits)
-        return 1 / (1 + np.exp(-logits))
-
-    def embed(self, nodes: Any, times: Any) -> np.ndarray:
-        """Embeddings of nodes at times after all events so far. Changes nothing."""
-        ids = _ids.native(nodes)
-        ticks = self._ticks(times)
-        ticks = np.ascontiguousarray(np.broadcast_to(ticks, len(ids))) if len(ticks) == 1 else ticks
-        return np.array(self._native.embed(ids, ticks))
-
-    def save(self, folder: str | os.PathLike[str]) -> None:
-        """Saves the state; `tgnn.open(folder).predictor()` goes on from there."""
-        self._native.save(folder)
-
-    def _ticks(self, times: Any) -> np.ndarray:
-        return np.ascontiguousarray(self._clock.ticks(times) - self._native.origin)
-
-
 def open(folder: str | os.PathLike[str], events: Events | None = None) -> Run:
     """The run in a folder, of this package or of the program; with its events if they were made in Python."""
     return Run(folder, events)
@@ -223,6 +203,11 @@ def plot(runs: Sequence[Run] | Run, metric: str | None = None, ax: Any = None) -
     import matplotlib.pyplot
 
     runs = [runs] if isinstance(runs, Run) else list(runs)
+    if not runs:
+        raise UsageError("there is no run to plot; give some that tgnn.train returned")
+    for run in runs:
+        if not isinstance(run, Run):
+            raise UsageError(f"{a(run)} is not a run; give some that tgnn.train returned")
     records = [run.records for run in runs]
     metric = metric or next(
         (key for r in records for key in (r[0] if r else {}) if key.startswith("val_")), "train_loss"
@@ -254,6 +239,13 @@ def plot(runs: Sequence[Run] | Run, metric: str | None = None, ax: Any = None) -
     return ax
 
 
-def _flat(record: dict[str, Any]) -> dict[str, Any]:
+def _unpickled(files: dict[str, bytes], events: Events | None) -> Run:
+    folder = _folders.TemporaryFolder.make()
+    _folders.write(files, folder)
+    return Run(folder, events)
+
+
+def flat(record: dict[str, Any]) -> dict[str, Any]:
+    """The record of an epoch in one level."""
     val = record.pop("val", None) or {}
     return record | {f"val_{name}": value for name, value in val.items() if value is not None and np.isscalar(value)}

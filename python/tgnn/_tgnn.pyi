@@ -23,12 +23,19 @@ class Stream:
     time_format: str
     edge_features: Optional[Buffer]
     node_features: Optional[Buffer]
+    has_classes: bool
+    node_labels: Optional[list[tuple[int, int, str, float]]]
+    labels_are_numbers: bool
+    def save(self, folder: Any) -> None: ...
     def __len__(self) -> int: ...
 
 class Predictor:
     origin: int
     ticks_per_second: float
     time_format: str
+    edge_width: int
+    nodes: int
+    seen: int
     latest: Optional[int]
     def __init__(
         self,
@@ -40,7 +47,8 @@ class Predictor:
         device: Optional[str],
     ) -> None: ...
     def advance(self, src: Any, dst: Any, time: Any, features: Any, logits: Any) -> None: ...
-    def embed(self, ids: Any, time: Any) -> Buffer: ...
+    def score(self, src: Any, dst: Any, time: int) -> Buffer: ...
+    def embed(self, ids: Any, time: Any, destinations: bool) -> Buffer: ...
     def save(self, folder: Any) -> None: ...
 
 class Csr:
@@ -100,9 +108,9 @@ def load(
     missing: Optional[str],
     bipartite: Optional[bool],
     strict: bool,
-    edge_features: Any,
-    node_features: Any,
-    labels: Any = None,
+    edge_features: Optional[str],
+    node_features: Optional[str],
+    labels: Optional[str],
 ) -> Stream: ...
 def of_run(folder: Any) -> Stream: ...
 def train(
@@ -114,9 +122,7 @@ def train(
     start_from: Any,
     heard: Callable[[str, Any, Any], None],
 ) -> str: ...
-def embed(
-    folder: Any, stream: Stream, nodes: Any, times: Any, after: str, device: Optional[str]
-) -> Buffer: ...
+def embed(folder: Any, stream: Stream, nodes: Any, times: Any, after: str, device: Optional[str]) -> Buffer: ...
 def temporal_attention(rows: dict[str, Any], mix: Any, sum: Any, weight: Any) -> None: ...
 def temporal_attention_grad(rows: dict[str, Any], weight: Any, dmix: Any, dsum: Any, grads: list[Any]) -> None: ...
 def gru_memory(

@@ -190,7 +190,9 @@ impl Events {
     /// # Errors
     /// Data, naming the first event that breaks an invariant (events count from 0).
     pub fn validate(&self, name: impl AsRef<Path>) -> Result<()> {
-        let bad = |what: String| Err(Error::data(&name, what).remedy("import the data again"));
+        let bad = |what: String| {
+            Err(Error::data(&name, what).remedy("give other arrays, or import the data again"))
+        };
         let n = self.len();
         if n == 0 || n > u32::MAX as usize || self.nodes > u32::MAX as usize {
             return bad(format!("{n} events of {} nodes; there must be 1 to 2^32 - 1 of each", self.nodes));

@@ -140,6 +140,15 @@ impl NodeNames {
         self.by_id.is_none()
     }
 
+    /// Forgets the nodes that the data set does not have, but for the first `kept` of them.
+    pub fn forget(&mut self, kept: usize) {
+        for (id, side) in self.new.drain(kept.min(self.new.len())..) {
+            if let Some(by_id) = &mut self.by_id {
+                by_id[usize::from(side)].remove(&id);
+            }
+        }
+    }
+
     /// Returns the nodes that the data set does not have, in the order of their numbers: the original id, and
     /// 1 for a destination if sources and destinations share ids, else 0.
     pub fn added(&self) -> &[(NodeId, u8)] {
@@ -179,6 +188,11 @@ mod tests {
         let found = found.map(|(id, destination)| first.number(&NodeId::of(id), destination));
         assert_eq!(found, [Some(3), Some(2), Some(4), Some(5), Some(4), None]);
         assert_eq!(first.added(), [(NodeId::of("x"), 0), (NodeId::Number(8), 0)]);
+        first.forget(1);
+        assert_eq!(first.number(&NodeId::Number(9), false), Some(5));
+        assert_eq!(first.added(), [(NodeId::of("x"), 0), (NodeId::Number(9), 0)]);
+        first.forget(1);
+        assert_eq!(first.number(&NodeId::Number(8), true), Some(5));
         let mut again = names(Some(&ids), 7, first.added());
         assert_eq!(
             [again.number(&NodeId::Number(8), false), again.number(&NodeId::Number(9), false)],

@@ -168,8 +168,17 @@ impl<'a> DLView<'a> {
             (DLDataType::BFLOAT, 16, 1) => DType::Bf16,
             (DLDataType::INT | DLDataType::UINT, 32, 1) => DType::U32,
             (DLDataType::INT, 64, 1) => DType::I64,
-            other => {
-                return Err(refused(format!("type (code, bits, lanes) is {other:?}, want f32, i64 or so")));
+            (code, bits, lanes) => {
+                let kind = match code {
+                    DLDataType::INT => "i",
+                    DLDataType::UINT => "u",
+                    DLDataType::FLOAT => "f",
+                    DLDataType::BFLOAT => "bf",
+                    _ => "another one, of bits ",
+                };
+                let vector = if lanes == 1 { String::new() } else { format!(" in vectors of {lanes}") };
+                let what = format!("the type is {kind}{bits}{vector}, want f32, f16, bf16, i32, u32 or i64");
+                return Err(refused(what));
             }
         };
         let known = [DLDevice::CPU, DLDevice::CUDA, DLDevice::CUDA_HOST, DLDevice::CUDA_MANAGED];
