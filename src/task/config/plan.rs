@@ -123,8 +123,8 @@ impl Config {
     pub fn finds_staleness(&self) -> bool {
         Plan::named(&self.plan).is_ok_and(|plan| plan.finds_staleness())
     }
-    /// Returns the number of epochs that `ranks` ranks train by `plan`: a pass of ranks that take turns counts
-    /// as several, and only whole passes are trained.
+    /// Returns the number of epochs that `ranks` ranks train by `plan`: a pass of ranks that take turns
+    /// counts as several, and only whole passes are trained.
     ///
     /// # Errors
     /// As [`Parallel::of`].

@@ -55,8 +55,8 @@ pub struct TaskCore {
 brief_debug!(TaskCore, c => { device: c.device, plan: c.plan, parameters: c.parameters });
 
 impl TaskCore {
-    /// Starts a new trace of the training step if tracing is on. Ranks meet before, so that the times of their
-    /// traces count from the same moment. Collective.
+    /// Starts a new trace of the training step if tracing is on. Ranks meet before, so that the times of
+    /// their traces count from the same moment. Collective.
     ///
     /// # Errors
     /// `Comm`.
