@@ -22,14 +22,21 @@ from partition_balance import SYNTH, made
 from record import head
 
 MODELS, PLANS = ("tgn", "apan", "jodie"), ("sven", "sven-cached", "depcomm", "depcache")
+BOTH, WITHOUT = "depcomm", "without gradients"
 DEFAULT = {"data": "lastfm-like", "batch": 1000, "ranks": 4}
 VARIED = {"batch": (400, 800, 1200, 1600, 2000, 2400), "data": ("wikipedia", *SYNTH), "ranks": (2, 4, 8, 16)}
 SHOWN = {"tgn": "TGN", "apan": "APAN", "jodie": "JODIE"}
 
 
-def state_bytes(row):
-    """Returns the bytes of node memory and mails: what the paper counts."""
-    return sum(of["bytes"] for of in row["traffic"] if of["kind"] not in ("routes", "gradients"))
+def state_bytes(row, but=()):
+    """Returns the bytes of node memory and mails, with the gradients of rows on their way back, `but` of some kinds."""
+    return sum(of["bytes"] for of in row["traffic"] if of["kind"] not in ("routes", "gradients", *but))
+
+
+def counted(rows):
+    """Returns the bytes of the plans of these rows; DepComm's also without gradients, as the paper counts them."""
+    both = lambda row: [state_bytes(row), state_bytes(row, ("dispatch gradients",))]
+    return [of for row in rows for of in (both(row) if row["plan"] == BOTH else [state_bytes(row)])]
 
 
 def settings():
@@ -40,24 +47,26 @@ def settings():
 def table(record):
     """Returns head and rows: for each model the bytes an event under the first plan, and how many times as
     many the other plans send; below each group, the means."""
-    first, *others = record["plans"]
+    first = record["plans"][0]
     found = {tuple(r[key] for key in ("model", "plan", *DEFAULT)): r for r in record["rows"]}
     named = lambda model, plan: f"{SHOWN[model]}: `{plan}`" if plan == first else f"`{plan}`"
-    head, rows = ["", *(named(m, p) for m in record["models"] for p in record["plans"])], []
+    columns = lambda model, plan: [named(model, plan)] + [WITHOUT] * (plan == BOTH)
+    head = ["", *(column for m in record["models"] for p in record["plans"] for column in columns(m, p))]
+    others, rows = len(counted([{"plan": plan, "traffic": []} for plan in record["plans"]])) - 1, []
     for varied in VARIED:
         of_group = []
         for setting in [setting for of, setting in settings() if of == varied]:
             cells, ratios = [], []
             for model in record["models"]:
                 runs = [found[model, plan, *setting.values()] for plan in record["plans"]]
-                base, *more = map(state_bytes, runs)
+                base, *more = counted(runs)
                 cells.append(f"{base / runs[0]['events'] / 1000:.2f} kB")
                 cells += [f"{bytes / base:.2f}" for bytes in more]
                 ratios += [bytes / base for bytes in more]
             rows.append([f"{varied} {setting[varied]}", *cells])
             of_group.append(ratios)
         means = iter([f"{statistics.mean(column):.2f}" for column in zip(*of_group)])
-        cells = [["", *(next(means) for _ in others)] for _ in record["models"]]
+        cells = [["", *(next(means) for _ in range(others))] for _ in record["models"]]
         rows.append(["mean", *[cell for of_model in cells for cell in of_model]])
     return head, rows
 

@@ -87,8 +87,10 @@
 //!
 //! # Determinism
 //!
-//! On one build and device, results have the same bits in every run, whatever the number of threads, the
-//! plan, and the order in which lanes and thread blocks happen to execute.
+//! On one build and device, results have the same bits in every run, whatever the number of threads, and the
+//! order in which lanes and thread blocks happen to execute. They do not depend on the [plan](plan::Plan)
+//! either, unless it exchanges layers, lets steps read older state, or trains several batches at the same
+//! time; plans that go by measured times in what they compute (`blad`, `mspipe`) may differ from run to run.
 #![deny(missing_docs)]
 pub mod autograd;
 #[cfg(feature = "cli")]

@@ -233,7 +233,11 @@ fn a_partition_is_read_as_it_was_written_and_a_wrong_file_is_one_line() {
     let refused = |nodes, ranks| Partition::read(&path, nodes, ranks).unwrap_err().to_string();
     let wrong = [
         ((6, 3), "partition: 5 ranks for 6 nodes; make a partition of this data set"),
-        ((5, 2), "partition: node 0 is owned by rank 2, but there are 2 ranks; ranks count from 0"),
+        (
+            (5, 2),
+            "partition: made for 3 ranks, and there are 2 ranks; train with as many ranks, or make it for these by \
+             `tgnn-bench partition --ranks`",
+        ),
         ((5, 4), "partition: rank 3 of 4 ranks owns no node; make a partition for this number of ranks"),
     ];
     for ((nodes, ranks), text) in wrong {

@@ -66,6 +66,21 @@ fn with_frozen_weights_ranks_in_turn_leave_the_memory_of_one_rank() {
 }
 
 #[test]
+fn a_pass_that_is_cut_short_leaves_the_memory_of_one_rank() {
+    let events = small(400);
+    for model in [ModelName::Jodie, ModelName::Tgn, ModelName::DyRep] {
+        let config =
+            |plan: &str| Config { batch: 25, max_batches: 4, evaluate: false, ..frozen(model, plan, 1) };
+        let batches = roots_of_batches(&config("sequential"), &events);
+        assert!(batches[3].intersection(&batches[4]).count() > 5, "rows that the next batch would have had");
+        let want = state(1, &config("sequential"), &events);
+        for ranks in [2, 3] {
+            assert!(state(ranks, &config("pipetgl"), &events) == want, "{model:?}, {ranks} ranks");
+        }
+    }
+}
+
+#[test]
 fn ranks_in_turn_train_as_one_rank_whose_weights_are_as_old_as_there_are_other_ranks() {
     let (events, dir) = (small(400), tempfile::tempdir().unwrap());
     for model in MODELS {

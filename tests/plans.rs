@@ -116,7 +116,7 @@ fn needs_hold(task: &dyn Task, what: &str) {
     }
 }
 
-fn rich() -> Events {
+pub fn rich() -> Events {
     let mut events = small(600);
     events.node_features = Some(Features::random(events.nodes, 5, 1));
     events
@@ -158,8 +158,11 @@ fn the_dependencies_of_the_stages_are_those_of_every_model_and_task() {
                 ] {
                     let c = Config { plan: plan.into(), ..c.clone() };
                     let mean = c.tgn.combiner == "mean" || c.apan.combiner == "mean";
-                    // Not over ranks. APAN's readers update its rows, also if owners should.
+                    let reads_older = plan == "mspipe:k=2" || plan == older;
+                    // Not over ranks, or not without memory. APAN's readers update its rows, also if owners
+                    // should.
                     if mean && device.ranks().is_some()
+                        || reads_older && c.has_memory() == Some(false)
                         || c.model == ModelName::Apan && [owners.as_str(), "depcomm"].contains(&plan)
                     {
                         continue;
@@ -347,6 +350,21 @@ fn the_program_shows_checks_and_simulates_plans() {
         "{shown}"
     );
     assert!(ran(&["show", "blad"]).contains("│backward 3"));
+    let shown = ran(&["show", "mspipe"]);
+    assert!(
+        shown.contains("memory = \"minimal\"")
+            && shown.contains("found while training, 0 to 8; below, k = 1")
+    );
+    assert!(shown.contains("write_memory of 2 steps before") && !shown.contains("9 steps"), "{shown}");
+    assert!(ran(&["show", "pipetgl"]).contains("Gradients are p - 1 steps old, prefetch depths are times p"));
+    assert!(ran(&["show", "disttgl:2x1x4"]).contains(
+        "2 ranks share each batch; 1 group trains with each memory copy; \
+                                                      4 memory copies"
+    ));
+    let on_host = ["simulate", "prefetch", "--set", "memory_on=host"];
+    let said = "memory_on is `host`, and nothing that plan simulate predicts has a link to a host";
+    refused(dir.path(), &[&["plan"], &on_host[..]].concat(), 2, &[said]);
+    refused(dir.path(), &[&["plan"], &on_host[..], &["--ranks", "2"]].concat(), 2, &[said]);
     let four = given().into_iter().find(|plan| plan.name == "four").unwrap();
     std::fs::write(dir.path().join("four.toml"), toml::to_string(&four).unwrap()).unwrap();
     let shown = ran(&["show", "four.toml"]);

@@ -166,6 +166,16 @@ fn the_program_predicts_ranks_and_says_first_how_far_it_is_off() {
     }
     let trace = json(&std::fs::read_to_string(dir.path().join("t.json")).unwrap());
     assert!(trace["traceEvents"].as_array().unwrap().iter().any(|e| e["pid"] == 1), "{trace}");
+    // The staleness is that of the machine.
+    let least =
+        ["plan", "simulate", "mspipe", "--max-batches", "2", "--ranks", "1", "--machine", "a100", "--json"];
+    let predicted = json(&done(dir.path(), &[&least[..], &["--model", "jodie"]].concat()).out);
+    let plan = predicted["predictions"][0]["ranks"][0]["plan"].as_str().unwrap();
+    assert!(plan.starts_with("mspipe:k="), "{predicted}");
+    let minimal = "name = \"mine\"\n[staleness]\nmemory = \"minimal\"\n[stages.sample]\nlane = 2\n";
+    std::fs::write(dir.path().join("minimal.toml"), minimal).unwrap();
+    let wrong = ["plan", "simulate", "minimal.toml", "--ranks", "2"];
+    refused(dir.path(), &wrong, 2, &["minimal.toml has its staleness found while training; give mspipe"]);
     let refused = |args: &[&str], code, said: &[&str]| {
         refused(dir.path(), &[&["plan", "simulate", "sven"], args].concat(), code, said);
     };

@@ -19,7 +19,7 @@ use tgnn::{
         Device,
         comm::{DEADLINE, TrafficKind},
     },
-    task::{self, Config, EventTask, RunOptions, Summary, Task, TaskName, on_local_ranks},
+    task::{self, Config, EventTask, RunOptions, Summary, Task, TaskName, TrafficRecord, on_local_ranks},
 };
 
 /// Opens the device of a rank: a thread.
@@ -162,6 +162,20 @@ fn losses_scores_and_weights_of_several_ranks_are_those_of_one() {
                 }
             }
         }
+    }
+}
+
+#[test]
+fn what_ranks_send_to_train_is_told_apart_from_what_they_send_to_evaluate() {
+    let events = small(700);
+    for plan in ["sven", "pipetgl", "disttgl:1x1x2"] {
+        let of = |evaluate| Config { evaluate, ..of_model(ModelName::Jodie, plan, 2) };
+        let sent = |evaluate| train(2, &of(evaluate), &events, None, false).unwrap().ranks.unwrap();
+        let (trained, both) = (sent(false), sent(true));
+        assert_eq!(trained.traffic, both.traffic, "{plan}");
+        assert!(trained.evaluation_traffic.is_empty() && !both.evaluation_traffic.is_empty(), "{plan}");
+        let gradients = |t: &TrafficRecord| t.kind == TrafficKind::Gradients.name();
+        assert!(both.traffic.iter().any(gradients) && !both.evaluation_traffic.iter().any(gradients));
     }
 }
 

@@ -210,6 +210,13 @@ fn the_program_writes_a_timeline_and_refuses_a_path_in_a_missing_folder() {
     let events = trace["traceEvents"].as_array().unwrap();
     let runs = |lane: u64| events.iter().filter(|e| e["ph"] == "X" && e["tid"] == lane).count();
     assert!(runs(0) > 20 && runs(1) > 4, "{} and {} runs", runs(0), runs(1));
+    // Over ranks, each is a process.
+    let ran = done(dir.path(), &[&run[..], &["r.json", "--ranks", "3", "--plan", "pipetgl"]].concat());
+    assert!(ran.out.contains("rank 0, "), "{}", ran.out);
+    let trace = json(&std::fs::read_to_string(dir.path().join("r.json")).unwrap());
+    let events = trace["traceEvents"].as_array().unwrap();
+    let runs = |rank: u64| events.iter().filter(|e| e["ph"] == "X" && e["pid"] == rank).count();
+    assert!((0..3).all(|rank| runs(rank) > 20) && runs(3) == 0);
     let texts = ["--timeline nowhere/t.json: there is no folder nowhere"];
     refused(dir.path(), &[&run[..], &["nowhere/t.json"]].concat(), 2, &texts);
 }

@@ -29,6 +29,7 @@ mod own_data;
 mod partition;
 mod paths;
 mod pipeline;
+mod plan_notes;
 mod plans;
 mod predict;
 mod predict_command;

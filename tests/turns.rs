@@ -284,6 +284,12 @@ fn ranks_that_do_not_fit_and_tasks_without_negatives_are_refused() {
     refused(3, &of(&plan("replicated", "epoch = 2")), "2 x 1 do not divide 3 ranks");
     let nodes = Config { task: TaskName::Node, ..of("disttgl:1x2x1") };
     refused(2, &nodes, "trains 2 times in a row on the same events, with other negatives");
+    // Chunks move the place where a copy goes on; groups that share one copy begin anew in every pass.
+    let chunked = |plan: &str| Config { chunks: 4, ..of(plan) };
+    refused(2, &chunked("disttgl:1x1x2"), "chunks is 4, and plan disttgl:1x1x2 has 2 memory copies");
+    refused(4, &chunked("pipetgl:k=2"), "give a plan with one memory copy");
+    refused(2, &Config { task: TaskName::Node, ..chunked("disttgl:1x1x2") }, "and chunks move that place");
+    train(2, &chunked("disttgl:1x2x1"), &events, None, false).unwrap();
     // The ranks that the other two leave share batches.
     let summary = train(4, &of(&plan("replicated", "epoch = 2")), &events, None, false).unwrap();
     assert_eq!(summary.ranks.unwrap().parallel.to_string(), "2x2x1");
@@ -379,6 +385,28 @@ fn a_run_learns_with_turns_and_is_resumed_with_others() {
 }
 
 #[test]
+fn epochs_that_are_rounded_up_to_whole_passes_are_said_with_their_number() {
+    let dir = tempfile::tempdir().unwrap();
+    let told = |ranks: &str, plan: &str, epochs: &str| {
+        let quick = ["train", "--max-batches", "2", "--no-eval", "--model", "jodie", "--set", "settle=false"];
+        done(dir.path(), &[&quick[..], &["--ranks", ranks, "--plan", plan, "--epochs", epochs]].concat()).out
+    };
+    let text = told("4", "disttgl:1x1x4", "5");
+    assert!(text.contains(" 8 epochs, ") && text.contains("epoch   8 "), "{text}");
+    let note =
+        "note      8 epochs instead of 5: with plan disttgl:1x1x4, ranks train 4 epochs at the same time";
+    assert!(text.contains(note), "{text}");
+    // What is advised counts epochs, too.
+    let quick = ["train", "--max-batches", "2", "--model", "jodie", "--set", "settle=false", "--epochs", "2"];
+    let text = done(dir.path(), &[&quick[..], &["--ranks", "2", "--plan", "disttgl:1x1x2"]].concat()).out;
+    assert!(text.contains("more epochs, since the last ones were the best: --epochs 6"), "{text}");
+    for (plan, epochs) in [("disttgl:1x2x1", "2"), ("disttgl:2x1x1", "1"), ("sven", "1")] {
+        let text = told("2", plan, epochs);
+        assert!(!text.contains("instead of"), "{text}");
+    }
+}
+
+#[test]
 fn the_planner_says_what_it_chooses_and_why() {
     let dir = tempfile::TempDir::new().unwrap();
     let explained = |args: &[&str]| done(dir.path(), &[&["plan", "explain", "disttgl"], args].concat()).out;
@@ -410,7 +438,7 @@ fn the_planner_says_what_it_chooses_and_why() {
     let refused = |args: &[&str], said: &str| {
         refused(dir.path(), &[&["plan", "explain"], args].concat(), 2, &[said]);
     };
-    refused(&["sven", "--ranks", "2"], "plan sven does not depend on the data");
+    refused(&["sven", "--ranks", "2"], "plan sven leaves nothing to a planner; give disttgl");
     refused(&["disttgl", "--ranks", "0"], "0 ranks may lose 0.1 of the events");
     refused(&["disttgl", "--ranks", "2", "--lost", "2"], "a fraction from 0 to 1");
     refused(&["disttgl", "--ranks", "2", "--lost-by-busiest", "-1"], "2 ranks may lose -1 of the events");

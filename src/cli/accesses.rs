@@ -1,45 +1,72 @@
-//! `train --accesses`: the log of the ranks' accesses to node memory.
+//! What every rank of `train` keeps for a file: its accesses to node memory (`--accesses`), and when its ops
+//! ran (`--timeline`).
 use crate::{
     error::{Error, ErrorKind, Result},
-    plan::{Access, access_log},
+    plan::{Access, Timeline, access_log},
     runtime::Device,
     task::{EpochRecord, Progress, Task, Watch, training::folder::write_whole},
 };
+use serde::{Serialize, de::DeserializeOwned};
 use std::path::Path;
 
-/// Watches a run for another watch, and keeps the rank's accesses in the last pass that trains.
+/// The files that are wanted.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Wanted<'a> {
+    /// The log of accesses of the last pass that trains.
+    pub accesses: Option<&'a Path>,
+    /// The trace of the last epoch.
+    pub timeline: Option<&'a Path>,
+}
+
+/// Watches a run for another watch, and keeps what this rank adds to the files.
 pub(super) struct Logged<'a> {
     inner: &'a mut dyn Watch,
-    accesses: Option<Vec<Access>>,
+    wanted: Wanted<'a>,
+    accesses: Vec<Access>,
+    timeline: Timeline,
 }
 
 impl<'a> Logged<'a> {
-    /// Watches for `inner`; keeps a log if `wanted`.
-    pub fn new(inner: &'a mut dyn Watch, wanted: bool) -> Self {
-        Logged { inner, accesses: wanted.then(Vec::new) }
+    /// Watches for `inner`.
+    pub fn new(inner: &'a mut dyn Watch, wanted: Wanted<'a>) -> Self {
+        Logged { inner, wanted, accesses: Vec::new(), timeline: Timeline::default() }
     }
-    /// Writes the log of all ranks to `path`, if it was wanted. Collective.
+    /// Writes the files that are wanted, with what all ranks have kept. Collective.
     ///
     /// # Errors
     /// `Io`; `Comm`.
-    pub fn write(&self, path: Option<&Path>, device: &Device) -> Result<()> {
-        let (Some(own), Some(path)) = (&self.accesses, path) else { return Ok(()) };
-        let bad = |e| Error::new(ErrorKind::Comm, "the log of accesses").caused_by(e);
-        let all = match device.ranks() {
-            Some(ranks) => {
-                let of_ranks = ranks.gathered(&serde_json::to_vec(own).map_err(bad)?)?;
-                let read = |bytes: &Vec<u8>| serde_json::from_slice::<Vec<Access>>(bytes).map_err(bad);
-                of_ranks.iter().map(read).collect::<Result<Vec<_>>>()?.concat()
-            }
-            None => own.clone(),
-        };
-        if device.is_first() { write_whole(path, access_log(all).as_bytes()) } else { Ok(()) }
+    pub fn write(&self, device: &Device) -> Result<()> {
+        if let Some(path) = self.wanted.accesses {
+            let all = of_ranks(device, &self.accesses)?;
+            self.write_first(path, device, || access_log(all.concat()))?;
+        }
+        if let Some(path) = self.wanted.timeline {
+            let rank = device.ranks().map_or(0, |ranks| ranks.rank());
+            let all = of_ranks(device, &self.timeline.trace_events(rank))?;
+            self.write_first(path, device, || Timeline::trace_of(&all.concat()))?;
+        }
+        Ok(())
     }
+    /// Writes a file on the first rank.
+    fn write_first(&self, path: &Path, device: &Device, text: impl FnOnce() -> String) -> Result<()> {
+        if device.is_first() { write_whole(path, text().as_bytes()) } else { Ok(()) }
+    }
+}
+
+/// Returns what every rank has, in the order of the ranks. Collective.
+///
+/// # Errors
+/// `Comm`.
+fn of_ranks<T: Serialize + DeserializeOwned>(device: &Device, own: &T) -> Result<Vec<T>> {
+    let bad = |e| Error::new(ErrorKind::Comm, "what the ranks have logged").caused_by(e);
+    let own = serde_json::to_vec(own).map_err(bad)?;
+    let all = device.ranks().map_or_else(|| Ok(vec![own.clone()]), |ranks| ranks.gathered(&own))?;
+    all.iter().map(|bytes| serde_json::from_slice(bytes).map_err(bad)).collect()
 }
 
 impl Watch for Logged<'_> {
     fn start(&mut self, task: &mut dyn Task) {
-        if self.accesses.is_some() {
+        if self.wanted.accesses.is_some() || self.wanted.timeline.is_some() {
             task.trace();
         }
         self.inner.start(task);
@@ -54,8 +81,11 @@ impl Watch for Logged<'_> {
         self.inner.settled(record);
     }
     fn end(&mut self, task: &dyn Task) {
-        if let Some(accesses) = &mut self.accesses {
-            *accesses = task.accesses();
+        if self.wanted.accesses.is_some() {
+            self.accesses = task.accesses();
+        }
+        if self.wanted.timeline.is_some() {
+            self.timeline = task.timeline();
         }
         self.inner.end(task);
     }

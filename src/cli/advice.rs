@@ -9,7 +9,7 @@ pub(super) fn lines(s: &Summary, c: &Config) -> Vec<String> {
     let Some((name, baseline, own)) = s.better_baseline() else { return Vec::new() };
     let mut tries = Vec::new();
     // A test of a checkpoint has no epochs.
-    let (epochs, best) = (s.epochs.len(), s.best_epoch.unwrap_or(0));
+    let (epochs, best) = (s.epochs.last().map_or(0, |last| last.epoch), s.best_epoch.unwrap_or(0));
     if epochs > 0 && !s.stopped_early && 5 * best >= 4 * epochs {
         tries.push(format!("more epochs, since the last ones were the best: --epochs {}", 3 * epochs));
     }

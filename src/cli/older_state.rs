@@ -31,12 +31,18 @@ fn missed(s: &StalenessRecord) -> Option<String> {
     (all > 0).then(|| format!("missed    of the fetched rows, {}", shares.join(", ")))
 }
 
-/// Says how mixing has changed the error of rows that have missed a write.
+/// Says how mixing has changed the error of rows that have missed a write, and of all rows that were mixed.
 fn mixed(s: &StalenessRecord) -> Option<String> {
-    let RowErrors { rows, before, after } = s.mixed.as_ref()?.stale;
-    (rows > 0.0 && before > 0.0).then(|| {
-        let change = 100.0 * (after / before - 1.0);
-        format!("mixed     {rows:.0} rows that had missed a write: their error changed by {change:+.1} %")
+    let mixed = s.mixed.as_ref()?;
+    let change = |errors: &RowErrors| 100.0 * (errors.after / errors.before - 1.0);
+    (mixed.stale.rows > 0.0 && mixed.stale.before > 0.0).then(|| {
+        format!(
+            "mixed     {:.0} rows that had missed a write: their error changed by {:+.1} %; of all {:.0} mixed rows by {:+.1} %",
+            mixed.stale.rows,
+            change(&mixed.stale),
+            mixed.all.rows,
+            change(&mixed.all)
+        )
     })
 }
 

@@ -1,11 +1,17 @@
 //! `tgnn-bench plan`: shows, checks and simulates plans.
-use super::{plan_explain::Explain, plan_ranks::RankedArgs, say, train::set_keys, train_data::Data};
+use super::{
+    plan_explain::Explain,
+    plan_ranks::{RankedArgs, refuse_host},
+    say,
+    train::set_keys,
+    train_data::Data,
+};
 use crate::{
-    autograd::Stage,
+    autograd::{MAX_PREFETCH_DEPTH, Stage},
     data::Every,
     error::{Error, Result},
     model::ModelName,
-    plan::{CostModel, Plan, Timeline, Usage},
+    plan::{CostModel, MAX_STALENESS, MemoryStaleness, Plan, Timeline, Usage},
     task::{Config, Task, training::folder::write_whole},
 };
 use clap::{Args, Subcommand};
@@ -91,6 +97,12 @@ pub fn run(command: &PlanCommand) -> Result<()> {
 fn show(plan: &Plan) -> Result<()> {
     let text = toml::to_string(plan).map_err(|e| Error::usage("cannot write the plan").caused_by(e))?;
     say(text);
+    remarks(plan).into_iter().for_each(|remark| say(format_args!("{remark}\n")));
+    // What is found while training is shown as of the least value that differs from a plan without it.
+    let mut plan = plan.clone();
+    if plan.finds_staleness() {
+        plan.staleness.memory = MemoryStaleness::Steps(1);
+    }
     if plan.groups.is_none() {
         say(format_args!("{:<16}{:>4}{:>10}   {}", "stage", "lane", "prefetch", "comes after"));
         let all_needs = plan.needs();
@@ -105,6 +117,25 @@ fn show(plan: &Plan) -> Result<()> {
     }
     say(plan.drawing().trim_end());
     Ok(())
+}
+
+/// Returns what the file of a plan does not say by itself.
+fn remarks(plan: &Plan) -> Vec<String> {
+    let parallel = plan.ranks.unwrap_or_default().parallel;
+    let found = plan.finds_staleness().then(|| {
+        format!(
+            "the staleness of node memory, k, is found while training, 0 to {MAX_STALENESS}; below, k = 1"
+        )
+    });
+    let divided = (parallel.mini_batch > 0).then(|| parallel.describe());
+    let in_turn = plan.in_turn().then(|| {
+        format!(
+            "of the p ranks of a pipeline, each gets every p-th batch: below are the stages of one rank. Gradients are \
+             p - 1 steps old, prefetch depths are times p (at most {MAX_PREFETCH_DEPTH}), positive roots come first, \
+             and rows of the next batch go to its rank"
+        )
+    });
+    found.into_iter().chain(divided).chain(in_turn).collect()
 }
 
 /// Says which step a stage is of, `back` steps before another one.
@@ -138,6 +169,9 @@ impl Simulate {
             return self.ranked.run(&config, self.timeline.as_deref(), self.json);
         }
         let device = config.open_device()?;
+        if device.gpu().is_none() {
+            refuse_host(&config)?;
+        }
         let mut task = Data::load(&config)?.task(&config, &device)?;
         // The first epoch warms up; plans that go by predictions time their ops in it.
         task.train_epoch(0, &mut |_| {})?;
@@ -188,6 +222,8 @@ impl Simulated {
     fn print(&self, task: &dyn Task, config: &Config) {
         let (model, plan, threads) = (config.model_name(), &task.plan().name, task.device().threads());
         say(format_args!("{model} on {}, plan {plan}, {threads} threads", config.data.path));
+        let notes = task.remarks().into_iter().filter(|(word, _)| *word == "note");
+        notes.for_each(|(_, note)| say(format_args!("note: {note}")));
         if let Some((chosen, _)) = task.chosen() {
             say(chosen);
         }

@@ -104,7 +104,7 @@ impl Explain {
     /// `Usage` for another plan, or numbers that make no sense; those of [`data::load`].
     pub fn run(&self) -> Result<()> {
         if self.plan != "disttgl" {
-            let what = format!("plan {} does not depend on the data", self.plan);
+            let what = format!("plan {} leaves nothing to a planner", self.plan);
             return Err(Error::usage(what).remedy("give disttgl, or see plan show"));
         }
         if self.batch == 0 {

@@ -5,7 +5,10 @@ use crate::{
     data::Events,
     error::{Error, Result},
     plan::{CostModel, Machine, NodeLinks, Parallel, Timeline, fit_links, predict_ranks},
-    task::{Config, RankPass, RecordedPasses, RecordedRun, record_passes, training::folder::write_whole},
+    task::{
+        Config, KeptOn, RankPass, RecordedPasses, RecordedRun, record_passes, staleness_of,
+        training::folder::write_whole,
+    },
 };
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
@@ -15,6 +18,8 @@ use std::path::Path;
 const STEPS: usize = 12;
 /// Number of passes of which the median counts.
 const PASSES: usize = 5;
+/// Plans whose staleness is found while training; here, by the predicted times of stages.
+const STALENESS_FOUND: [&str; 2] = ["mspipe", "mspipe-s"];
 
 /// The ranks to predict, and their machine.
 #[derive(Args)]
@@ -76,6 +81,7 @@ impl RankedArgs {
     /// # Errors
     /// `Usage` if there are too few devices or events; the errors of training.
     pub(super) fn run(&self, config: &Config, timeline: Option<&Path>, as_json: bool) -> Result<()> {
+        refuse_unpredicted(config)?;
         let mut machines =
             self.machine.iter().map(|name| Machine::named(name)).collect::<Result<Vec<_>>>()?;
         machines.iter().try_for_each(|machine| machine.check_ranks(self.ranks))?;
@@ -109,13 +115,18 @@ impl RankedArgs {
         let predictions =
             |machine: Machine| Predictions { costs: costs_on(&machine), machine, rows: Vec::new() };
         let mut predictions: Vec<Predictions> = machines.into_iter().map(predictions).collect();
+        let finds_staleness = STALENESS_FOUND.contains(&config.plan.as_str());
         let ranks_of_node = predictions.iter().map(|p| p.machine.node.devices).min().unwrap_or(1);
         for ranks in self.numbers() {
             let config = self.config_of(config, events, (ranks, ranks_of_node))?;
             let run = RecordedRun { ranks, threads: 1, passes: 1, steps, on_lanes: false };
             let recorded = record_passes(&config, events, run)?;
             for Predictions { machine, costs, rows } in &mut predictions {
-                rows.push(Row::predict(ranks, &config, &recorded, costs, machine));
+                let row = Row::predict(ranks, &config, &recorded, costs, machine);
+                rows.push(match finds_staleness {
+                    true => row.with_least_staleness(&config, events, run, costs, machine)?,
+                    false => row,
+                });
             }
         }
         if let (Some(path), Some(last)) = (timeline, predictions[0].rows.last()) {
@@ -142,6 +153,9 @@ impl RankedArgs {
             let parallel: Parallel = parallel.parse()?;
             let parallel = parallel.of(self.ranks)?.like(ranks.0);
             (config.plan, share_a_batch) = (format!("disttgl:{parallel}"), parallel.mini_batch);
+        }
+        if STALENESS_FOUND.contains(&config.plan.as_str()) {
+            config.plan = format!("{}:k=1", config.plan);
         }
         if let Some(copies) = config.plan.strip_prefix("pipetgl:k=").and_then(|copies| copies.parse().ok()) {
             let parallel = Parallel { memory: copies, ..Parallel::default() };
@@ -194,6 +208,12 @@ fn print(config: &Config, here: &Here, predictions: &[Predictions]) {
             predictions.machine.about
         ));
         predictions.print();
+    }
+    if predictions.iter().any(|p| p.machine.network.is_some()) {
+        say(
+            "\nexchanges are those of the CPU, whose messages have the size of their rows; NCCL sends whole windows, \
+             which is more",
+        );
     }
     say(
         "\ncomputing: part of the time in which a lane of a rank computes; in the rest, it waits for other ranks",
@@ -276,6 +296,26 @@ impl Row {
         let (plan, batch) = (config.plan.clone(), config.batch);
         Row { ranks, plan, batch, steps: recorded.steps, events: recorded.events, timelines, sent_bytes }
     }
+    /// Predicts the row with the least staleness of node memory with which steps do not wait that take as
+    /// long as in this row: the machine's, not this computer's.
+    fn with_least_staleness(
+        self,
+        config: &Config,
+        events: &Events,
+        run: RecordedRun,
+        costs: &CostModel,
+        machine: &Machine,
+    ) -> Result<Self> {
+        let staleness = staleness_of(config, events, &self.timelines, self.steps)?;
+        let base = config.plan.split(':').next().unwrap_or_default();
+        let plan = format!("{base}:k={staleness}");
+        if plan == config.plan {
+            return Ok(self);
+        }
+        let config = Config { plan, ..config.clone() };
+        let recorded = record_passes(&config, events, run)?;
+        Ok(Row::predict(self.ranks, &config, &recorded, costs, machine))
+    }
     /// Seconds of the pass.
     fn seconds(&self) -> f64 {
         longest(self.timelines.iter())
@@ -287,6 +327,30 @@ impl Row {
     /// The fraction of the time in which a rank computes, on average over the ranks.
     fn computing(&self) -> f64 {
         self.timelines.iter().map(Timeline::computing).sum::<f64>() / self.timelines.len().max(1) as f64
+    }
+}
+
+/// Refuses what is not predicted: tables that stay on the host, and a staleness that is found while training,
+/// but for plans that can be given one by their name.
+fn refuse_unpredicted(config: &Config) -> Result<()> {
+    let plan = &config.plan;
+    if config.finds_staleness() && !STALENESS_FOUND.contains(&plan.as_str()) {
+        let what = format!("plan {plan} has its staleness found while training");
+        return Err(Error::usage(what).remedy("give mspipe, or a plan with staleness.memory = K"));
+    }
+    refuse_host(config)
+}
+
+/// Refuses tables that stay on the host: neither a machine nor the CPU has a link to one.
+pub(super) fn refuse_host(config: &Config) -> Result<()> {
+    let on_host = [(config.memory_on, "memory_on"), (config.features_on, "features_on")];
+    match on_host.into_iter().find(|(kept, _)| *kept == KeptOn::Host) {
+        Some((_, key)) => {
+            let what =
+                format!("{key} is `host`, and nothing that plan simulate predicts has a link to a host");
+            Err(Error::usage(what).remedy(format!("leave out {key}: tables are predicted on the device")))
+        }
+        None => Ok(()),
     }
 }
 

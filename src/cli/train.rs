@@ -1,13 +1,20 @@
 //! `tgnn-bench train`, `eval` and `embed`.
 use super::{
-    accesses::Logged, command_line, plan_explain::planned, ranks::RankArgs, read_args::ReadArgs, say,
-    train_data::Data, watch::Display,
+    accesses::{Logged, Wanted},
+    command_line,
+    plan_explain::planned,
+    ranks::RankArgs,
+    read_args::ReadArgs,
+    say,
+    train_data::Data,
+    watch::Display,
 };
 use crate::{
     data::Every,
     error::{Error, Result},
     model::ModelName,
-    runtime::{Device, MatmulPrecision, StoredAs},
+    plan::Plan,
+    runtime::{Device, MatmulPrecision},
     task::{
         Checkpoint, Config, HistoryRule, NegativeKind, Protocol, RunOptions, Summary, TaskName, Watch,
         config::table::{keys_of, set_key, value_of},
@@ -142,8 +149,9 @@ pub struct Train {
     /// Time every op, and print a table at the end
     #[arg(long)]
     profile: bool,
-    /// Write a trace for Perfetto or Chrome: when and on which lane every op of the last epoch ran. Some
-    /// steps of it go into the run folder, too; without FILE they are all that is written
+    /// Write a trace for Perfetto or Chrome: when and on which lane every op of the last epoch ran, on every
+    /// rank. Some steps of the first rank go into the run folder, too; without FILE they are all that is
+    /// written
     #[arg(long, value_name = "FILE", num_args = 0..=1)]
     timeline: Option<Option<PathBuf>>,
     /// Write a log of how the ranks read and wrote node memory in the last pass that trains, as CSV
@@ -205,6 +213,15 @@ impl Train {
         config.validate()?;
         Ok((config, table, notes))
     }
+    /// Checks that the plan fits the model, the other keys and the ranks, before anything is printed. What
+    /// the planner will choose is not known yet.
+    fn check_plan(&self, config: &Config) -> Result<()> {
+        if config.plan == Plan::PLANNED && !config.model.reads_snapshots() {
+            return Ok(());
+        }
+        let on_gpu = !matches!(config.device.as_str(), "auto" | "cpu");
+        config.plan_over(on_gpu, self.settings.ranks.size()?).map(drop)
+    }
     /// Lets the planner replace the plan `disttgl` by one for the data and the ranks; says why in `notes`.
     fn planned(&self, config: Config, data: &Data, notes: &mut Vec<String>) -> Result<Config> {
         let Data::Events(events) = data else { return Ok(config) };
@@ -220,9 +237,11 @@ impl Train {
     /// Runs the command.
     pub fn run(&self) -> Result<()> {
         let (config, given, mut notes) = self.config()?;
+        self.check_plan(&config)?;
         notes.extend(self.from.iter().map(|dir| format!("starts from the model of {}", dir.display())));
         let data = Data::load(&config)?;
         let config = self.planned(config, &data, &mut notes)?;
+        self.check_plan(&config)?;
         let given = keys_of(&given);
         let config = data.fitted(config, |key| given.contains_key(key), &mut notes)?;
         let options = RunOptions {
@@ -246,14 +265,15 @@ impl Train {
                 return Err(Error::usage(what).remedy("make it first"));
             }
         }
-        if self.accesses.is_some() && !has_memory(&config)? {
+        if self.accesses.is_some() && config.has_memory() == Some(false) {
             let what = format!("--accesses, and the model {} has no node memory", config.model_name());
             return Err(Error::usage(what).remedy("leave it out"));
         }
+        let wanted = Wanted { accesses: self.accesses.as_deref(), timeline: timeline.map(PathBuf::as_path) };
         let train = |device: &Device, watch: &mut dyn Watch| {
-            let mut logged = Logged::new(watch, self.accesses.is_some());
+            let mut logged = Logged::new(watch, wanted);
             let summary = data.train(&config, device, &options, &mut logged)?;
-            logged.write(self.accesses.as_deref(), device)?;
+            logged.write(device)?;
             Ok(summary)
         };
         self.settings.ranks.run(&config, |device| {
@@ -265,16 +285,11 @@ impl Train {
             let summary = train(&device, &mut display)?;
             display.finish(&summary, &config, self.out.as_deref());
             if let Some(path) = timeline {
-                display.write_timeline(path)?;
+                display.tell_timeline(path, &device);
             }
             print_summary(&summary, self.json)
         })
     }
-}
-
-/// Whether the model of a configuration has node memory.
-fn has_memory(config: &Config) -> Result<bool> {
-    Ok(!config.model.reads_snapshots() && config.event_model()?.state_bytes(1, 0, StoredAs::F32) > 0)
 }
 
 /// Sets the keys of `pairs`, one after another.

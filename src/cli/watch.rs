@@ -5,15 +5,14 @@ use crate::{
     error::Result,
     model::StaticMode,
     ops::sample_neighbors::History,
-    plan::{FeaturesOver, MemoryOver, OverRanks, Parallel, Timeline},
+    plan::{FeaturesOver, MemoryOver, Plan, Timeline},
     runtime::{
         Device, StoredAs,
         comm::{Channel, Ranks},
     },
     task::{
         Config, EpochRecord, NegativeKind, Progress, Scores, ScoresByMemory, Summary, Task, TaskName,
-        TestScores, Watch,
-        training::{BaselineScores, folder::write_whole},
+        TestScores, TrafficRecord, Watch, training::BaselineScores,
     },
 };
 use indicatif::{ProgressBar, ProgressStyle};
@@ -67,22 +66,20 @@ impl Display {
             writeln!(std::io::stdout(), "{text}")
         };
     }
-    /// Writes the timeline of the last epoch to `path`, and prints how the lanes were used.
-    ///
-    /// # Errors
-    /// `Io`.
-    pub fn write_timeline(&self, path: &Path) -> Result<()> {
-        let Some(timeline) = &self.timeline else { return Ok(()) };
-        write_whole(path, timeline.trace().as_bytes())?;
+    /// Says where the timeline of the last epoch is, and how this rank used its lanes.
+    pub fn tell_timeline(&self, path: &Path, device: &Device) {
+        let Some(timeline) = &self.timeline else { return };
+        let of_rank = device.ranks().map_or("", |_| "rank 0, ");
         self.line(format_args!("\ntimeline  {} (open it at ui.perfetto.dev)", path.display()));
-        self.line(format_args!("          {}", timeline.usage()));
-        Ok(())
+        self.line(format_args!("          {of_rank}{}", timeline.usage()));
     }
     /// Prints the configuration of the run that is about to start, with notes.
     ///
     /// # Errors
-    /// None in practice.
+    /// As [`Config::plan_on`].
     pub fn configuration(&mut self, c: &Config, data: &Data, d: &Device, notes: &[String]) -> Result<()> {
+        let plan = c.plan_on(d)?;
+        let epochs = c.epochs_trained(&plan, d.ranks().map_or(1, Ranks::size))?;
         self.counts = data.counts();
         let features = match c.features_as {
             StoredAs::F32 => String::new(),
@@ -114,7 +111,7 @@ impl Display {
         };
         self.line(format_args!(
             "          {step}, {}{patience}, {}, seed {}, products in {}",
-            counted(c.epochs as u64, "epoch"),
+            counted(epochs as u64, "epoch"),
             c.optimizer.describe(c.learning_rate),
             c.seed,
             c.precision.name()
@@ -126,10 +123,11 @@ impl Display {
             d.name(),
             counted(d.threads() as u64, "thread")
         ));
-        d.ranks().map_or(Ok(()), |ranks| self.ranks(ranks, c.plan_on(d)?.ranks.unwrap_or_default()))
+        d.ranks().map_or(Ok(()), |ranks| self.ranks(ranks, &plan))
     }
     /// Prints what the ranks keep and how they divide training.
-    fn ranks(&mut self, ranks: &Ranks, over: OverRanks) -> Result<()> {
+    fn ranks(&mut self, ranks: &Ranks, plan: &Plan) -> Result<()> {
+        let over = plan.ranks.unwrap_or_default();
         let kind = ranks.channel(Channel::Control).describe();
         let memory = match over.memory {
             MemoryOver::Replicated => "replicated",
@@ -143,14 +141,7 @@ impl Display {
         self.line(format_args!("ranks     {}, {kind}, node memory {memory}{features}", ranks.size()));
         let parallel = over.parallel.of(ranks.size())?;
         if parallel.takes_turns() {
-            let Parallel { mini_batch, epoch, memory } = parallel;
-            let [shared, turns, copies] = [
-                (mini_batch, "rank for each batch", "ranks share each batch"),
-                (epoch, "group trains with each memory copy", "groups take turns with each memory copy"),
-                (memory, "memory copy", "memory copies"),
-            ]
-            .map(|(n, one, more)| format!("{n} {}", if n == 1 { one } else { more }));
-            self.line(format_args!("          {shared}; {turns}; {copies}"));
+            self.line(format_args!("          {}", parallel.describe()));
         }
         Ok(())
     }
@@ -162,8 +153,18 @@ impl Display {
             self.line(format_args!("stopped: no better validation for {epochs}"));
         }
         if let Some(ranks) = &s.ranks {
-            let sent = ranks.traffic.iter().map(|t| format!("{} {}", megabytes(t.bytes), t.kind));
-            self.line(format_args!("sent      {}", sent.collect::<Vec<_>>().join(", ")));
+            let sent = |of: &[TrafficRecord]| {
+                let kinds: Vec<String> =
+                    of.iter().map(|t| format!("{} {}", megabytes(t.bytes), t.kind)).collect();
+                if kinds.is_empty() { "nothing".to_owned() } else { kinds.join(", ") }
+            };
+            let in_training = (!s.epochs.is_empty()).then(|| sent(&ranks.traffic));
+            in_training.iter().for_each(|sent| self.line(format_args!("sent      in training {sent}")));
+            if !ranks.evaluation_traffic.is_empty() {
+                let sent = sent(&ranks.evaluation_traffic);
+                let head = if in_training.is_some() { "" } else { "sent" };
+                self.line(format_args!("{head:<10}in evaluation {sent}"));
+            }
         }
         older_state::lines(s).into_iter().for_each(|line| self.line(line));
         if let Some(test) = s.test {

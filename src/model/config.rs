@@ -41,6 +41,10 @@ pub trait ModelConfig: Sync {
     fn partitions_features(&self) -> bool {
         false
     }
+    /// Whether a step lists each node of a batch once, even if a plan asks for a row for each occurrence.
+    fn lists_nodes_once(&self) -> bool {
+        false
+    }
     /// Describes the model for people, in a line or two.
     fn describe(&self) -> String;
     /// Builds the model for a stream's nodes: adds its parameters and state to the store.

@@ -99,6 +99,9 @@ impl ModelConfig for DyRepConfig {
     fn partitions_features(&self) -> bool {
         true
     }
+    fn lists_nodes_once(&self) -> bool {
+        true
+    }
     fn width(&self) -> usize {
         self.memory
     }

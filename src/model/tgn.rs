@@ -116,6 +116,9 @@ impl ModelConfig for TgnConfig {
     fn partitions_features(&self) -> bool {
         true
     }
+    fn lists_nodes_once(&self) -> bool {
+        self.layers > 1
+    }
     fn width(&self) -> usize {
         if self.layers == 0 { self.memory } else { self.embedding }
     }

@@ -453,6 +453,14 @@ impl Plan {
     pub fn staleness(&self) -> Staleness {
         Staleness { memory: self.staleness.memory.most(), weights: self.staleness.gradients }
     }
+    /// Whether the staleness of node memory is found while training.
+    pub fn finds_staleness(&self) -> bool {
+        self.staleness.memory == MemoryStaleness::Rule(StalenessRule::Minimal)
+    }
+    /// Whether steps may read node memory that is older, or mixed because it may be.
+    pub fn reads_older_memory(&self) -> bool {
+        self.staleness().memory > 0 || self.staleness.mitigation == Mitigation::Similar
+    }
     /// Whether ranks get whole batches, one rank after the other.
     pub fn in_turn(&self) -> bool {
         self.ranks.unwrap_or_default().batches == BatchesOver::InTurn

@@ -120,6 +120,16 @@ impl Parallel {
         let (groups, copies) = (self.epoch, self.memory);
         Turns { group: group % groups, groups, copy: group / groups, copies }
     }
+    /// Says for people what each number means.
+    pub fn describe(self) -> String {
+        let [shared, turns, copies] = [
+            (self.mini_batch, "rank for each batch", "ranks share each batch"),
+            (self.epoch, "group trains with each memory copy", "groups take turns with each memory copy"),
+            (self.memory, "memory copy", "memory copies"),
+        ]
+        .map(|(n, one, more)| format!("{n} {}", if n == 1 { one } else { more }));
+        format!("{shared}; {turns}; {copies}")
+    }
     /// Returns the number of epochs that the ranks train at the same time: j k.
     pub fn epochs(self) -> usize {
         self.epoch * self.memory

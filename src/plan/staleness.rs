@@ -98,13 +98,23 @@ impl StageSeconds {
     /// `Comm`.
     pub fn of_slowest(self, ranks: &Ranks) -> Result<Self> {
         let own = [self.sample, self.features, self.memory, self.train, self.write];
-        let mut most = [0.0; 5];
-        for bytes in ranks.gathered(bytemuck::cast_slice(&own))? {
+        let all = ranks.gathered(bytemuck::cast_slice(&own))?.into_iter().filter_map(|bytes| {
             let of_rank: Vec<f64> = bytemuck::pod_collect_to_vec(&bytes);
-            most.iter_mut().zip(of_rank).for_each(|(most, seconds)| *most = seconds.max(*most));
+            let [sample, features, memory, train, write] = of_rank.try_into().ok()?;
+            Some(StageSeconds { sample, features, memory, train, write })
+        });
+        Ok(all.fold(self, StageSeconds::slowest))
+    }
+    /// Returns the stages of which each takes as long as the longer of two.
+    #[must_use]
+    pub fn slowest(self, other: Self) -> Self {
+        StageSeconds {
+            sample: self.sample.max(other.sample),
+            features: self.features.max(other.features),
+            memory: self.memory.max(other.memory),
+            train: self.train.max(other.train),
+            write: self.write.max(other.write),
         }
-        let [sample, features, memory, train, write] = most;
-        Ok(StageSeconds { sample, features, memory, train, write })
     }
 }
 

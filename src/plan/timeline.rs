@@ -167,13 +167,14 @@ impl Timeline {
     /// Returns the trace of several ranks, each as a process.
     pub fn trace_of_ranks(timelines: &[Timeline]) -> String {
         let events = timelines.iter().enumerate().flat_map(|(rank, timeline)| timeline.trace_events(rank));
-        format!(
-            "{{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n{}\n]}}\n",
-            events.collect::<Vec<_>>().join(",\n")
-        )
+        Self::trace_of(&events.collect::<Vec<_>>())
     }
-    /// Returns the events of a trace, with the lanes as threads of the process `rank`.
-    fn trace_events(&self, rank: usize) -> Vec<String> {
+    /// Returns the trace of the events that [`trace_events`](Self::trace_events) of some ranks has returned.
+    pub(crate) fn trace_of(events: &[String]) -> String {
+        format!("{{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n{}\n]}}\n", events.join(",\n"))
+    }
+    /// Returns the events of a trace, each as JSON, with the lanes as threads of the process `rank`.
+    pub(crate) fn trace_events(&self, rank: usize) -> Vec<String> {
         let lane = |lane: usize| {
             let args = json!({"name": format!("lane {}", lane + 1)});
             json!({"ph": "M", "pid": rank, "tid": lane, "name": "thread_name", "args": args})

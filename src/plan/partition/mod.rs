@@ -158,7 +158,14 @@ impl Partition {
                 Error::data(path, what).remedy("write ranks from 0, as whole numbers")
             })
         });
-        let rank_of = rank_of.collect::<Result<_>>()?;
+        let rank_of = rank_of.collect::<Result<Vec<u32>>>()?;
+        let made_for = rank_of.iter().max().map_or(0, |&last| last as usize + 1);
+        if made_for > ranks {
+            let what =
+                format!("partition: made for {}, and there are {}", of_ranks(made_for), of_ranks(ranks));
+            let remedy = "train with as many ranks, or make it for these by `tgnn-bench partition --ranks`";
+            return Err(Error::data(path, what).remedy(remedy));
+        }
         Self::new(rank_of, ranks).map_err(|e| e.in_file(path))
     }
 }

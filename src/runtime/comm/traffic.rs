@@ -77,11 +77,18 @@ impl Sent {
 /// Collectives of a rank in the order of the program, by kind.
 pub type SentByKind = [Vec<Sent>; TrafficKind::ALL.len()];
 
+/// A counter for each kind of traffic.
+type Counters = [AtomicU64; TrafficKind::ALL.len()];
+
 /// Bytes and rows that this rank has sent to other ranks, by kind. What a rank keeps is not counted.
 #[derive(Debug, Default)]
 pub struct Traffic {
-    bytes: [AtomicU64; TrafficKind::ALL.len()],
-    rows: [AtomicU64; TrafficKind::ALL.len()],
+    bytes: Counters,
+    rows: Counters,
+    /// Whether what is sent now is for a pass that evaluates.
+    evaluates: AtomicBool,
+    /// Rows and bytes that were sent for such passes, among those above.
+    evaluation: [Counters; 2],
     is_recording: AtomicBool,
     recorded: Mutex<SentByKind>,
 }
@@ -89,8 +96,17 @@ pub struct Traffic {
 impl Traffic {
     /// Adds `rows` rows of `bytes` bytes in total.
     pub fn add(&self, kind: TrafficKind, rows: usize, bytes: usize) {
-        self.rows[kind as usize].fetch_add(rows as u64, Relaxed);
-        self.bytes[kind as usize].fetch_add(bytes as u64, Relaxed);
+        let all = [&self.rows, &self.bytes];
+        let evaluation = self.evaluates.load(Relaxed).then_some(&self.evaluation);
+        for counters in
+            all.into_iter().zip([rows, bytes]).chain(evaluation.into_iter().flatten().zip([rows, bytes]))
+        {
+            counters.0[kind as usize].fetch_add(counters.1 as u64, Relaxed);
+        }
+    }
+    /// Says whether what follows is sent for a pass that evaluates or one that trains.
+    pub fn evaluates(&self, evaluates: bool) {
+        self.evaluates.store(evaluates, Relaxed);
     }
     /// Starts to record every collective of the host; see [`recorded`](Self::recorded).
     pub fn record(&self) {
@@ -125,24 +141,36 @@ impl Traffic {
     pub fn rows(&self, kind: TrafficKind) -> u64 {
         self.rows[kind as usize].load(Relaxed)
     }
-    /// Returns the counters of all ranks together: for each kind, the rows and the bytes. Collective.
+    /// Returns the counters of all ranks together: for each kind, the rows and the bytes, as sent in passes
+    /// that train, and in those that evaluate. Collective.
     ///
     /// # Errors
     /// As the calls of [`Comm`].
-    pub fn of_all(&self, comm: &dyn Comm) -> Result<Vec<(TrafficKind, u64, u64)>> {
-        let own: Vec<u64> = TrafficKind::ALL.iter().flat_map(|&k| [self.rows(k), self.bytes(k)]).collect();
-        let mut all = vec![0u64; comm.size() * own.len()];
-        let counts = vec![size_of_val(own.as_slice()); comm.size()];
-        comm.all_gather(bytemuck::cast_slice(&own), bytemuck::cast_slice_mut(&mut all), &counts)?;
-        let sum = |at: usize| all.iter().skip(at).step_by(own.len()).sum();
-        Ok(TrafficKind::ALL
-            .iter()
-            .enumerate()
-            .map(|(at, &kind)| (kind, sum(2 * at), sum(2 * at + 1)))
-            .collect())
+    pub fn of_all(&self, comm: &dyn Comm) -> Result<[Vec<(TrafficKind, u64, u64)>; 2]> {
+        let [rows, bytes] = &self.evaluation;
+        let evaluation = |kind: TrafficKind| [rows, bytes].map(|of| of[kind as usize].load(Relaxed));
+        let training = |kind: TrafficKind| {
+            let [rows, bytes] = evaluation(kind);
+            [self.rows(kind) - rows, self.bytes(kind) - bytes]
+        };
+        Ok([sum_of_all(comm, training)?, sum_of_all(comm, evaluation)?])
     }
     /// Sets all counters to zero.
     pub fn clear(&self) {
-        self.bytes.iter().chain(&self.rows).for_each(|counter| counter.store(0, Relaxed));
+        let all = [&self.bytes, &self.rows].into_iter().chain(&self.evaluation);
+        all.flatten().for_each(|counter| counter.store(0, Relaxed));
     }
+}
+
+/// Adds up what all ranks have sent: for each kind, the rows and the bytes. Collective.
+fn sum_of_all(
+    comm: &dyn Comm,
+    own: impl Fn(TrafficKind) -> [u64; 2],
+) -> Result<Vec<(TrafficKind, u64, u64)>> {
+    let own: Vec<u64> = TrafficKind::ALL.iter().flat_map(|&kind| own(kind)).collect();
+    let mut all = vec![0u64; comm.size() * own.len()];
+    let counts = vec![size_of_val(own.as_slice()); comm.size()];
+    comm.all_gather(bytemuck::cast_slice(&own), bytemuck::cast_slice_mut(&mut all), &counts)?;
+    let sum = |at: usize| all.iter().skip(at).step_by(own.len()).sum();
+    Ok(TrafficKind::ALL.iter().enumerate().map(|(at, &kind)| (kind, sum(2 * at), sum(2 * at + 1))).collect())
 }

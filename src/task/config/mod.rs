@@ -3,6 +3,7 @@ mod choices;
 mod custom;
 mod fitted;
 mod optimizer;
+mod plan;
 mod sections;
 pub mod table;
 #[cfg(feature = "formats")]
@@ -22,7 +23,6 @@ use crate::{
     error::{Error, Result},
     model::{self, ModelConfig, ModelName, SnapshotModelConfig, StaticMode, for_each_model},
     ops::sample_neighbors::History,
-    plan::{MemoryStaleness, Parallel, Plan, StalenessRule},
     runtime::{Device, MatmulPrecision, StoredAs},
 };
 use serde::{Deserialize, Serialize};
@@ -53,9 +53,9 @@ macro_rules! config {
             pub history: HistoryRule,
             /// `auto` (the CPU), `cpu`, `cuda`, `cuda:N`, or `emu`.
             pub device: String,
-            /// The schedule of training: a [preset](Plan::PRESETS), the file of a [`Plan`], or `auto`:
-            /// `overlap` on a CUDA device, else `sequential`. Results do not depend on it, unless it lets
-            /// ranks use gradients a step late.
+            /// The schedule of training: a [preset](crate::plan::Plan::PRESETS), the file of a plan, or
+            /// `auto`: `overlap` on a CUDA device, else `sequential`. Results do not depend on it, unless it
+            /// exchanges layers, lets steps read older state, or trains several batches at the same time.
             pub plan: String,
             /// Over ranks, the owners of the nodes' memory: a partitioner (`range`, `interval`,
             /// `re-flex-bicut`), the `.npy` file of a partition, or `auto`: as the plan says.
@@ -272,59 +272,6 @@ impl Config {
     /// `Usage` if the fractions do not add up to at most 1.
     pub fn split(&self, events: &Events) -> Result<Split> {
         Split::by_time(events, self.data.train, self.data.val)
-    }
-    /// Returns the plan of a run on `device`.
-    ///
-    /// # Errors
-    /// As [`Plan::named`]; `Usage` if the plan does not fit the model or the other keys.
-    pub fn plan_on(&self, device: &Device) -> Result<Plan> {
-        let on_gpu = device.gpu().is_some();
-        let for_events = |name: &str| {
-            let what = format!("plan {name} divides events, and {} reads snapshots", self.model.name());
-            Err(Error::usage(what).remedy("give another plan, or a model of events"))
-        };
-        if self.plan == Plan::PLANNED && self.model.reads_snapshots() {
-            return for_events(&self.plan);
-        }
-        let plan = match self.plan.as_str() {
-            "auto" => Plan::named(if on_gpu { "overlap" } else { "sequential" })?,
-            name => Plan::named(name)?,
-        };
-        if plan.groups.is_some() && !self.model.reads_snapshots() {
-            let what =
-                format!("plan {} shares out snapshots, and {} reads none", plan.name, self.model.name());
-            return Err(Error::usage(what).remedy("give --plan prefetch, or a model of snapshots"));
-        }
-        if plan.ranks.is_some() && self.model.reads_snapshots() {
-            return for_events(&plan.name);
-        }
-        if self.deterministic && plan.groups.is_some_and(|g| g.exchange) {
-            let what =
-                format!("plan {} exchanges layers by measured times, and deterministic is set", plan.name);
-            return Err(Error::usage(what).remedy("give --plan blad-nm"));
-        }
-        if self.deterministic && plan.staleness.memory == MemoryStaleness::Rule(StalenessRule::Minimal) {
-            let what = format!(
-                "plan {} chooses its staleness by measured times, and deterministic is set",
-                plan.name
-            );
-            return Err(Error::usage(what).remedy("give a staleness, such as --plan mspipe:k=2"));
-        }
-        Ok(plan)
-    }
-    /// Returns the configuration for a use of a trained model, which does not depend on the plan of training:
-    /// a plan becomes `auto` if it is for a number of ranks, or in a file, and so do the owners of nodes that
-    /// are in a file, because files may have gone.
-    #[must_use]
-    pub fn after_training(mut self) -> Self {
-        let for_ranks = |plan: &Plan| plan.ranks.is_some_and(|over| over.parallel != Parallel::default());
-        if Plan::preset(&self.plan).is_none_or(|plan| for_ranks(&plan)) {
-            self.plan = "auto".into();
-        }
-        if self.partition.ends_with(".npy") {
-            self.partition = "auto".into();
-        }
-        self
     }
     /// Reads the events, with features in the storage type of a run.
     ///

@@ -23,6 +23,7 @@ pub use pretrain::pretrain;
 pub use property::PropertyTask;
 pub(super) use property::label_steps;
 pub use recorded::{RankPass, RecordedPasses, RecordedRun, record_passes};
+pub use staleness::staleness_of;
 pub use task::EventTask;
 
 use self::setup::Setup;

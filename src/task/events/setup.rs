@@ -3,13 +3,13 @@
 use super::owners::owners;
 use crate::{
     data::{Events, Split},
-    error::{Error, ErrorKind, Result},
-    plan::{FeaturesOver, MemoryOver, MicroBatches, Mitigation, Plan},
+    error::{Error, Result},
+    plan::{FeaturesOver, MemoryOver, MicroBatches, Plan},
     runtime::{
         Device,
         comm::{Channel, Ranks, launched},
     },
-    task::{TaskName, config::Config, training::agree},
+    task::{config::Config, training::agree},
 };
 use std::sync::Arc;
 
@@ -40,7 +40,6 @@ impl Setup {
         let copies = plan.ranks.unwrap_or_default().parallel.memory;
         let plan = plan.of_ranks(ranks / copies.max(1));
         let may_partition = may_partition(config, &plan, &device)?;
-        check_parallel(config, &plan, &device)?;
         let owners = match device.ranks() {
             Some(ranks) => owners(config, &plan, events, &split, ranks)?.map(Arc::new),
             None => None,
@@ -90,33 +89,6 @@ fn may_partition(config: &Config, plan: &Plan, device: &Device) -> Result<bool> 
         None => Ok(can && ranks.size() > 1),
         Some(_) => Ok(false),
     }
-}
-
-/// Checks that the ranks can divide training as the plan says.
-///
-/// # Errors
-/// `Plan` if there are more or fewer ranks; `Usage` if the steps with the same batch would not differ.
-fn check_parallel(config: &Config, plan: &Plan, device: &Device) -> Result<()> {
-    let ranks = device.ranks().map_or(1, Ranks::size);
-    if ranks > 1 && plan.staleness.mitigation == Mitigation::Similar {
-        let what = format!(
-            "the plan {} mixes memory with that of similar nodes, and a rank counts the common neighbours of its \
-             events alone",
-            plan.name
-        );
-        return Err(Error::new(ErrorKind::Plan, what).remedy("train on one rank, or give --plan mspipe"));
-    }
-    let parallel = plan.ranks.unwrap_or_default().parallel.of(ranks)?;
-    if parallel.epoch > 1 && config.task != TaskName::Link {
-        let what = format!(
-            "the plan {} trains {} times in a row on the same events, with other negatives, and task {} has none",
-            plan.name,
-            parallel.epoch,
-            config.task.name()
-        );
-        return Err(Error::usage(what).remedy("give a plan disttgl:IxJxK with J = 1"));
-    }
-    Ok(())
 }
 
 /// Checks that the ranks, if there are any, agree.

@@ -10,7 +10,7 @@ use crate::{
     error::{Error, Result},
     model::EventModel,
     plan::{
-        MemoryStaleness, Mitigation, Plan, StageSeconds, StalenessChoice, StalenessRule, least_staleness,
+        Mitigation, Plan, StageSeconds, StalenessChoice, Timeline, least_staleness,
         partition::{DemandOptions, needed_nodes},
         stale_rows,
     },
@@ -20,6 +20,7 @@ use crate::{
         training::{EventCount, Report, StalenessRecord, TaskCore, repeat_and_report},
     },
 };
+use std::ops::Range;
 
 /// Steps that are timed.
 const TIMED: usize = 16;
@@ -55,16 +56,10 @@ impl Online {
     /// # Errors
     /// Those of counting rows.
     pub fn new(config: &Config, events: &Events, setup: &Setup) -> Result<Option<Self>> {
-        if setup.plan.staleness.memory != MemoryStaleness::Rule(StalenessRule::Minimal) {
+        if !setup.plan.finds_staleness() {
             return Ok(None);
         }
-        let (train, around) = (setup.split.train.clone(), config.event_model()?.rows_around());
-        let batch = config.batch.min(train.len()).max(1);
-        let (neighbors, seed) = (around.read, config.seed);
-        let history = config.history();
-        let options = DemandOptions { ranks: 1, batch, neighbors, history, seed, ..DemandOptions::default() };
-        let needed = needed_nodes(events, train.clone(), &options)?;
-        let choice = StalenessChoice::new(stale_rows(events, train, batch, COUNTED, needed)?);
+        let choice = bounded(config, events, setup.split.train.clone())?;
         Ok(Some(Online { choice, seconds: None, of_pass: Vec::new() }))
     }
     /// Trains a pass of `steps` steps. Collective.
@@ -114,6 +109,8 @@ impl Online {
             following = FOLLOWING[1].min(2 * following);
         };
         let n = length.min(steps - done);
+        // Every segment is a run of its own: when it begins, all writes before it have ended. Its first step
+        // reads the newest memory without waiting, whatever its staleness.
         let staleness =
             self.seconds.map_or(vec![0; n], |step| least_staleness(&vec![step; n], self.choice.most));
         Segment { staleness, timed }
@@ -132,6 +129,29 @@ impl Online {
         self.of_pass.extend(segment.staleness);
         Ok(())
     }
+}
+
+/// Returns what is known before the first step: how many steps constraint C3 allows.
+fn bounded(config: &Config, events: &Events, train: Range<usize>) -> Result<StalenessChoice> {
+    let around = config.event_model()?.rows_around();
+    let batch = config.batch.min(train.len()).max(1);
+    let (neighbors, seed) = (around.read, config.seed);
+    let history = config.history();
+    let options = DemandOptions { ranks: 1, batch, neighbors, history, seed, ..DemandOptions::default() };
+    let needed = needed_nodes(events, train.clone(), &options)?;
+    Ok(StalenessChoice::new(stale_rows(events, train, batch, COUNTED, needed)?))
+}
+
+/// Returns the least staleness of node memory with which steps do not wait that take as long as those of the
+/// timelines of all ranks, `steps` in each.
+///
+/// # Errors
+/// Those of counting the rows that it leaves out of date.
+pub fn staleness_of(config: &Config, events: &Events, timelines: &[Timeline], steps: usize) -> Result<usize> {
+    let most = bounded(config, events, config.split(events)?.train)?.most;
+    let of_ranks = timelines.iter().map(|timeline| stage_seconds(timeline.spans(), steps));
+    let step = of_ranks.reduce(StageSeconds::slowest).unwrap_or_default();
+    Ok(least_staleness(&[step; FOLLOWING[0]], most).last().copied().unwrap_or(0))
 }
 
 /// Returns the seconds of the stages of a step, as a mean over the last of `steps` steps.
@@ -194,4 +214,25 @@ pub(super) fn add_missed(
         rows.iter_mut().zip(counts).for_each(|(sum, count)| *sum += u64::from(count));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_segment_is_a_run_whose_first_step_reads_the_newest_memory() {
+        let seconds = StageSeconds { memory: 1.0, train: 4.0, write: 2.0, ..StageSeconds::default() };
+        let choice = StalenessChoice { most: 8, ..StalenessChoice::default() };
+        let mut online = Online { choice, seconds: Some(seconds), of_pass: Vec::new() };
+        let mut lengths = Vec::new();
+        while online.of_pass.len() < 500 {
+            let Segment { staleness, timed } = online.next(500);
+            assert_eq!(timed, lengths.len() % 2 == 0);
+            assert!(staleness[0] == 0 && staleness[1..].iter().all(|&steps| steps == 1), "{staleness:?}");
+            lengths.push(staleness.len());
+            online.of_pass.extend(staleness);
+        }
+        assert_eq!(lengths, [16, 128, 16, 256, 16, 68]);
+    }
 }

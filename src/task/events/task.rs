@@ -30,8 +30,9 @@ use crate::{
         config::Config,
         evaluation::{EdgeBank, Scores, TestScores},
         training::{
-            BaselineScores, BubbleRecord, EdgeBankScores, EventCount, Progress, Report, Runs, SameTimeRecord,
-            StalenessRecord, Task, TaskCore, add_up, evaluation_clock, located, repeat_and_report,
+            BaselineScores, BubbleRecord, EdgeBankScores, EventCount, PlanUse, Progress, Report, Runs,
+            SameTimeRecord, StalenessRecord, Task, TaskCore, add_up, evaluation_clock, located,
+            repeat_and_report,
         },
     },
 };
@@ -155,6 +156,9 @@ impl EventTask {
         let places = Places::new(config, &device, may_partition, net.model.state());
         let (programs, memory) = recorder.programs(&mut store, &mut tables, &places)?;
         let Programs { step, training, score, remember } = programs;
+        let (ranks, has_features) =
+            (device.ranks().map_or(1, Ranks::size), tables.edge_width + tables.node_width > 0);
+        let plan_notes = PlanUse { config, plan: &plan, ranks, step: &step, has_features }.notes()?;
         let core = TaskCore {
             store,
             parameters,
@@ -167,6 +171,7 @@ impl EventTask {
             plan,
             traced: false,
             max_batches: config.most_batches(),
+            plan_notes,
         };
         let (objective, chunks) = (target.objective, config.chunks);
         Ok(EventTask {
@@ -368,15 +373,16 @@ impl EventTask {
         let train = pass.trains();
         let Extent { batch, short, batches, events: total } = self.extent(pass, epoch, &range);
         let turns = if train { self.turns } else { Turns::ALL };
-        // Ranks that take turns count the batches by the range.
-        let range = if turns == Turns::ALL { range } else { range.start..range.start + total };
+        // Ranks count batches by the range, and hand rows on to the next: the last one ends it.
+        let range = range.start..range.start + total;
         let (core, steps) = (&mut self.core, turns.steps(batches));
         self.tables.seek(&mut core.store, epoch, range, short)?;
         let (results, per_batch) = match train {
             true => (core.losses, 1),
             false => (self.scores, batch * self.columns),
         };
-        if core.device.ranks().is_some() {
+        if let Some(ranks) = core.device.ranks() {
+            ranks.traffic().evaluates(!train);
             // Each rank computes some of the results; the others are added up afterwards.
             core.store.clear(results)?;
         }
@@ -460,7 +466,7 @@ impl Task for EventTask {
                 "too short a stream to validate and test on; give more events, or --set data.train=0.5";
             remarks.push(("note", what.into()));
         }
-        remarks
+        remarks.into_iter().chain(self.core.plan_remarks()).collect()
     }
     fn costs(&self) -> CostModel {
         CostModel::fit(&self.core.step.trace(), &|_| 0.0)
@@ -527,7 +533,7 @@ impl Task for EventTask {
             .collect()
     }
     fn train_epoch(&mut self, epoch: u32, progress: Report<'_>) -> Result<(f64, usize)> {
-        self.core.begin_trace();
+        self.core.begin_trace()?;
         let _range = nvtx::range(format_args!("train epoch {}", epoch + 1));
         self.begin_epoch()?;
         if let Some(settling) = &self.settling {
@@ -551,7 +557,7 @@ impl Task for EventTask {
     fn settle(&mut self, epoch: u32, progress: Report<'_>) -> Result<Option<(f64, usize)>> {
         let Some(settling) = &self.settling else { return Ok(None) };
         let _range = nvtx::range("settle");
-        self.core.begin_trace();
+        self.core.begin_trace()?;
         settling.average.adopt(&mut self.core.store)?;
         // The step size decreases to zero, so that the weights that read memory settle, too. There are no
         // random chunks, as in a replay.

@@ -8,7 +8,7 @@ use super::{
 use crate::{
     autograd::{Lanes, NodeInfo, Parameters, Program, Span},
     data::{Adjacency, Part, Snapshots},
-    error::{Error, Result},
+    error::Result,
     model::{Exchanged, SnapshotModel, SnapshotTables, VertexInputs},
     ops::{Backend, Tape, epilogue::Activation},
     plan::{Choice, CostModel, First, FirstRule, GroupChoice, Plan, Timeline, predict},
@@ -17,8 +17,8 @@ use crate::{
         config::Config,
         evaluation::{Scores, TestScores},
         training::{
-            EventCount, KeptTables, MemoryPlan, Report, Runs, Task, TaskCore, evaluation_clock, located,
-            repeat_and_report,
+            EventCount, KeptTables, MemoryPlan, PlanUse, Report, Runs, Task, TaskCore, evaluation_clock,
+            located, repeat_and_report,
         },
     },
 };
@@ -106,14 +106,6 @@ impl Programs {
     }
 }
 
-/// Refuses several ranks.
-fn refuse_ranks(device: &Device) -> Result<()> {
-    if device.ranks().is_some_and(|ranks| ranks.size() > 1) {
-        return Err(Error::usage("models of snapshots do not train over ranks yet").remedy("give one rank"));
-    }
-    Ok(())
-}
-
 impl SnapshotTask {
     /// Builds the model and records its programs.
     ///
@@ -123,7 +115,7 @@ impl SnapshotTask {
     pub fn new(config: &Config, snapshots: &Snapshots, device: Device) -> Result<Self> {
         config.validate()?;
         snapshots.validate(&snapshots.name)?;
-        refuse_ranks(&device)?;
+        let plan = config.plan_on(&device)?;
         let device = device.multiplying_in(config.precision)?;
         let length = config.group.length;
         let split = SnapshotSplit::of(snapshots, config.data.train, config.data.val)?;
@@ -142,7 +134,6 @@ impl SnapshotTask {
         }
         let model = net.build(&mut parameters, &mut store, &tables)?;
         let objective = Objective::new(config, snapshots, &split, net.width(), &mut parameters, &mut store)?;
-        let plan = config.plan_on(&device)?;
         let mut recorder = Recorder::new(&mut store, length, split.train.len(), round > 1)?;
         let parts = Parts { tables: &tables, model: &*model, objective: &objective };
         let programs =
@@ -152,6 +143,8 @@ impl SnapshotTask {
         let given = snapshots.features.is_some();
         let memory = memory_plan(&store, &tables, given, &[&step, &score], &device)?;
         let edges_by_step = snapshots.offsets.windows(2).map(|w| w[1] - w[0]).collect();
+        let plan_use = PlanUse { config, plan: &plan, ranks: 1, step: &step, has_features: given };
+        let plan_notes = plan_use.notes()?;
         let core = TaskCore {
             store,
             parameters,
@@ -164,6 +157,7 @@ impl SnapshotTask {
             plan,
             traced: false,
             max_batches: config.most_batches(),
+            plan_notes,
         };
         let loads = Loads { edges_by_step, length };
         Ok(SnapshotTask {
@@ -230,7 +224,7 @@ impl SnapshotTask {
         self.core.step.start_trace();
         self.groups(epoch, targets, 0..timed, train, progress)?;
         self.choose(targets)?;
-        self.core.begin_trace();
+        self.core.begin_trace()?;
         self.groups(epoch, targets, timed..groups, train, progress)
     }
     /// Runs the groups in `range` of a pass over `targets`. In training, a last round with fewer groups runs
@@ -319,6 +313,7 @@ impl Task for SnapshotTask {
             let what = "too few snapshots to validate and test on; make the snapshots shorter with --every";
             remarks.push(("note", what.into()));
         }
+        remarks.extend(self.core.plan_remarks());
         remarks
     }
     fn costs(&self) -> CostModel {
@@ -343,7 +338,7 @@ impl Task for SnapshotTask {
         self.core.parameters_except(Objective::HEADS).collect()
     }
     fn train_epoch(&mut self, epoch: u32, progress: Report<'_>) -> Result<(f64, usize)> {
-        self.core.begin_trace();
+        self.core.begin_trace()?;
         let _range = nvtx::range(format_args!("train epoch {}", epoch + 1));
         let targets = self.shuffled(epoch);
         self.objective.begin(&mut self.core.store, self.split.train.clone())?;

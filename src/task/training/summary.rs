@@ -147,8 +147,11 @@ pub struct RanksRecord {
     /// and copies.
     #[serde(default)]
     pub parallel: Parallel,
-    /// What all ranks together sent to one another in the whole run.
+    /// What all ranks together sent to one another in passes that train.
     pub traffic: Vec<TrafficRecord>,
+    /// The same in passes that evaluate.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub evaluation_traffic: Vec<TrafficRecord>,
 }
 
 /// What ranks sent to one another for a purpose.
@@ -176,8 +179,10 @@ impl RanksRecord {
             rows,
             bytes,
         };
-        let traffic =
-            ranks.traffic().of_all(&**control)?.into_iter().filter(|t| t.2 > 0).map(record).collect();
+        let [traffic, evaluation_traffic] = ranks
+            .traffic()
+            .of_all(&**control)?
+            .map(|sent| sent.into_iter().filter(|t| t.2 > 0).map(record).collect());
         let over = plan.ranks.unwrap_or_default();
         let parallel = over.parallel.of(ranks.size())?;
         let features = match needed.features_partitioned {
@@ -185,7 +190,7 @@ impl RanksRecord {
             false => FeaturesOver::Replicated,
         };
         let (ranks, by, memory) = (ranks.size(), control.describe(), over.memory);
-        Ok(Some(RanksRecord { ranks, by, memory, features, parallel, traffic }))
+        Ok(Some(RanksRecord { ranks, by, memory, features, parallel, traffic, evaluation_traffic }))
     }
 }
 

@@ -7,7 +7,7 @@ use crate::{
     error::{Error, ErrorKind, Result},
     model::RankTables,
     plan::{Access, Choice, CostModel, Plan, Timeline},
-    runtime::{BufferId, Device, Store, brief_debug},
+    runtime::{BufferId, Device, Store, brief_debug, comm::Channel},
     task::evaluation::{Scores, TestScores},
 };
 use std::cell::Cell;
@@ -48,16 +48,26 @@ pub struct TaskCore {
     pub(in crate::task) traced: bool,
     /// Maximum number of batches or groups of a pass.
     pub(in crate::task) max_batches: usize,
+    /// What the plan says without effect.
+    pub(in crate::task) plan_notes: Vec<String>,
 }
 
 brief_debug!(TaskCore, c => { device: c.device, plan: c.plan, parameters: c.parameters });
 
 impl TaskCore {
-    /// Starts a new trace of the training step if tracing is on.
-    pub(in crate::task) fn begin_trace(&mut self) {
+    /// Starts a new trace of the training step if tracing is on. Ranks meet before, so that the times of
+    /// their traces count from the same moment. Collective.
+    ///
+    /// # Errors
+    /// `Comm`.
+    pub(in crate::task) fn begin_trace(&mut self) -> Result<()> {
+        if let Some(ranks) = self.device.ranks() {
+            ranks.channel(Channel::Control).barrier()?;
+        }
         if self.traced {
             self.step.start_trace();
         }
+        Ok(())
     }
     /// Returns the mean of the first `n` losses of the last training pass.
     ///
@@ -70,6 +80,10 @@ impl TaskCore {
     pub(in crate::task) fn sum_of_losses(&self, n: usize) -> Result<f64> {
         let losses = &self.store.read::<f32>(self.losses)?[..n];
         Ok(losses.iter().map(|&loss| f64::from(loss)).sum())
+    }
+    /// Returns what there is to say about the plan, as remarks.
+    pub(in crate::task) fn plan_remarks(&self) -> impl Iterator<Item = (&'static str, String)> {
+        self.plan_notes.iter().map(|note| ("note", note.clone()))
     }
     /// Returns the buffers of the parameters whose names begin with none of `prefixes`.
     pub(in crate::task) fn parameters_except(&self, prefixes: &[&str]) -> impl Iterator<Item = BufferId> {

@@ -10,15 +10,15 @@ use crate::{
     data::{Events, NodeLabels, Part, Split, text::counted},
     error::{Error, ErrorKind, Result},
     model::{EventTables, HeadKind, Net},
-    plan::{CostModel, Plan, PlanStaleness, Timeline, predict},
+    plan::{CostModel, Timeline, predict},
     runtime::*,
     task::{
         Summary,
         config::Config,
         evaluation::{Forecast, Scores, TestScores, mean_over_times, ndcg},
         training::{
-            BaselineScores, EventCount, Progress, Report, Runs, Task, TaskCore, evaluation_clock, located,
-            repeat_and_report,
+            BaselineScores, EventCount, PlanUse, Progress, Report, Runs, Task, TaskCore, evaluation_clock,
+            located, repeat_and_report,
         },
     },
 };
@@ -73,7 +73,6 @@ impl PropertyTask {
     pub fn new(config: &Config, events: &Events, device: Device) -> Result<Self> {
         let labels = events.node_labels.clone().ok_or_else(|| unlabelled(events))?;
         let setup = Setup::new(config, events, device)?;
-        check(&setup)?;
         let walk = walk(config, events, &labels, &setup.split)?;
         let steps = |_, _| equal_epochs(config, walk.steps(TRAIN));
         let target = |store: &mut Store, _| {
@@ -102,6 +101,9 @@ impl PropertyTask {
         let mut record = |store: &Store, tables: &mut EventTables| recorder.record(store, tables);
         let (programs, memory) = places.record(&mut store, &mut tables, &mut record, Programs::all)?;
         let Programs { step, score, remember } = programs;
+        let has_features = tables.edge_width + tables.node_width > 0;
+        let plan_use = PlanUse { config, plan: &plan, ranks: 1, step: &step, has_features };
+        let plan_notes = plan_use.notes()?;
         let core = TaskCore {
             store,
             parameters,
@@ -114,6 +116,7 @@ impl PropertyTask {
             plan,
             traced: false,
             max_batches: config.most_batches(),
+            plan_notes,
         };
         let seen = events.nodes_in(split.train.clone());
         let unseen = labels.nodes().iter().map(|&node| !seen[node as usize]).collect();
@@ -292,26 +295,6 @@ fn walk(config: &Config, events: &Events, labels: &NodeLabels, split: &Split) ->
     Ok(walk)
 }
 
-/// Checks that the task can run as planned.
-///
-/// # Errors
-/// `Usage` if several ranks train, or steps may read older state.
-fn check(setup: &Setup) -> Result<()> {
-    if setup.device.ranks().is_some() {
-        return Err(Error::usage(
-            "task property trains on one rank: how many label rows a step has does not follow from its events",
-        )
-        .remedy("leave out --ranks, or start one process"));
-    }
-    let Plan { name, staleness, .. } = &setup.plan;
-    if *staleness != PlanStaleness::default() {
-        let what =
-            format!("plan {name} lets steps read older state, and label rows see all events before them");
-        return Err(Error::usage(what).remedy("give --plan sequential or prefetch"));
-    }
-    Ok(())
-}
-
 impl StreamTask for PropertyTask {
     fn build(config: &Config, events: &Events, device: Device) -> Result<Self> {
         Self::new(config, events, device)
@@ -356,6 +339,7 @@ impl Task for PropertyTask {
             let rows = counted(self.walk.left_out as u64, "label row");
             remarks.push(("note", format!("{rows} that no later event follows: not used, as in TGB")));
         }
+        remarks.extend(self.core.plan_remarks());
         remarks
     }
     fn costs(&self) -> CostModel {
@@ -380,7 +364,7 @@ impl Task for PropertyTask {
             .collect()
     }
     fn train_epoch(&mut self, epoch: u32, progress: Report<'_>) -> Result<(f64, usize)> {
-        self.core.begin_trace();
+        self.core.begin_trace()?;
         let _range = nvtx::range(format_args!("train epoch {}", epoch + 1));
         self.net.model.reset(&mut self.core.store)?;
         let (steps, events, _) = self.pass(Pass::Train, epoch, TRAIN, progress)?;
