@@ -78,6 +78,13 @@ impl Accumulate {
 impl Op for Accumulate {
     const NAME: &'static str = "accumulate";
     const KIND: OpKind = OpKind::Nn;
+    const INPUTS: &'static [&'static str] = &["sum", "x"];
+    fn input_names(&self) -> Vec<&'static str> {
+        if self.clears { vec!["sum"] } else { vec!["sum", "x"] }
+    }
+    fn repeated(&self) -> usize {
+        self.inputs_per_sum()
+    }
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, ins.len().next_multiple_of(self.inputs_per_sum()))?;
         for pair in ins.chunks_exact(self.inputs_per_sum()) {

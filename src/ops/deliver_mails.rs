@@ -281,6 +281,22 @@ impl DeliverMails {
 impl Op for DeliverMails {
     const NAME: &'static str = "deliver_mails";
     const KIND: OpKind = OpKind::Graph;
+    const INPUTS: &'static [&'static str] = &[
+        "mail",
+        "mail_event",
+        "mail_time",
+        "next",
+        "node",
+        "phi",
+        "out",
+        "event",
+        "event_time",
+        "mail_features",
+        "edge",
+        "starts",
+        "order",
+        "edge_row",
+    ];
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, if ins.len() > FEATURES { INPUTS } else { FEATURES })?;
         check_mailbox(Self::NAME, &ins[MAIL_EVENT], &ins[MAIL_TIME], &ins[NEXT])?;

@@ -412,6 +412,19 @@ fn widen<R: Real, T: Stored<R>>(pieces: &[&[u8]], mut out: &mut [R]) {
 impl Op for ExchangeRows {
     const NAME: &'static str = "exchange_rows";
     const KIND: OpKind = OpKind::Comm;
+    fn input_names(&self) -> Vec<&'static str> {
+        let mut names = present(&[
+            ("sequence", true),
+            ("like", true),
+            ("recv_counts", true),
+            ("send_counts", self.to_each),
+        ]);
+        names.extend(if self.indexed() { &["table", "index"][..] } else { &["table"] });
+        names
+    }
+    fn repeated(&self) -> usize {
+        1 + usize::from(self.indexed())
+    }
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         let first = self.first_table();
         ensure!(Self::NAME, ins.len() > first, "{} inputs, want counts and tables", ins.len());

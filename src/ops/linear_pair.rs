@@ -99,6 +99,8 @@ impl LinearPair {
 impl Op for LinearPair {
     const NAME: &'static str = "linear_pair";
     const KIND: OpKind = OpKind::Nn;
+    const INPUTS: &'static [&'static str] = &["x", "w1", "b1", "w2", "b2", "c", "v"];
+    const OUTPUTS: &'static [&'static str] = &["y1", "y2"];
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 7)?;
         let x = &ins[Self::X];
@@ -235,6 +237,8 @@ impl LinearPairInputGrad {
 impl Op for LinearPairInputGrad {
     const NAME: &'static str = "linear_pair_input_grad";
     const KIND: OpKind = OpKind::Nn;
+    const INPUTS: &'static [&'static str] = &["dy1", "w1", "dy2", "w2", "base"];
+    const OUTPUTS: &'static [&'static str] = &["dx"];
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, Self::BASE + usize::from(self.onto))?;
         let ([dy1, dy2], [w1, w2]) = (Self::DY.map(|dy| ins[dy]), Self::W.map(|w| ins[w]));
@@ -324,6 +328,8 @@ fn outer<R: Real>(dv: &mut [R], db: &[R], c: &[R]) {
 impl Op for LinearPairWeightGrad {
     const NAME: &'static str = "linear_pair_weight_grad";
     const KIND: OpKind = OpKind::Nn;
+    const INPUTS: &'static [&'static str] = &["dy1", "dy2", "x", "c"];
+    const OUTPUTS: &'static [&'static str] = &["dw1", "db1", "dw2", "db2", "dv"];
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 4)?;
         let ([dy1, dy2], x, c) = (Self::DY.map(|dy| ins[dy]), ins[Self::X], ins[Self::C]);

@@ -70,6 +70,8 @@ impl LinearSum {
 impl Op for LinearSum {
     const NAME: &'static str = "linear_sum";
     const KIND: OpKind = OpKind::Nn;
+    const INPUTS: &'static [&'static str] = &["x1", "w1", "x2", "w2", "b"];
+    const OUTPUTS: &'static [&'static str] = &["y"];
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 5)?;
         let ([x1, x2], [w1, w2], b) = (Self::X.map(|x| ins[x]), Self::W.map(|w| ins[w]), ins[Self::B]);
@@ -177,6 +179,8 @@ impl LinearSumGrad {
 impl Op for LinearSumGrad {
     const NAME: &'static str = "linear_sum_grad";
     const KIND: OpKind = OpKind::Nn;
+    const INPUTS: &'static [&'static str] = &["dy", "x1", "w1", "x2", "w2"];
+    const OUTPUTS: &'static [&'static str] = &["dx1", "dw1", "dx2", "dw2", "db"];
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 5)?;
         let [dy, x1, w1, x2, w2] = [0, 1, 2, 3, 4].map(|i| ins[i]);

@@ -173,6 +173,8 @@ impl PairLogits {
 impl Op for PairLogits {
     const NAME: &'static str = "pair_logits";
     const KIND: OpKind = OpKind::Graph;
+    const INPUTS: &'static [&'static str] = &["p", "q", "b", "w", "b_out", "src", "x"];
+    const OUTPUTS: &'static [&'static str] = &["logits"];
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 7)?;
         let [p, q, b, w, b_out, src, x] = [0, 1, 2, 3, 4, 5, 6].map(|i| ins[i]);
@@ -312,6 +314,20 @@ impl PairLogitsGrad {
 impl Op for PairLogitsGrad {
     const NAME: &'static str = "pair_logits_grad";
     const KIND: OpKind = OpKind::Graph;
+    const INPUTS: &'static [&'static str] = &[
+        "p",
+        "q",
+        "b",
+        "w",
+        "src",
+        "x",
+        "dlogits",
+        "source_starts",
+        "source_rows",
+        "candidate_starts",
+        "candidate_slots",
+    ];
+    const OUTPUTS: &'static [&'static str] = &["dp", "dq", "db", "dw", "db_out"];
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 11)?;
         let one = Spec::real(Rows::fixed(1), 1);

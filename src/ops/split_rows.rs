@@ -98,6 +98,9 @@ impl SplitRows {
 impl Op for SplitRows {
     const NAME: &'static str = "split_rows";
     const KIND: OpKind = OpKind::Copy;
+    fn input_names(&self) -> Vec<&'static str> {
+        if self.counted { vec!["x", "count"] } else { vec!["x", "first", "rest"] }
+    }
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, if self.counted { 2 } else { 3 })?;
         let x = ins[0];
@@ -161,6 +164,8 @@ impl JoinSplit {
 impl Op for JoinSplit {
     const NAME: &'static str = "join_split";
     const KIND: OpKind = OpKind::Copy;
+    const INPUTS: &'static [&'static str] = &["like", "first", "rest"];
+    const OUTPUTS: &'static [&'static str] = &["joined"];
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 3)?;
         let [first, rest] = [ins[1], ins[2]];

@@ -178,6 +178,7 @@ impl Tiles {
 impl Op for Unique {
     const NAME: &'static str = "unique";
     const KIND: OpKind = OpKind::Graph;
+    const INPUTS: &'static [&'static str] = &["stamp", "roots", "others"];
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         ensure!(
             Self::NAME,
