@@ -1,5 +1,5 @@
-//! An event model of one's own: learned rows of the nodes, and what a node's recent neighbours and their events
-//! say. Training, checkpoints and the predictor take it like a model of the crate.
+//! An event model of one's own: learned rows of the nodes, and what a node's recent neighbours and their
+//! events say. Training, checkpoints and the predictor take it like a model of the crate.
 use tgnn::{
     autograd::{Parameters, ScaledInit},
     data::{Events, Features},

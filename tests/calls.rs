@@ -206,11 +206,14 @@ fn operands_that_do_not_fit_are_refused_with_what_was_found_and_expected() {
     assert_eq!(two().outputs().unwrap(), [Spec::real(Rows::fixed(2), 1)]);
     assert_eq!(two().scratch_len().unwrap(), 0);
     refused(two().run(), "add: 0 outputs, want 1");
-    refused(two().output(&mut out[..1]), "add: output 0 has 1 elements, want 2 for F32 [2, 1]");
-    refused(two().output(&mut [0u32; 2]), "add: output 0 holds u32, want F32 [2, 1]");
+    refused(two().output(&mut out[..1]), "add: output out has 1 elements, want 2 for F32 [2, 1]");
+    refused(two().output(&mut [0u32; 2]), "add: output out holds u32, want F32 [2, 1]");
     refused(two().ignore().unwrap().ignore(), "add: 2 outputs, want 1");
     refused(two().ignore().unwrap().input(&a, [2, 1]), "input 2 is given after the shapes were asked for");
-    refused(one().state(&mut out, [2, 1]).unwrap().outputs(), "inputs [1] are given as state");
+    refused(
+        one().state(&mut out, [2, 1]).unwrap().outputs(),
+        "given as state: b, changed by the op: nothing",
+    );
     two().output(&mut out).unwrap().run().unwrap();
     assert_eq!(out, [2.0, 4.0]);
     two().ignore().unwrap().run().unwrap();

@@ -1,7 +1,7 @@
 //! Calls on device memory and CUDA streams of the caller, and tensors of other frameworks.
 use crate::{
     calls::refused,
-    emulated::{TestDevice, device},
+    emulated::{TestDevice, device, devices},
 };
 use tgnn::{
     error::{Error, ErrorKind, Result},
@@ -99,11 +99,14 @@ fn a_call_on_device_memory_and_a_borrowed_stream_agrees_with_the_host_and_report
     let wrong = DeviceTensor::new(of_starts.address(), DType::F32, [table + 1, 1]);
     refused(
         DeviceCall::new(&op).input(input).unwrap().output(wrong),
-        "output 0 is F32 [8, 1], want U32 [8, 1]",
+        "output starts is F32 [8, 1], want U32 [8, 1]",
     );
     let odd = DeviceTensor::new(of_ids.address() + 4, DType::U32, [2, 1]);
     refused(DeviceCall::new(&op).input(odd), "want a multiple of 16");
-    refused(DeviceCall::new(&op).input(DeviceTensor::new(0, DType::U32, [2, 1])), "input 0 is 0x0");
+    refused(
+        DeviceCall::new(&op).input(DeviceTensor::new(0, DType::U32, [2, 1])),
+        "the address of row is 0x0",
+    );
     refused(DeviceTensor::of(&count, DType::U32, [2, 1]), "needs 8 bytes, the buffer has 4");
 }
 
@@ -222,13 +225,13 @@ fn a_kernel_is_launched_on_the_device_of_its_module_alone() {
             unsafe { KERNEL.get().unwrap().launch(on, Grid::items(2), arguments) }
         }
     }
-    let Some(on) = device(0).filter(|on| on.gpu.is_emulated()) else { return };
+    let Some(on) = devices(2, 0).filter(|on| on[0].emulated) else { return };
     let file = tempfile::Builder::new().suffix(".cu").tempfile().unwrap();
     let body = "{ if (thread_item() < rows.live()) x[thread_item()] = 1.f; }";
     std::fs::write(file.path(), format!("extern \"C\" __global__ void k(float* x, Rows rows) {body}"))
         .unwrap();
     // SAFETY: the file has the kernel.
-    let module = unsafe { CudaModule::compile(&on.gpu, file.path(), &["k"]) }.unwrap();
+    let module = unsafe { CudaModule::compile(&on[0].gpu, file.path(), &["k"]) }.unwrap();
     KERNEL.set(module.kernel("k").unwrap()).unwrap();
     let run = |gpu: &Gpu| {
         let stream = CudaStream::new(gpu).unwrap();
@@ -243,11 +246,12 @@ fn a_kernel_is_launched_on_the_device_of_its_module_alone() {
         unsafe { call.launch(gpu, &stream, workspace.address(), workspace.bytes()) }?;
         Ok::<_, Error>(download::<f32>(&buffer, &stream, 2))
     };
-    assert_eq!(run(&on.gpu).unwrap(), [1.0, 1.0]);
-    let other = Device::open("emu:1", 1).unwrap();
-    let e = run(other.gpu().unwrap()).unwrap_err();
+    assert_eq!(run(&on[0].gpu).unwrap(), [1.0, 1.0]);
+    let e = run(&on[1].gpu).unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Device);
-    assert!(e.to_string().starts_with("kernel k is loaded on device 0, and launched on device 1"), "{e}");
+    let [own, other] = [0, 1].map(|i| on[i].gpu.ordinal());
+    let text = format!("kernel k is loaded on device {own}, and launched on device {other};");
+    assert!(e.to_string().starts_with(&text), "{e}");
 }
 
 #[test]

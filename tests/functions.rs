@@ -147,7 +147,10 @@ fn arrays_that_are_no_csr_or_no_events_are_refused_with_the_first_place() {
     let block = wide(&[2, 0]).unwrap();
     assert_eq!((block.shape(), block.len()), ([2, 3], 2));
     refused(spmm(&block, &[1.0; 2], 1, &mut [0.0; 2]), "spmm: x has 2 elements, want 3 for F32 [3, 1]");
-    refused(spmm(&block, &[1.0; 3], 1, &mut [0.0; 3]), "spmm: y has 3 elements, want 2 for F32 [2, 1]");
+    refused(
+        spmm(&block, &[1.0; 3], 1, &mut [0.0; 3]),
+        "spmm: output y has 3 elements, want 2 for F32 [2, 1]",
+    );
     refused(spmm_grad(&block, &[1.0; 3], 1, &mut [0.0; 3]), "spmm: x has 3 elements, want 2");
     refused(block.clone().scaled(vec![1.0; 2]), "csr: one list of scales for 2 rows and 3 columns");
     refused(block.clone().scaled_by(vec![1.0; 2], vec![1.0; 2]), "csr: 2 scales for 3 columns");
@@ -156,7 +159,7 @@ fn arrays_that_are_no_csr_or_no_events_are_refused_with_the_first_place() {
     let a = csr(&[0, 1], &[0], None).unwrap();
     refused(a.clone().scaled(vec![]), "csr: 0 scales for 1 rows");
     refused(spmm(&a, &[1.0; 2], 1, &mut [0.0]), "spmm: x has 2 elements, want 1");
-    refused(spmm(&a, &[1.0], 1, &mut [0.0; 2]), "spmm: y has 2 elements, want 1");
+    refused(spmm(&a, &[1.0], 1, &mut [0.0; 2]), "spmm: output y has 2 elements, want 1");
     let none = csr(&[0], &[], None).unwrap();
     assert!(none.is_empty() && spmm(&none, &[], 4, &mut []).is_ok());
 
@@ -170,7 +173,7 @@ fn arrays_that_are_no_csr_or_no_events_are_refused_with_the_first_place() {
         recent_neighbors(&events, node, time, k, slots)
     };
     refused(recent(&[0], &[1, 2], 1, [1; 4]), "sample_neighbors: time has 2 elements, want 1");
-    refused(recent(&[0], &[1], 2, [1; 4]), "sample_neighbors: output 0 has 1 elements, want 2");
+    refused(recent(&[0], &[1], 2, [1; 4]), "sample_neighbors: output node has 1 elements, want 2");
     refused(
         recent(&[2], &[9], 1, [1; 4]),
         "sample_neighbors: row 0 of `node` names row 2 of a smaller table",

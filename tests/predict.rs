@@ -467,11 +467,9 @@ fn embeddings_are_those_of_the_last_batch_that_became_history_whatever_was_score
             );
         }
     }
-    for huge in [1 << 40, usize::MAX] {
-        let options = PredictorOptions { batch: huge, ..PredictorOptions::default() };
-        let e = Predictor::open(&checkpoint, &config, &Device::cpu(1).unwrap(), &options).unwrap_err();
-        refused(e, &format!("batches of {huge} events"));
-    }
+    let options = PredictorOptions { batch: usize::MAX, ..PredictorOptions::default() };
+    let e = Predictor::open(&checkpoint, &config, &Device::cpu(1).unwrap(), &options).unwrap_err();
+    refused(e, &format!("batches of {} events", usize::MAX));
 }
 
 #[test]

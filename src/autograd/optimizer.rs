@@ -121,8 +121,8 @@ impl Parameters {
     /// and the position only.
     ///
     /// # Errors
-    /// `Shape` where there is a parameter of that name: checkpoints know them by it; or if it starts at a number
-    /// that is not finite. As [`Store::zeros`].
+    /// `Shape` where there is a parameter of that name: checkpoints know them by it; or if it starts at a
+    /// number that is not finite. As [`Store::zeros`].
     pub fn add(
         &mut self,
         store: &mut Store,
@@ -212,9 +212,9 @@ impl Parameters {
         self.norm
     }
     /// Appends the backward pass of `loss`, `[1, 1]`, and the optimiser's update of every parameter that it
-    /// depends on; returns the gradients as they are before clipping, by name. A run then fails with `Diverged`
-    /// if the loss is not finite, or if a parameter is not after its update; it is called by its number in the
-    /// returned list.
+    /// depends on; returns the gradients as they are before clipping, by name. A run then fails with
+    /// `Diverged` if the loss is not finite, or if a parameter is not after its update; it is called by its
+    /// number in the returned list.
     ///
     /// # Errors
     /// `Shape` if the loss is more than one number or depends on no parameter that is learned, or if an op on

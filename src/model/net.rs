@@ -122,7 +122,11 @@ impl Net {
     fn embed(&self, t: &mut Tape, store: &Store, data: &EventTables, q: &Queries) -> Result<Embedded> {
         let embedded = self.model.embed(t, store, data, q)?;
         let (has, want) = (t.spec(embedded.z), Spec::real(t.spec(q.node).rows, self.width));
-        ensure!("embed", has == want, "the model gives {has}, want {want}: a row of its width for each query");
+        ensure!(
+            "embed",
+            has == want,
+            "the model gives {has}, want {want}: a row of its width for each query"
+        );
         Ok(embedded)
     }
     /// Appends a batch of at most `capacity` events up to its logits; `train` switches drop-out on.

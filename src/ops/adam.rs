@@ -12,8 +12,8 @@
 //! `w -= lr decay w` before the update, as in PyTorch's AdamW. Without decay and scale no bit depends on
 //! them. One op handles all parameters, with one launch for every 64 of them. A new value or second moment
 //! that is not finite is a fault of its parameter, by its number among those that are not empty; so is, in
-//! effect, a gradient that is not. Deterministic. Source: Kingma and Ba 2015; Loshchilov and Hutter 2019; with
-//! PyTorch's defaults b1 0.9, b2 0.999, eps 1e-8.
+//! effect, a gradient that is not. Deterministic. Source: Kingma and Ba 2015; Loshchilov and Hutter 2019;
+//! with PyTorch's defaults b1 0.9, b2 0.999, eps 1e-8.
 use super::*;
 use crate::runtime::{
     cuda::abi,
@@ -211,7 +211,8 @@ pub(super) fn magnitude(x: f32) -> u32 {
     x.to_bits() & (u32::MAX >> 1)
 }
 
-/// Reports the number `parameter` if `most`, the largest [`magnitude`] of `values`, is not of a finite number.
+/// Reports the number `parameter` if `most`, the largest [`magnitude`] of `values`, is not that of a finite
+/// number.
 pub(super) fn check_finite(io: &Io<'_>, parameter: usize, most: u32, values: [&[f32]; 2]) {
     if most >= magnitude(f32::INFINITY) {
         values.into_iter().for_each(|of| of.iter().for_each(|&x| check_number(io, parameter, x)));
@@ -282,6 +283,21 @@ pub(super) fn check_parameter(op: &'static str, what: &str, spec: &Spec) -> Resu
     countable(op, what, spec.len())
 }
 
+/// Checks that the gradient and the state of parameter `i`, all in `slot`, have the shape of its value.
+///
+/// # Errors
+/// `Shape` otherwise.
+pub(super) fn check_slot(op: &'static str, i: usize, slot: &[Spec]) -> Result<()> {
+    let w = slot[0];
+    match slot.iter().position(|s| *s != w) {
+        None => Ok(()),
+        Some(G) => Err(Error::shape(op, format_args!("g of parameter {i} is {}, and w is {w}", slot[G]))),
+        Some(at) => {
+            Err(Error::shape(op, format_args!("m or v of parameter {i} is {}, and w is {w}", slot[at])))
+        }
+    }
+}
+
 impl Adam {
     /// Returns the position of the first parameter.
     fn first(&self) -> usize {
@@ -321,11 +337,7 @@ impl Op for Adam {
         );
         for (i, slot) in of_parameters.chunks_exact(INPUTS_EACH).enumerate() {
             check_parameter(Self::NAME, "w", &slot[0])?;
-            ensure!(
-                Self::NAME,
-                slot.iter().all(|s| *s == slot[0]),
-                "shapes of parameter {i} differ: {slot:?}"
-            );
+            check_slot(Self::NAME, i, slot)?;
         }
         Ok(vec![])
     }

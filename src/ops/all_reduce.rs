@@ -154,7 +154,7 @@ impl Op for AllReduce {
         arity(Self::NAME, ins, self.inputs().end)?;
         for x in &ins[FIRST..] {
             let fixed = Spec::real(Rows::fixed(x.rows.capacity), x.cols);
-            ensure!(Self::NAME, *x == fixed, "a value is {x}, want {fixed}");
+            ensure!(Self::NAME, *x == fixed, "x is {x}, want {fixed}");
         }
         Ok(ins[FIRST..].iter().map(|&x| x.into()).collect())
     }

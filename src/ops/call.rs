@@ -288,8 +288,7 @@ fn fits<T: Element>(op: &str, name: impl Fn() -> String, spec: Spec, values: &[T
 /// Returns the error of an op that reported a fault of `row`. It names the operand at fault if the operands,
 /// `io`, are still there, as on the host.
 pub(crate) fn fault_error(op: &dyn DynOp, row: u32, fault: Fault, io: Option<&Io<'_>>) -> Error {
-    let held = |index| io.and_then(|io| holder(io, row as usize, index));
-    let named = |index| held(index).map_or_else(String::new, |i| format!(" of `{}`", op.input_name(i)));
+    let named = |index| io.map_or_else(String::new, |io| held_by(op, io, row as usize, index));
     let text = |what: String| format!("{}: {} {row}{what}", op.name(), op.row());
     match fault {
         Fault::OutOfRange(index) => {
@@ -297,23 +296,25 @@ pub(crate) fn fault_error(op: &dyn DynOp, row: u32, fault: Fault, io: Option<&Io
             Error::new(ErrorKind::Data, text(what))
         }
         Fault::AboveMost(count) => {
-            let what = format!("{} is {count}, and there are fewer slots", named(count));
-            Error::new(ErrorKind::Data, text(what))
+            Error::new(ErrorKind::Data, text(format!(" of `count` is {count}, and there are fewer slots")))
         }
         Fault::NotFinite(value) => Error::new(ErrorKind::Diverged, text(format!(" is {value}")))
             .remedy("lower the learning rate, or look for extreme values among the features"),
     }
 }
 
-/// Returns the input whose row `row` holds `id`, or else the only input that holds it anywhere.
-fn holder(io: &Io<'_>, row: usize, id: u32) -> Option<usize> {
-    let in_row = |i: usize| {
-        let cols = io.cols(i);
-        io.ids(i).and_then(|ids| ids.get(row * cols..(row + 1) * cols)).is_some_and(|ids| ids.contains(&id))
+/// Returns which inputs hold `id` in their row `row`, or else anywhere: ` of` and their names. Nothing if
+/// that tells too little.
+fn held_by(op: &dyn DynOp, io: &Io<'_>, row: usize, id: u32) -> String {
+    let in_row = |i: &usize| {
+        let (ids, cols) = (io.ids(*i), io.cols(*i));
+        ids.and_then(|ids| ids.get(row * cols..(row + 1) * cols)).is_some_and(|ids| ids.contains(&id))
     };
-    let anywhere = |&i: &usize| io.ids(i).is_some_and(|ids| ids.contains(&id));
-    (0..io.inputs()).find(|&i| in_row(i)).or_else(|| {
-        let mut holders = (0..io.inputs()).filter(anywhere);
-        holders.next().filter(|_| holders.next().is_none())
-    })
+    let anywhere = |i: &usize| io.ids(*i).is_some_and(|ids| ids.contains(&id));
+    let mut holders: Vec<usize> = (0..io.inputs()).filter(in_row).collect();
+    if holders.is_empty() {
+        holders = (0..io.inputs()).filter(anywhere).collect();
+    }
+    let names: Vec<String> = holders.iter().map(|&i| format!("`{}`", op.input_name(i))).collect();
+    if (1..=2).contains(&names.len()) { format!(" of {}", names.join(" or ")) } else { String::new() }
 }

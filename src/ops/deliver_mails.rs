@@ -308,7 +308,7 @@ impl Op for DeliverMails {
         ensure!(Self::NAME, unique, "node is {node}, phi is {phi}");
         let (event, time) = (ins[EVENT], ins[EVENT_TIME]);
         let events = event == Spec::ids(event.rows, 1) && time == Spec::times(event.rows);
-        ensure!(Self::NAME, events, "event is {event}, its time is {time}");
+        ensure!(Self::NAME, events, "event is {event}, event_time is {time}");
         countable(Self::NAME, "roots per event", self.stride)?;
         countable(Self::NAME, "deliveries per root", self.each)?;
         let roots = Spec::real(event.rows.times(self.stride), d);

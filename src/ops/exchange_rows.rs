@@ -430,8 +430,8 @@ impl Op for ExchangeRows {
         ensure!(Self::NAME, ins.len() > first, "{} inputs, want counts and tables", ins.len());
         ensure!(Self::NAME, ins[0] == Spec::count(), "sequence is {}, want {}", ins[0], Spec::count());
         let (like, counts) = (ins[input::LIKE], Spec::ids(Rows::fixed(self.link.ranks().size()), 1));
-        for found in &ins[input::RECV_COUNTS..first] {
-            ensure!(Self::NAME, *found == counts, "counts are {found}, want {counts}");
+        for (what, found) in ["recv_counts", "send_counts"].iter().zip(&ins[input::RECV_COUNTS..first]) {
+            ensure!(Self::NAME, *found == counts, "{what} is {found}, want {counts}");
         }
         let listed = !self.indexed() || ins.len() - first == 2 * self.each.len();
         ensure!(Self::NAME, listed, "{} tables and indices, want pairs", ins.len() - first);

@@ -107,10 +107,11 @@ impl Op for LinearPair {
         typed(Self::NAME, "x", x, DType::F32)?;
         for map in 0..2 {
             let (w, b) = (&ins[Self::W[map]], &ins[Self::B[map]]);
-            typed(Self::NAME, "w", w, DType::F32)?;
-            typed(Self::NAME, "bias", b, DType::F32)?;
-            shaped(Self::NAME, "w", w, w.rows.capacity, x.cols)?;
-            shaped(Self::NAME, "bias", b, 1, w.rows.capacity)?;
+            let [of_w, of_b] = [Self::W[map], Self::B[map]].map(|i| Self::INPUTS[i]);
+            typed(Self::NAME, of_w, w, DType::F32)?;
+            typed(Self::NAME, of_b, b, DType::F32)?;
+            shaped(Self::NAME, of_w, w, w.rows.capacity, x.cols)?;
+            shaped(Self::NAME, of_b, b, 1, w.rows.capacity)?;
         }
         let (c, v) = (&ins[Self::C], &ins[Self::V]);
         typed(Self::NAME, "c", c, DType::F32)?;
@@ -242,10 +243,11 @@ impl Op for LinearPairInputGrad {
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, Self::BASE + usize::from(self.onto))?;
         let ([dy1, dy2], [w1, w2]) = (Self::DY.map(|dy| ins[dy]), Self::W.map(|w| ins[w]));
-        for (dy, w) in [(dy1, w1), (dy2, w2)] {
-            typed(Self::NAME, "dy", &dy, DType::F32)?;
-            typed(Self::NAME, "w", &w, DType::F32)?;
-            shaped(Self::NAME, "w", &w, dy.cols, w1.cols)?;
+        for (at, dy, w) in [(0, dy1, w1), (1, dy2, w2)] {
+            let [of_dy, of_w] = [Self::DY[at], Self::W[at]].map(|i| Self::INPUTS[i]);
+            typed(Self::NAME, of_dy, &dy, DType::F32)?;
+            typed(Self::NAME, of_w, &w, DType::F32)?;
+            shaped(Self::NAME, of_w, &w, dy.cols, w1.cols)?;
         }
         ensure!(Self::NAME, dy1.rows == dy2.rows, "dy are {dy1} and {dy2}");
         let Some(base) = ins.get(Self::BASE) else { return Ok(vec![Spec::real(dy1.rows, w1.cols).into()]) };

@@ -76,14 +76,15 @@ impl Op for LinearSum {
         arity(Self::NAME, ins, 5)?;
         let ([x1, x2], [w1, w2], b) = (Self::X.map(|x| ins[x]), Self::W.map(|w| ins[w]), ins[Self::B]);
         let m = w1.rows.capacity;
-        for (x, w) in [(x1, w1), (x2, w2)] {
-            typed(Self::NAME, "x", &x, DType::F32)?;
-            typed(Self::NAME, "w", &w, DType::F32)?;
+        for (at, x, w) in [(0, x1, w1), (1, x2, w2)] {
+            let [of_x, of_w] = [Self::X[at], Self::W[at]].map(|i| Self::INPUTS[i]);
+            typed(Self::NAME, of_x, &x, DType::F32)?;
+            typed(Self::NAME, of_w, &w, DType::F32)?;
             ensure!(Self::NAME, x.rows == x1.rows, "rows are {x1} and {x}");
-            shaped(Self::NAME, "w", &w, m, x.cols)?;
+            shaped(Self::NAME, of_w, &w, m, x.cols)?;
         }
-        typed(Self::NAME, "bias", &b, DType::F32)?;
-        shaped(Self::NAME, "bias", &b, 1, m)?;
+        typed(Self::NAME, "b", &b, DType::F32)?;
+        shaped(Self::NAME, "b", &b, 1, m)?;
         Ok(vec![Spec::real(x1.rows, m).into()])
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {

@@ -150,8 +150,8 @@ impl Op for LstmCell {
         typed(Self::NAME, "pre", &pre, DType::F32)?;
         ensure!(Self::NAME, pre.cols.is_multiple_of(4), "pre is {pre}, want a multiple of four columns");
         let out = Spec::real(pre.rows, pre.cols / 4);
-        for i in self.state().into_iter().flatten() {
-            ensure!(Self::NAME, ins[i] == out, "state is {}, want {out}", ins[i]);
+        for (what, i) in ["h", "c"].into_iter().zip(self.state().into_iter().flatten()) {
+            ensure!(Self::NAME, ins[i] == out, "{what} is {}, want {out}", ins[i]);
         }
         presence(Self::NAME, ins, self.present(), out.rows)?;
         Ok(vec![out.into(), out.into()])

@@ -356,7 +356,7 @@ impl<T: Op> DynOp for T {
         nth_name(&Op::input_names(self), i, Op::repeated(self)).unwrap_or_else(|| format!("input {i}"))
     }
     fn output_name(&self, k: usize) -> String {
-        nth_name(T::OUTPUTS, k, 1).unwrap_or_else(|| format!("output {k}"))
+        format!("output {}", nth_name(T::OUTPUTS, k, 1).unwrap_or_else(|| k.to_string()))
     }
     fn row(&self) -> &'static str {
         T::ROW

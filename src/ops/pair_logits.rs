@@ -186,10 +186,10 @@ impl Op for PairLogits {
             shaped(Self::NAME, what, &row, 1, width)?;
         }
         ensure!(Self::NAME, src == Spec::ids(src.rows, 1), "src is {src}");
-        ensure!(Self::NAME, x == Spec::ids(src.rows, x.cols), "src is {src}, candidates are {x}");
-        ensure!(Self::NAME, x.cols > 0, "candidates are {x}, want at least one column");
+        ensure!(Self::NAME, x == Spec::ids(src.rows, x.cols), "src is {src}, x is {x}");
+        ensure!(Self::NAME, x.cols > 0, "x is {x}, want at least one column");
         // Lists of the pairs of a candidate name a pair by 32 bits.
-        ensure!(Self::NAME, x.len() < NONE as usize, "candidates are {x}, want fewer than {NONE} in all");
+        ensure!(Self::NAME, x.len() < NONE as usize, "x is {x}, want fewer than {NONE} candidates in all");
         Ok(vec![Spec::real(x.rows, x.cols).into()])
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {

@@ -12,8 +12,8 @@
 //! dampening.
 use super::{
     adam::{
-        LR, Part, STEP, UpdateVars, check_finite, check_number, check_parameter, check_update, magnitude,
-        numbered, parameters, rate_of, scale_of, scale_on, update_vars,
+        LR, Part, STEP, UpdateVars, check_finite, check_number, check_parameter, check_slot, check_update,
+        magnitude, numbered, parameters, rate_of, scale_of, scale_on, update_vars,
     },
     *,
 };
@@ -164,11 +164,7 @@ impl Op for Sgd {
         );
         for (i, slot) in of_parameters.chunks_exact(each).enumerate() {
             check_parameter(Self::NAME, "w", &slot[0])?;
-            ensure!(
-                Self::NAME,
-                slot.iter().all(|s| *s == slot[0]),
-                "shapes of parameter {i} differ: {slot:?}"
-            );
+            check_slot(Self::NAME, i, slot)?;
         }
         Ok(vec![])
     }

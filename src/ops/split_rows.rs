@@ -170,9 +170,9 @@ impl Op for JoinSplit {
         arity(Self::NAME, ins, 3)?;
         let [first, rest] = [ins[1], ins[2]];
         let known = matches!(first.dtype, DType::F32 | DType::I64);
-        ensure!(Self::NAME, known, "a part is {first}, want F32 or I64");
+        ensure!(Self::NAME, known, "first is {first}, want F32 or I64");
         let same = (first.dtype, first.cols) == (rest.dtype, rest.cols);
-        ensure!(Self::NAME, same, "the parts are {first} and {rest}");
+        ensure!(Self::NAME, same, "first is {first}, and rest is {rest}");
         Ok(vec![Spec { rows: ins[0].rows, ..first }.into()])
     }
     fn define<R: Real>(&self, io: &Io<'_>) {

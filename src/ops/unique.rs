@@ -186,7 +186,9 @@ impl Op for Unique {
             "{} inputs, want stamp, roots, and any other lists of ids",
             ins.len()
         );
-        ensure!(Self::NAME, ins.iter().all(|s| s.dtype == DType::U32), "an input is not U32: {ins:?}");
+        for (i, ids) in ins.iter().enumerate() {
+            typed(Self::NAME, &DynOp::input_name(self, i), ids, DType::U32)?;
+        }
         shaped(Self::NAME, "stamp", &ins[input::STAMP], self.nodes, 1)?;
         ensure!(Self::NAME, self.stride > 0, "0 roots per event, want one or more");
         let lists = &ins[input::ROOTS..];

@@ -12,7 +12,7 @@ pub enum Fault {
     NotFinite(f32),
     /// An index, or a count, that is out of range.
     OutOfRange(u32),
-    /// A count of slots that is above their number.
+    /// A count of slots, the op's input `count`, that is above their number.
     AboveMost(u32),
 }
 

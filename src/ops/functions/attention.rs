@@ -124,8 +124,8 @@ impl AttentionRows<'_> {
 /// // One root with two neighbours, whose rows are {h | cos 0} = {1 | 1} and {3 | 1}.
 /// let (h, dt, time) = ([1.0, 3.0], [0.0; 2], [0.0]);
 /// let rows = AttentionRows {
-///     heads: 1, head_width: 1, width: 1, edge_width: 0, query: &[0.0, 0.0], h: &h, row: &[0, 1], event: &[0, 0],
-///     dt: &dt, count: &[2], edge: &[], time_w: &time, time_b: &time,
+///     heads: 1, head_width: 1, width: 1, edge_width: 0, query: &[0.0, 0.0], h: &h, row: &[0, 1],
+///     event: &[0, 0], dt: &dt, count: &[2], edge: &[], time_w: &time, time_b: &time,
 /// };
 /// let out = temporal_attention(&rows)?;
 /// assert_eq!((out.mix, out.sum), (vec![2.0, 1.0], vec![1.0])); // the scores are equal

@@ -27,8 +27,8 @@ pub struct CsrRows {
     pub long: LongRows,
 }
 
-/// A sparse matrix `S A T` that is ready to be multiplied from either side: A in CSR, with diagonal matrices S
-/// and T of scales. T is S unless the matrix is rectangular or [scaled](Self::scaled_by) otherwise.
+/// A sparse matrix `S A T` that is ready to be multiplied from either side: A in CSR, with diagonal matrices
+/// S and T of scales. T is S unless the matrix is rectangular or [scaled](Self::scaled_by) otherwise.
 #[derive(Clone, Debug)]
 pub struct Csr {
     rows: CsrRows,
@@ -479,8 +479,8 @@ impl CsrRows {
 /// ```
 ///
 /// # Errors
-/// `Shape` if `x` does not have `d` columns and a row for each column of the matrix, or `y` not `d` columns and
-/// the rows of the matrix.
+/// `Shape` if `x` does not have `d` columns and a row for each column of the matrix, or `y` not `d` columns
+/// and the rows of the matrix.
 pub fn spmm(a: &Csr, x: &[f32], d: usize, y: &mut [f32]) -> Result<()> {
     a.multiply(false, x, d, y)
 }

@@ -1,34 +1,6 @@
 //! Test cases and benchmark cases of sparse products.
 use super::*;
 
-/// `[v, d, weighted, x, epilogue, mean, longest, u]`, over three steps; without u the matrix is square.
-/// - `x`: 0 for one row a vertex, n > 0 for rows of all steps stored as `StoredAs::ALL[n - 1]`.
-/// - `epilogue`: 0 for none, without gradients; 1 for bias and tanh, with gradients; 2 for the same, and
-///   additionally for a step that is [`NONE`].
-/// - Rows have up to `2 mean` neighbours, and the second vertex has `longest` if that is not 0.
-pub(in crate::ops) const CASES: &[&[usize]] = &[
-    &[1, 1, 0, 0, 1, 1, 0],
-    &[0, 3, 0, 0, 1, 0, 0],
-    &[9, 5, 1, 0, 2, 3, 40],
-    &[40, 64, 0, 0, 0, 5, 0],
-    &[30, 16, 1, 1, 0, 3, 2500],
-    &[10, 37, 1, 2, 1, 3, 1100],
-    &[10, 132, 0, 3, 2, 2, 33],
-    &[2, 300, 1, 0, 1, 1, 1030],
-    &[7, 5, 1, 0, 2, 3, 40, 12],
-    &[12, 16, 0, 0, 1, 2, 1100, 3],
-    &[9, 33, 1, 2, 1, 3, 0, 20],
-    &[3, 4, 0, 0, 1, 0, 0, 0],
-    &[0, 4, 0, 0, 1, 0, 0, 5],
-];
-pub(in crate::ops) const BENCH: &[&[usize]] = &[
-    &[10_000, 64, 0, 0, 1, 20, 0],
-    &[10_000, 64, 0, 0, 0, 20, 0],
-    &[10_000, 64, 0, 0, 0, 10, 100_000],
-    &[10_000, 64, 0, 2, 0, 20, 0],
-    &[10_000, 256, 0, 0, 0, 20, 0],
-];
-
 /// The rows of a case: neighbours with their weights, for each vertex of each step.
 type CaseRows = Vec<Vec<(u32, f32)>>;
 

@@ -27,8 +27,8 @@ mod case;
 mod cpu;
 mod long_rows;
 
+pub(super) use self::case::build;
 pub(crate) use self::case::matrix_of;
-pub(super) use self::case::{BENCH, CASES, build};
 use super::{
     epilogue::{Activation, Epilogue},
     *,
@@ -127,7 +127,8 @@ impl Tape {
     /// let steps = store.zeros("steps", Spec::ids(Rows::fixed(1), 1))?;
     /// let steps = tape.stored(&store, steps)?;
     /// let adjacency = AdjacencyVars { begin, len, col, weight: None, slices: [first, slices], most };
-    /// let graph = GraphVars { adjacency, transpose: adjacency, scale, vertices: 3, columns: None }; // symmetric
+    /// let transpose = adjacency; // it is symmetric
+    /// let graph = GraphVars { adjacency, transpose, scale, vertices: 3, columns: None };
     /// let y = tape.spmm(graph, x, (steps, 0), None, Activation::Identity)?; // of step 0, the only one
     /// let mut program = Program::new(&tape, &[y], Precision::F32, Backend::Cpu)?;
     /// program.run(&mut store)?;
@@ -524,3 +525,31 @@ impl Op for SumRows {
         unsafe { k.sum_rows(on, grid, x, y, on.scratch(), on.tickets(), rows, d, block_rows) }
     }
 }
+
+/// `[v, d, weighted, x, epilogue, mean, longest, u]`, over three steps; without u the matrix is square.
+/// - `x`: 0 for one row a vertex, n > 0 for rows of all steps stored as `StoredAs::ALL[n - 1]`.
+/// - `epilogue`: 0 for none, without gradients; 1 for bias and tanh, with gradients; 2 for the same, and
+///   additionally for a step that is [`NONE`].
+/// - Rows have up to `2 mean` neighbours, and the second vertex has `longest` if that is not 0.
+pub(super) const CASES: &[&[usize]] = &[
+    &[1, 1, 0, 0, 1, 1, 0],
+    &[0, 3, 0, 0, 1, 0, 0],
+    &[9, 5, 1, 0, 2, 3, 40],
+    &[40, 64, 0, 0, 0, 5, 0],
+    &[30, 16, 1, 1, 0, 3, 2500],
+    &[10, 37, 1, 2, 1, 3, 1100],
+    &[10, 132, 0, 3, 2, 2, 33],
+    &[2, 300, 1, 0, 1, 1, 1030],
+    &[7, 5, 1, 0, 2, 3, 40, 12],
+    &[12, 16, 0, 0, 1, 2, 1100, 3],
+    &[9, 33, 1, 2, 1, 3, 0, 20],
+    &[3, 4, 0, 0, 1, 0, 0, 0],
+    &[0, 4, 0, 0, 1, 0, 0, 5],
+];
+pub(super) const BENCH: &[&[usize]] = &[
+    &[10_000, 64, 0, 0, 1, 20, 0],
+    &[10_000, 64, 0, 0, 0, 20, 0],
+    &[10_000, 64, 0, 0, 0, 10, 100_000],
+    &[10_000, 64, 0, 2, 0, 20, 0],
+    &[10_000, 256, 0, 0, 0, 20, 0],
+];

@@ -109,7 +109,7 @@ impl CudaModule {
             return Err(Error::new(ErrorKind::Device, what).in_file(&source));
         }
         let entries: String = names.iter().map(|n| format!("emu::Entry<&{n}>::as(\"{n}\"), ")).collect();
-        // A kernel that is not `extern "C"` contradicts its second declaration: nvcc's driver would not find it.
+        // A kernel that is not `extern "C"` contradicts its second declaration; a GPU would not find it.
         let declared: String = names.iter().map(|n| format!("extern decltype({n}) {n};\n")).collect();
         let table = format!(
             "#include \"common.cuh\"\n#include \"{}\"\nextern \"C\" {{\n{declared}\

@@ -109,7 +109,7 @@ impl Built {
         self.store.fetch(&[of.logits])?;
         Ok(&self.store.read::<f32>(of.logits)?[..n])
     }
-    /// Returns the embeddings of the first `n` events of a batch: those of sources, and those of destinations.
+    /// Returns the embeddings of the first `n` events of a batch: those of sources, and of destinations.
     pub fn sides(&mut self, of: Outputs, n: usize) -> Result<[&[f32]; 2]> {
         self.store.fetch(&of.sides)?;
         let first_rows = |id| Ok(&self.store.read::<f32>(id)?[..n * self.store.spec(id).cols]);
