@@ -3,7 +3,7 @@ use super::{Average, Optimizer, UpdateRule};
 use crate::{
     error::{Result, ensure},
     ops::{
-        Link, Tape,
+        Link, OpKind, Tape,
         adam::{AdamSlot, UpdateVars},
         sgd::SgdSlot,
     },
@@ -293,7 +293,8 @@ impl Parameters {
         seed: BufferId,
     ) -> Result<Vec<(&Parameter, Var)>> {
         let mut seed = t.stored(store, seed)?;
-        if !t.maker(loss).is_some_and(|node| node.op.reports_infinite()) {
+        let spec = t.spec(loss);
+        if (spec.rows.capacity, spec.cols) == (1, 1) && !is_reported(t, loss) {
             seed = t.guard(seed, loss)?;
         }
         let grads = t.backward_many(&[(loss, seed)])?;
@@ -343,6 +344,15 @@ impl Parameters {
             UpdateRule::Sgd { momentum, decay } => t.sgd(vars, momentum, decay, &sgd),
         }
     }
+}
+
+/// Whether a run reports `loss` by itself if it is not finite: a loss of the crate does, and so do sums of
+/// such losses and their products with data, such as the share of a batch.
+fn is_reported(t: &Tape, loss: Var) -> bool {
+    let Some(node) = t.maker(loss) else { return false };
+    let of_losses = ["add", "mul", "scale", "sum"].contains(&node.op.name());
+    let is_data = |v| t.maker(v).is_some_and(|node| node.op.kind() != OpKind::Nn);
+    node.op.reports_infinite() || of_losses && node.ins.iter().all(|&v| is_reported(t, v) || is_data(v))
 }
 
 /// Sums of gradients: of which parameter, and the sum.

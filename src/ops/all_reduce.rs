@@ -148,6 +148,9 @@ impl Op for AllReduce {
     const KIND: OpKind = OpKind::Comm;
     const INPUTS: &'static [&'static str] = &["sequence", "x"];
     const OUTPUTS: &'static [&'static str] = &["out"];
+    fn repeated(&self) -> usize {
+        1
+    }
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         ensure!(Self::NAME, ins.len() > FIRST, "{} inputs, want a sequence number and values", ins.len());
         ensure!(Self::NAME, ins[0] == Spec::count(), "sequence is {}, want {}", ins[0], Spec::count());

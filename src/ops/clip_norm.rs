@@ -88,6 +88,9 @@ impl Op for ClipNorm {
     const KIND: OpKind = OpKind::Nn;
     const INPUTS: &'static [&'static str] = &["norm", "g"];
     const OUTPUTS: &'static [&'static str] = &["scale"];
+    fn repeated(&self) -> usize {
+        1
+    }
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         ensure!(Self::NAME, ins.len() >= FIRST_G, "no inputs, want norm, and the gradients");
         let one = Spec::real(Rows::fixed(1), 1);

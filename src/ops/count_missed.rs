@@ -109,7 +109,8 @@ impl Op for CountMissed {
         for (i, (&v, &seen)) in node.iter().zip(seen).enumerate() {
             let Some(v) = io.row_of(i, v, version.len()) else { continue };
             let writes = version[v].wrapping_sub(seen) as usize;
-            missed[writes.min(missed.len() - 1)] += 1;
+            let count = &mut missed[writes.min(missed.len() - 1)];
+            *count = count.wrapping_add(1); // as the kernel's
         }
         let written = io.input::<u32>(input::WRITTEN);
         let limit = if self.limited { io.input::<u32>(input::LIMIT)[0] as usize } else { written.len() };

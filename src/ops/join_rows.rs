@@ -63,6 +63,9 @@ impl Op for JoinRows {
     const KIND: OpKind = OpKind::Copy;
     const INPUTS: &'static [&'static str] = &["like", "part"];
     const OUTPUTS: &'static [&'static str] = &["out"];
+    fn repeated(&self) -> usize {
+        1
+    }
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         ensure!(Self::NAME, ins.len() > FIRST, "{} inputs, want a value with all rows, and parts", ins.len());
         let part = ins[FIRST];

@@ -192,7 +192,7 @@ pub trait Op: std::fmt::Debug + Send + Sync + 'static {
     }
     /// Returns how many of the last names are those of any further inputs, too.
     fn repeated(&self) -> usize {
-        1
+        0
     }
     /// Returns the shapes of the outputs. The only place that checks the inputs' shapes and types.
     ///
@@ -356,7 +356,7 @@ impl<T: Op> DynOp for T {
         nth_name(&Op::input_names(self), i, Op::repeated(self)).unwrap_or_else(|| format!("input {i}"))
     }
     fn output_name(&self, k: usize) -> String {
-        format!("output {}", nth_name(T::OUTPUTS, k, 1).unwrap_or_else(|| k.to_string()))
+        format!("output {}", nth_name(T::OUTPUTS, k, 0).unwrap_or_else(|| k.to_string()))
     }
     fn row(&self) -> &'static str {
         T::ROW

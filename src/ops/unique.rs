@@ -179,6 +179,9 @@ impl Op for Unique {
     const NAME: &'static str = "unique";
     const KIND: OpKind = OpKind::Graph;
     const INPUTS: &'static [&'static str] = &["stamp", "roots", "others"];
+    fn repeated(&self) -> usize {
+        1
+    }
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         ensure!(
             Self::NAME,

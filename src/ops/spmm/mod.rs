@@ -1,10 +1,6 @@
 //! `y[i] = act(s_i sum_j w_ij r_j x[j] + b)`: a step's adjacency with scaled rows and columns, times a dense
 //! matrix
 //!
-//! Vertices are rows, and their neighbours are columns: usually of the same vertices, with `r = s`, the
-//! symmetric normalisation. A rectangular matrix has u columns that are something else, such as the sources
-//! of a sampled block.
-//!
 //! | value | shape | meaning |
 //! | --- | --- | --- |
 //! | `x` | `[u, d]` f32, or `[t u, d]` f32, bf16 or f16 | one row a column (u = v unless there is `column_scale`); or one row for each column of all `t` steps, of which the op reads those of its step |
@@ -17,6 +13,10 @@
 //! | `first`, `slices` | `[t + 1]`, `[n, 4]` u32 | the slices of long rows: see [`LongRows`] |
 //! | `b` | `[1, d]` f32, optional | |
 //! | y | `[v, d]` f32 | |
+//!
+//! Vertices are rows, and their neighbours are columns: usually of the same vertices, with `r = s`, the
+//! symmetric normalisation. A rectangular matrix has u columns that are something else, such as the sources
+//! of a sampled block.
 //!
 //! Backward: `dz` is computed from `dy` by the [`epilogue`]; `dx = A^T dz` with the transposed adjacency,
 //! `db = sum_i dz`. An `x` with rows of all steps is data and has no gradient. Deterministic: the order in
