@@ -7,8 +7,8 @@ fn main() -> Result<()> {
     let (d, t, c) = (4, 2, 12);
     let (memory, mail, edge) = (wave(3 * d, 0.3), wave(3 * d, 0.5), wave(4, 0.7));
     let (memory_time, mail_time, mail_event) = (&[0, 5, 9], &[10, 12, 0], &[0, 1, NONE]);
-    let tables =
-        MemoryTables { memory: &memory, memory_time, mail: &mail, mail_event, mail_time, edge: &edge };
+    let (memory, mail, edge) = (&memory[..], &mail[..], &edge[..]);
+    let tables = MemoryTables { memory, memory_time, mail, mail_event, mail_time, edge, edge_width: 2 };
     let (time_w, time_b) = (wave(t, 1.1), wave(t, 1.3));
     let (mut w_x, w_h, zeros) = (wave(3 * d * c, 0.9), wave(3 * d * d, 1.7), vec![0.0; 3 * d]);
 
@@ -21,9 +21,22 @@ fn main() -> Result<()> {
         let (query, h) = (wave(2 * (d + 2 + t), 0.4), &updated.memory[..]);
         let (row, event, dt, count) = (&[0, 1], &[0, 1], &[3.0, 1.0], &[2]);
         let (heads, head_width, width) = (2, 4, d);
-        let (query, edge) = (&query[..], &edge[..]);
-        let roots =
-            AttentionRows { heads, head_width, width, query, h, row, event, dt, count, edge, time_w, time_b };
+        let (query, edge_width) = (&query[..], 2);
+        let roots = AttentionRows {
+            heads,
+            head_width,
+            width,
+            edge_width,
+            query,
+            h,
+            row,
+            event,
+            dt,
+            count,
+            edge,
+            time_w,
+            time_b,
+        };
         let out = temporal_attention(&roots)?;
         losses.push(out.mix.iter().map(|x| x * x).sum::<f32>());
         let dmix: Vec<f32> = out.mix.iter().map(|x| 2.0 * x).collect();

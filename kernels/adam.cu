@@ -35,10 +35,11 @@ __device__ void update(float& w, float g, float& m, float& v, const Factors& f) 
   w -= f.lr * m / fmaf(sqrtf(v), f.root, EPS);
 }
 
-// `ticket` is null except in the last launch of a step, whose last block increments the step.
+// `ticket` is null except in the last launch of a step, whose last block increments the step. `first` is the number of
+// the first parameter of the launch.
 extern "C" __global__ void __launch_bounds__(256, 4)
 adam(Parameters parameters, const float* rate, uint32_t rates, uint32_t* step, const float* scale, double decay,
-     uint32_t decoupled, uint32_t* ticket) {
+     uint32_t decoupled, uint32_t* ticket, uint32_t first, Status status) {
   after_previous_kernel();
   __shared__ Factors of_step;
   uint32_t at = 0;
@@ -64,8 +65,13 @@ adam(Parameters parameters, const float* rate, uint32_t rates, uint32_t* step, c
     update(w.x, g.x, m.x, v.x, f), update(w.y, g.y, m.y, v.y, f);
     update(w.z, g.z, m.z, v.z, f), update(w.w, g.w, m.w, v.w, f);
     *w4 = w, *m4 = m, *v4 = v;
+    check_parameter(status, first + at, w.x, v.x), check_parameter(status, first + at, w.y, v.y);
+    check_parameter(status, first + at, w.z, v.z), check_parameter(status, first + at, w.w, v.w);
   } else {
-    for (uint32_t end = min(i + EACH, p.n); i < end; i++) update(p.w[i], p.g[i], p.m[i], p.v[i], f);
+    for (uint32_t end = min(i + EACH, p.n); i < end; i++) {
+      update(p.w[i], p.g[i], p.m[i], p.v[i], f);
+      check_parameter(status, first + at, p.w[i], p.v[i]);
+    }
   }
   if (ticket && comes_last(ticket, gridDim.x) && threadIdx.x == 0) *step = now;
 }

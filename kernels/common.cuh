@@ -50,6 +50,8 @@ struct Status {
     record(NOT_FINITE, row, __float_as_uint(value));
   }
   __device__ __forceinline__ void fault(uint32_t row, uint32_t index) const { record(OUT_OF_RANGE, row, index); }
+  // Reports that `row` has `count` slots, more than there are.
+  __device__ __forceinline__ void above(uint32_t row, uint32_t count) const { record(ABOVE_MOST, row, count); }
   // Returns `index` if it is below `rows`, else NONE. An index out of range other than NONE is a fault of row `at`.
   __device__ __forceinline__ uint32_t row_of(uint32_t at, uint32_t index, uint32_t rows) const {
     if (index < rows) return index;
@@ -57,12 +59,18 @@ struct Status {
     return NONE;
   }
   // The word has the kind in its highest two bits, and then 30 bits of the row.
-  static constexpr uint32_t NOT_FINITE = 1, OUT_OF_RANGE = 2, ROW_BITS = 30;
+  static constexpr uint32_t NOT_FINITE = 1, OUT_OF_RANGE = 2, ABOVE_MOST = 3, ROW_BITS = 30;
   __device__ __forceinline__ void record(uint32_t kind, uint32_t row, uint32_t detail) const {
     uint32_t high = kind << ROW_BITS | (row & ((1u << ROW_BITS) - 1));
     atomicCAS(word, 0ull, (unsigned long long)(high) << 32 | detail);
   }
 };
+
+// Reports parameter number `parameter` if its value `w`, or `moment` of 0 or more, is not finite.
+__device__ __forceinline__ void check_parameter(Status status, uint32_t parameter, float w, float moment) {
+  if (!(fabsf(w) < INFINITY)) status.fault(parameter, w);
+  else if (!(moment < INFINITY)) status.fault(parameter, moment);
+}
 
 // The windows of all ranks: blocks of their devices' memory, which every rank reads. (`runtime::cuda::windows`.)
 struct Windows {
@@ -448,10 +456,10 @@ struct MemoryUpdate {
 // ---- operands of spmm, for its f32 and 16-bit kernels ----
 struct Spmm {
   const uint32_t *steps, *begin, *len, *col, *first, *slices;
-  const float *weight, *scale, *bias;  // `weight` and `bias` may be null
-  float *y, *parts;                    // `parts`: one row per slice of a step
-  uint32_t* tickets;                   // one per long row of a step
+  const float *weight, *scale, *column_scale, *bias;  // `weight` and `bias` may be null
+  float *y, *parts;                                   // `parts`: one row per slice of a step
+  uint32_t* tickets;                                  // one per long row of a step
   // `place`: index of the current step in `steps`; `pool`: length of `col`; `cut`: number of slices of all steps.
-  uint32_t place, most_steps, x_rows, vertices, d, short_rows, most_slices, most_rows, pool, cut;
+  uint32_t place, most_steps, x_rows, vertices, columns, d, short_rows, most_slices, most_rows, pool, cut, unused;
   Epilogue then;
 };

@@ -23,10 +23,11 @@ __device__ float update(float& w, float g, float v, const Factors& f) {
   return v;
 }
 
-// `ticket` is null except in the last launch of a step, whose last block increments the step.
+// `ticket` is null except in the last launch of a step, whose last block increments the step. `first` is the number of
+// the first parameter of the launch.
 extern "C" __global__ void __launch_bounds__(256, FULL)
 sgd(Parameters parameters, const float* rate, uint32_t rates, uint32_t* step, const float* scale, float momentum, float decay,
-    uint32_t* ticket) {
+    uint32_t* ticket, uint32_t first, Status status) {
   after_previous_kernel();
   uint32_t at = 0;
   while (blockIdx.x >= parameters.of[at].end) at++;
@@ -41,10 +42,13 @@ sgd(Parameters parameters, const float* rate, uint32_t rates, uint32_t* step, co
     v.z = update(w.z, g.z, v.z, f), v.w = update(w.w, g.w, v.w, f);
     *reinterpret_cast<float4*>(p.w + i) = w;
     if (p.v) *reinterpret_cast<float4*>(p.v + i) = v;
+    check_parameter(status, first + at, w.x, fabsf(v.x)), check_parameter(status, first + at, w.y, fabsf(v.y));
+    check_parameter(status, first + at, w.z, fabsf(v.z)), check_parameter(status, first + at, w.w, fabsf(v.w));
   } else {
     for (uint32_t end = min(i + EACH, p.n); i < end; i++) {
       float v = update(p.w[i], p.g[i], p.v ? p.v[i] : 0.f, f);
       if (p.v) p.v[i] = v;
+      check_parameter(status, first + at, p.w[i], fabsf(v));
     }
   }
   if (ticket && comes_last(ticket, gridDim.x) && threadIdx.x == 0) *step = now;

@@ -1,7 +1,7 @@
-// spmm: y[i] = act(s_i sum_j w_ij s_j x[j] + b), summed over the neighbours j of vertex i in a step
+// spmm: y[i] = act(s_i sum_j w_ij r_j x[j] + b), summed over the neighbours j of vertex i in a step
 //
-// shapes    x [v, d] f32, or [t v, d] f32 or 16-bit, begin, len [t v], col [m] u32, weight [m], scale [t v], b [d],
-//           y [v, d] f32
+// shapes    x [u, d] f32, or [t u, d] f32 or 16-bit, begin, len [t v], col [m] u32, weight [m], scale [t v],
+//           column_scale [t u] (if u = v, it may be scale), b [d], y [v, d] f32
 // grid      first one block per slice of a long row; then one group of lanes per row, one lane per word (per four words
 //           if rows are aligned)
 // memory    reads a row of x, its scale, col and weight per neighbour, writes v d words; coalesced within rows
@@ -64,7 +64,8 @@ __device__ __forceinline__ void sum_over(const Groups& g, const T* from, uint32_
 
 // Adds column `c` of AT_ONCE neighbours, at indices k, k + step, ... below `end` of the pool.
 template <class T, class X>
-__device__ __forceinline__ void add_neighbors(T& sum, const X* x, const Spmm& s, uint32_t c, uint32_t k, uint32_t step, uint32_t end) {
+__device__ __forceinline__ void add_neighbors(T& sum, const X* x, const Spmm& s, Status status, uint32_t c, uint32_t k, uint32_t step,
+                                              uint32_t end) {
   uint32_t j[AT_ONCE];
   float factor[AT_ONCE];
   T term[AT_ONCE];
@@ -72,8 +73,9 @@ __device__ __forceinline__ void add_neighbors(T& sum, const X* x, const Spmm& s,
   for (int i = 0; i < AT_ONCE; i++) j[i] = k + i * step < end ? s.col[k + i * step] : NONE;
 #pragma unroll
   for (int i = 0; i < AT_ONCE; i++) {
-    bool is = j[i] < s.vertices;
-    factor[i] = is ? s.scale[j[i]] : 0.f;
+    bool is = j[i] < s.columns;
+    if (!is && j[i] != NONE) status.fault(k + i * step, j[i]);
+    factor[i] = is ? s.column_scale[j[i]] : 0.f;
     if (is && s.weight) factor[i] *= s.weight[k + i * step];
     term[i] = is ? real(x[uint64_t(j[i]) * s.d + c]) : T{};
   }
@@ -100,7 +102,7 @@ __device__ __forceinline__ uint32_t neighbors_end(const Spmm& s, uint32_t row) {
 }
 
 // Processes this block's slice of a long row: {row, slice index in the row, number of slices of the row, ticket}.
-template <class T, class X> __device__ __forceinline__ void slice(const X* x, const Spmm& s, uint32_t first, uint32_t at, T* sums) {
+template <class T, class X> __device__ __forceinline__ void slice(const X* x, const Spmm& s, Status status, uint32_t first, uint32_t at, T* sums) {
   if (uint64_t(first) + at >= s.cut) return;  // the whole block; inconsistent tables end here, too
   uint4 of = reinterpret_cast<const uint4*>(s.slices)[first + at];
   if (of.x >= s.vertices || of.w >= s.most_rows || of.y > at || of.y >= of.z || of.z > s.most_slices - (at - of.y)) return;
@@ -111,7 +113,7 @@ template <class T, class X> __device__ __forceinline__ void slice(const X* x, co
   for (uint32_t base = 0; base < s.d; base += g.lanes) {
     uint32_t c = base + g.lane;
     T sum = block_sum(g, begin, end, sums, [&](T& sum, uint32_t k, uint32_t step) {
-      if (c < s.d) add_neighbors(sum, x, s, c, k, step, end);
+      if (c < s.d) add_neighbors(sum, x, s, status, c, k, step, end);
     });
     if (g.mine > 0 || c >= s.d) continue;
     if (of.z == 1) give(s, true, of.x, c, sum);
@@ -123,10 +125,11 @@ template <class T, class X> __device__ __forceinline__ void slice(const X* x, co
 }
 
 // `s.d` counts elements of type T. If `there` is false there is no step, and y is act(b).
-template <class T, class X> __device__ __forceinline__ void multiply(const X* x, const Spmm& s, bool there, uint32_t step, T* sums) {
+template <class T, class X>
+__device__ __forceinline__ void multiply(const X* x, const Spmm& s, Status status, bool there, uint32_t step, T* sums) {
   if (blockIdx.x < s.most_slices) {
     uint32_t first = there ? s.first[step] : 0, slices = there ? s.first[step + 1] - first : 0;
-    if (blockIdx.x < slices) slice(x, s, first, blockIdx.x, sums);
+    if (blockIdx.x < slices) slice(x, s, status, first, blockIdx.x, sums);
     return;  // the whole block
   }
   Groups g(s.d);
@@ -137,7 +140,7 @@ template <class T, class X> __device__ __forceinline__ void multiply(const X* x,
     if (c >= s.d || len > s.short_rows) continue;  // a long row: done by slices
     uint32_t k = there ? s.begin[row] : 0, end = there ? neighbors_end(s, row) : 0;
     T sum{};
-    for (; k < end; k += AT_ONCE) add_neighbors(sum, x, s, c, k, 1, end);
+    for (; k < end; k += AT_ONCE) add_neighbors(sum, x, s, status, c, k, 1, end);
     give(s, there, row, c, sum);
   }
 }
@@ -145,9 +148,9 @@ template <class T, class X> __device__ __forceinline__ void multiply(const X* x,
 // Advances the pointers of `s` to its step. Returns the step, or NONE; `own` becomes the first row of x of that step.
 __device__ __forceinline__ uint32_t go_to_step(Spmm& s, uint64_t& own, Status status) {
   uint32_t step = status.row_of(s.place, s.steps[s.place], s.most_steps);
-  uint64_t at = step == NONE ? 0 : uint64_t(step) * s.vertices;
-  s.begin += at, s.len += at, s.scale += at;
-  own = s.x_rows == s.vertices ? 0 : at;
+  uint64_t nth = step == NONE ? 0 : step, at = nth * s.vertices, first = nth * s.columns;
+  s.begin += at, s.len += at, s.scale += at, s.column_scale += first;
+  own = s.x_rows == s.columns ? 0 : first;
   return step;
 }
 
@@ -158,9 +161,9 @@ extern "C" __global__ void __launch_bounds__(256, 4) spmm(const float* x, Spmm s
   uint32_t step = go_to_step(s, own, status);
   if (by_four(x, s.d) && by_four(s.y, s.d) && by_four(s.bias, s.d) && by_four(s.parts, s.d)) {
     s.d /= 4;
-    multiply(fours(x) + own * s.d, s, step != NONE, step, sums);
+    multiply(fours(x) + own * s.d, s, status, step != NONE, step, sums);
   } else {
-    multiply(x + own * s.d, s, step != NONE, step, reinterpret_cast<float*>(sums));
+    multiply(x + own * s.d, s, status, step != NONE, step, reinterpret_cast<float*>(sums));
   }
 }
 
@@ -172,8 +175,8 @@ extern "C" __global__ void __launch_bounds__(256, 3) spmm_half(const uint16_t* x
   bool aligned = by_four(x, s.d) && by_four(s.y, s.d) && by_four(s.bias, s.d) && by_four(s.parts, s.d);
   if (aligned) s.d /= 4;
   as_kept(x, kind, [&](auto* kept) {
-    if (aligned) multiply(fours(kept) + own * s.d, s, step != NONE, step, sums);
-    else multiply(kept + own * s.d, s, step != NONE, step, reinterpret_cast<float*>(sums));
+    if (aligned) multiply(fours(kept) + own * s.d, s, status, step != NONE, step, sums);
+    else multiply(kept + own * s.d, s, status, step != NONE, step, reinterpret_cast<float*>(sums));
   });
 }
 

@@ -76,7 +76,7 @@ struct Bounds {
     bool is = query < queries;
     if (!is) s.fault(at, query);
     uint32_t n = i == NONE || !is ? 0 : a.count[i];
-    if (n > a.k) s.fault(i, n), n = a.k;
+    if (n > a.k) s.above(i, n), n = a.k;
     return {i, is ? query : 0, n};
   }
 };

@@ -30,15 +30,15 @@
 //! | you want to | see |
 //! | --- | --- |
 //! | train a model on your own events, then score new ones | [`data::Events::of`], [`task::train`], [`task::Predictor`] |
-//! | write a model | [`model::EventModel`], [`task::Config::custom_model`] |
+//! | write a model of event streams | [`model::EventModel`], [`task::CustomModel`], `examples/own_event_model.rs` |
 //! | call kernels on your arrays, or on device memory | [`ops`], [`ops::functions`], [`ops::DeviceCall`] |
 //! | record ops with gradients, and train your own parameters | [`ops::Tape`], [`autograd::Parameters`] |
 //! | write an op with its own CUDA kernel | [`ops::Op`], [`runtime::cuda::CudaModule`], [`testing`] |
 //!
 //! # Cargo features
 //!
-//! Without any feature, the crate is its kernels: the first five modules of the table, and 36 packages in
-//! place of 129.
+//! Without any feature, the crate is its kernels: the first five modules of the table, and about a quarter of
+//! the packages.
 //!
 //! | feature | adds |
 //! | --- | --- |
@@ -49,8 +49,16 @@
 //! | `metis` | `training`, and partitions of node memory by METIS; needs a C compiler |
 //! | `cli` (default) | `formats`, and the program `tgnn-bench` |
 //!
-//! An engineer who embeds the kernels writes, for example,
-//! `tgnn = { version = "0.1", default-features = false, features = ["cuda"] }`.
+//! The crate is in no registry yet. An engineer who embeds the kernels writes, for example,
+//!
+//! ```toml
+//! [dependencies]
+//! tgnn = { git = "https://github.com/tgnn/tgnn", default-features = false, features = ["cuda"] }
+//!
+//! # Kernels that are not optimised are a hundred times slower: for `cargo run` and `cargo test`, too.
+//! [profile.dev.package."*"]
+//! opt-level = 3
+//! ```
 //!
 //! # Train a model
 //!
@@ -92,6 +100,8 @@
 //! either, unless it exchanges layers, lets steps read older state, or trains several batches at the same
 //! time; plans that go by measured times in what they compute (`blad`, `mspipe`) may differ from run to run.
 #![deny(missing_docs)]
+// Without some features, links to their items have no target; the documentation is checked with all of them.
+#![cfg_attr(not(feature = "cli"), allow(rustdoc::broken_intra_doc_links))]
 pub mod autograd;
 #[cfg(feature = "cli")]
 pub mod cli;

@@ -196,9 +196,9 @@ fn calls_of_the_ops_of_every_case_agree_with_its_program() {
 fn operands_that_do_not_fit_are_refused_with_what_was_found_and_expected() {
     let (a, ids, mut out) = ([1.0f32, 2.0], [1u32, 2], [0.0f32; 2]);
     let call = || Call::new(&Add);
-    refused(call().input(&a, [3, 1]), "add: input 0 has 2 elements, want 3 for F32 [3, 1]");
+    refused(call().input(&a, [3, 1]), "add: a has 2 elements, want 3 for F32 [3, 1]");
     refused(call().input(&a, [usize::MAX, 2]), "more than any memory holds");
-    refused(call().input(&[1.0f64, 2.0], [2, 1]), "add: input 0 holds f64, want F32 [2, 1]");
+    refused(call().input(&[1.0f64, 2.0], [2, 1]), "add: a holds f64, want F32 [2, 1]");
     let one = || call().input(&a, [2, 1]).unwrap();
     refused(one().outputs(), "add: 1 inputs, want 2");
     refused(one().input(&ids, [2, 1]).unwrap().outputs(), "add: a is F32 [2, 1], b is U32 [2, 1]");
@@ -206,11 +206,14 @@ fn operands_that_do_not_fit_are_refused_with_what_was_found_and_expected() {
     assert_eq!(two().outputs().unwrap(), [Spec::real(Rows::fixed(2), 1)]);
     assert_eq!(two().scratch_len().unwrap(), 0);
     refused(two().run(), "add: 0 outputs, want 1");
-    refused(two().output(&mut out[..1]), "add: output 0 has 1 elements, want 2 for F32 [2, 1]");
-    refused(two().output(&mut [0u32; 2]), "add: output 0 holds u32, want F32 [2, 1]");
+    refused(two().output(&mut out[..1]), "add: output out has 1 elements, want 2 for F32 [2, 1]");
+    refused(two().output(&mut [0u32; 2]), "add: output out holds u32, want F32 [2, 1]");
     refused(two().ignore().unwrap().ignore(), "add: 2 outputs, want 1");
     refused(two().ignore().unwrap().input(&a, [2, 1]), "input 2 is given after the shapes were asked for");
-    refused(one().state(&mut out, [2, 1]).unwrap().outputs(), "inputs [1] are given as state");
+    refused(
+        one().state(&mut out, [2, 1]).unwrap().outputs(),
+        "given as state: b, changed by the op: nothing",
+    );
     two().output(&mut out).unwrap().run().unwrap();
     assert_eq!(out, [2.0, 4.0]);
     two().ignore().unwrap().run().unwrap();
@@ -272,10 +275,10 @@ fn state_changes_in_place_counted_outputs_have_their_capacity_and_scratch_has_it
     assert_eq!(call.scratch_len().unwrap(), 3);
     refused(call.scratch(&mut [0.0; 2]), "add_to: 2 reals of scratch, want 3");
     let read = Call::new(&op).input(&out, [2, 1]).unwrap().input(&out, [2, 1]).unwrap();
-    refused(read.outputs(), "inputs [] are given as state, but the op changes inputs [0]");
+    refused(read.outputs(), "given as state: nothing, changed by the op: input 0");
     let undeclared = AddTo { declared: false };
     let call = Call::new(&undeclared).state(&mut x, [2, 1]).unwrap().input(&out, [2, 1]).unwrap();
-    refused(call.outputs(), "inputs [0] are given as state, but the op changes inputs []");
+    refused(call.outputs(), "given as state: input 0, changed by the op: nothing");
 }
 
 #[test]
@@ -316,4 +319,35 @@ fn threads_of_a_call_do_not_change_its_bits() {
     let e = Call::new(&Add).run_on_threads(1 << 20).unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Usage);
     assert_eq!(on_threads(3, team::threads).unwrap(), 3);
+}
+
+/// Every op says what its operands are called, and refuses one of the wrong type by that name.
+#[test]
+fn errors_call_the_operands_of_every_op_by_their_names() {
+    let mut silent = Vec::new();
+    for case in cases() {
+        let mut c = CaseBuilder::new(Precision::F32, MatmulPrecision::F32);
+        (case.build)(&mut c, case.dims).unwrap();
+        for node in c.tape.nodes() {
+            let ins = c.tape.specs(&node.ins);
+            for i in 0..ins.len() {
+                let name = node.op.input_name(i);
+                assert!(!name.starts_with("input "), "{}: {name}", node.op.name());
+                let mut wrong = ins.clone();
+                wrong[i].dtype = if ins[i].dtype == DType::I64 { DType::U32 } else { DType::I64 };
+                let Err(e) = node.op.infer(&wrong) else { continue };
+                let word = name.split(' ').next().unwrap();
+                let text = e.to_string().replace(' ', "_").to_lowercase();
+                if !text.contains(&word.to_lowercase()) {
+                    silent.push(format!("{}: {name}: {e}", node.op.name()));
+                }
+            }
+            for k in 0..node.outs.len() {
+                assert_ne!(node.op.output_name(k), "");
+            }
+        }
+    }
+    silent.sort();
+    silent.dedup();
+    assert!(silent.is_empty(), "{}", silent.join("\n"));
 }

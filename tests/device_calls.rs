@@ -1,12 +1,21 @@
 //! Calls on device memory and CUDA streams of the caller, and tensors of other frameworks.
 use crate::{
     calls::refused,
-    emulated::{TestDevice, device},
+    emulated::{TestDevice, device, devices},
 };
 use tgnn::{
-    ops::{Call, DeviceCall, group_slots::GroupSlots},
+    error::{Error, ErrorKind, Result},
+    ops::{
+        Call, DeviceCall, Op, OpKind, Out,
+        epilogue::Activation,
+        group_slots::GroupSlots,
+        spmm::{LongRows, Spmm},
+    },
     runtime::{
-        cuda::{CudaModule, CudaStream, DeviceBuffer, DeviceTensor, dlpack::*},
+        cuda::{
+            CudaKernel, CudaModule, CudaStream, DeviceBuffer, DeviceTensor, Gpu, Grid, Kernels, Launch,
+            dlpack::*,
+        },
         *,
     },
 };
@@ -90,11 +99,14 @@ fn a_call_on_device_memory_and_a_borrowed_stream_agrees_with_the_host_and_report
     let wrong = DeviceTensor::new(of_starts.address(), DType::F32, [table + 1, 1]);
     refused(
         DeviceCall::new(&op).input(input).unwrap().output(wrong),
-        "output 0 is F32 [8, 1], want U32 [8, 1]",
+        "output starts is F32 [8, 1], want U32 [8, 1]",
     );
     let odd = DeviceTensor::new(of_ids.address() + 4, DType::U32, [2, 1]);
     refused(DeviceCall::new(&op).input(odd), "want a multiple of 16");
-    refused(DeviceCall::new(&op).input(DeviceTensor::new(0, DType::U32, [2, 1])), "input 0 is 0x0");
+    refused(
+        DeviceCall::new(&op).input(DeviceTensor::new(0, DType::U32, [2, 1])),
+        "the address of row is 0x0",
+    );
     refused(DeviceTensor::of(&count, DType::U32, [2, 1]), "needs 8 bytes, the buffer has 4");
 }
 
@@ -186,5 +198,112 @@ fn a_kernel_file_that_does_not_compile_or_wants_shared_memory_is_refused_with_it
         let shared = compiled(&format!("{head} {{ __shared__ float s[2]; }}")).unwrap_err().to_string();
         assert!(shared.contains("no shared memory for kernels of other crates"), "{shared}");
     }
-    compiled(&format!("{head} {{ if (thread_item() < rows.live()) x[thread_item()] = 1.f; }}")).unwrap();
+    let body = "{ if (thread_item() < rows.live()) x[thread_item()] = 1.f; }";
+    compiled(&format!("{head} {body}")).unwrap();
+    // nvcc compiles a kernel of C++, whose name the driver does not know then.
+    let unknown =
+        compiled(&format!("__global__ void k(float* x, Rows rows) {body}")).unwrap_err().to_string();
+    assert!(unknown.contains("extern \"C\"") || unknown.contains("there is no kernel `k`"), "{unknown}");
+}
+
+#[test]
+#[cfg_attr(not(feature = "emu"), ignore = "wants --features emu")]
+fn a_kernel_is_launched_on_the_device_of_its_module_alone() {
+    static KERNEL: std::sync::OnceLock<CudaKernel> = std::sync::OnceLock::new();
+    #[derive(Debug)]
+    struct Ones;
+    impl Op for Ones {
+        const NAME: &'static str = "ones";
+        const KIND: OpKind = OpKind::Nn;
+        fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
+            Ok(vec![ins[0].into()])
+        }
+        fn define<R: Real>(&self, io: &Io<'_>) {
+            io.out::<R>(0).fill(R::ONE);
+        }
+        unsafe fn launch(&self, _: &Kernels, on: &Launch<'_>) -> Result<()> {
+            let (mut x, mut rows) = (on.out::<f32>(0), on.rows(0));
+            let arguments = &mut [(&raw mut x).cast(), (&raw mut rows).cast()];
+            // SAFETY: the arguments are those of the kernel.
+            unsafe { KERNEL.get().unwrap().launch(on, Grid::items(2), arguments) }
+        }
+    }
+    let Some(on) = devices(2, 0).filter(|on| on[0].emulated) else { return };
+    let file = tempfile::Builder::new().suffix(".cu").tempfile().unwrap();
+    let body = "{ if (thread_item() < rows.live()) x[thread_item()] = 1.f; }";
+    std::fs::write(file.path(), format!("extern \"C\" __global__ void k(float* x, Rows rows) {body}"))
+        .unwrap();
+    // SAFETY: the file has the kernel.
+    let module = unsafe { CudaModule::compile(&on[0].gpu, file.path(), &["k"]) }.unwrap();
+    KERNEL.set(module.kernel("k").unwrap()).unwrap();
+    let run = |gpu: &Gpu| {
+        let stream = CudaStream::new(gpu).unwrap();
+        let buffer = DeviceBuffer::new(gpu, 8).unwrap();
+        let (x, y) =
+            (DeviceBuffer::new(gpu, 8).unwrap(), DeviceTensor::of(&buffer, DType::F32, [2, 1]).unwrap());
+        let call = DeviceCall::new(&Ones).input(DeviceTensor::of(&x, DType::F32, [2, 1]).unwrap()).unwrap();
+        let call = call.output(y).unwrap();
+        let workspace = DeviceBuffer::new(gpu, call.workspace_bytes().unwrap()).unwrap();
+        workspace.fill(0, &stream).unwrap();
+        // SAFETY: the buffers live until the download, which waits.
+        unsafe { call.launch(gpu, &stream, workspace.address(), workspace.bytes()) }?;
+        Ok::<_, Error>(download::<f32>(&buffer, &stream, 2))
+    };
+    assert_eq!(run(&on[0].gpu).unwrap(), [1.0, 1.0]);
+    let e = run(&on[1].gpu).unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::Device);
+    let [own, other] = [0, 1].map(|i| on[i].gpu.ordinal());
+    let text = format!("kernel k is loaded on device {own}, and launched on device {other};");
+    assert!(e.to_string().starts_with(&text), "{e}");
+}
+
+#[test]
+#[cfg_attr(not(feature = "emu"), ignore = "wants --features emu, or a GPU and TGNN_TEST_DEVICE=cuda")]
+fn columns_that_a_sparse_matrix_does_not_have_are_a_fault_on_the_host_and_on_a_device() {
+    let op =
+        Spmm::new(2, LongRows::of(&[1, 2], 2).most, false, 0, false, Activation::Identity).with_columns(3);
+    let (x, scale, column_scale) = ([1.0f32, 10.0, 100.0], [1.0f32; 2], [1.0f32; 3]);
+    for (col, fault) in [([2u32, 0, NONE], None), ([2, 3, 0], Some("spmm: row 1"))] {
+        let mut y = [0.0f32; 2];
+        let ids: [(&[u32], usize); 6] =
+            [(&[0], 1), (&[0, 1], 1), (&[1, 2], 1), (&col, 1), (&[0, 0], 1), (&[], 4)];
+        let mut call = Call::new(&op).input(&x, [3, 1]).unwrap();
+        for (i, (ids, cols)) in ids.iter().enumerate() {
+            if i == 4 {
+                call = call.input(&scale, [2, 1]).unwrap();
+            }
+            call = call.input(*ids, [ids.len() / cols, *cols]).unwrap();
+        }
+        let ran = call.input(&column_scale, [3, 1]).unwrap().output(&mut y).unwrap().run();
+        let Some(on) = device(0) else { return };
+        let (stream, mut buffers) = (CudaStream::new(&on.gpu).unwrap(), vec![]);
+        let mut call = DeviceCall::new(&op);
+        let mut tables = vec![(upload(&on, &stream, &x), DType::F32, [3, 1])];
+        tables.extend(ids[..4].iter().map(|(i, c)| (upload(&on, &stream, i), DType::U32, [i.len() / c, *c])));
+        tables.push((upload(&on, &stream, &scale), DType::F32, [2, 1]));
+        tables.extend(ids[4..].iter().map(|(i, c)| (upload(&on, &stream, i), DType::U32, [i.len() / c, *c])));
+        tables.push((upload(&on, &stream, &column_scale), DType::F32, [3, 1]));
+        for (buffer, dtype, shape) in tables {
+            call = call.input(DeviceTensor::of(&buffer, dtype, shape).unwrap()).unwrap();
+            buffers.push(buffer);
+        }
+        let out = DeviceBuffer::new(&on.gpu, 8).unwrap();
+        let call = call.output(DeviceTensor::of(&out, DType::F32, [2, 1]).unwrap()).unwrap();
+        let workspace = DeviceBuffer::new(&on.gpu, call.workspace_bytes().unwrap()).unwrap();
+        workspace.fill(0, &stream).unwrap();
+        // SAFETY: the buffers live until the downloads, which wait.
+        unsafe { call.launch(&on.gpu, &stream, workspace.address(), workspace.bytes()) }.unwrap();
+        let word = bytemuck::cast::<[u32; 2], u64>(download(&workspace, &stream, 2).try_into().unwrap());
+        match fault {
+            None => {
+                ran.unwrap();
+                call.check(word).unwrap();
+                assert_eq!((y, download::<f32>(&out, &stream, 2)), ([100.0, 1.0], vec![100.0, 1.0]));
+            }
+            Some(text) => {
+                refused(ran, "spmm: row 1 of `col` names row 3 of a smaller table");
+                refused(call.check(word), text);
+            }
+        }
+    }
 }

@@ -73,6 +73,63 @@ fn a_sparse_matrix_of_the_caller_times_a_dense_one_is_the_sum_over_its_entries()
     }
 }
 
+/// Blocks of more rows or more columns, long rows among them, of no entries, and without rows or columns.
+#[test]
+fn a_rectangular_matrix_times_a_dense_one_is_the_sum_over_its_entries_and_its_gradient_that_of_the_transpose()
+{
+    for (n, u, d, each) in
+        [(3, 8, 5, 4), (40, 7, 16, 3), (2, 50, 3, 1500), (5, 4, 2, 0), (4, 0, 3, 0), (0, 4, 3, 0)]
+    {
+        let m = n * each;
+        let indptr: Vec<u32> = (0..=n).map(|i| (i * each) as u32).collect();
+        let indices: Vec<u32> = (0..m).map(|e| ((e * 7919 + 13) % u) as u32).collect();
+        let (values, rows, columns) = (drawn(m, 1), drawn(n, 2), drawn(u, 3));
+        let a = Csr::rectangular(u, &indptr, &indices, Some(&values)).unwrap();
+        let degrees = a.clone().normalized();
+        let degree = |of: &mut dyn Iterator<Item = usize>| of.map(|e| f64::from(values[e])).sum::<f64>();
+        let scale = |degree: f64| if degree > 0.0 { degree.powf(-0.5) } else { 0.0 };
+        let real = |x: &[f32]| x.iter().map(|&x| f64::from(x)).collect::<Vec<_>>();
+        let of_rows = (0..n).map(|i| scale(degree(&mut (i * each..(i + 1) * each)))).collect::<Vec<_>>();
+        let of_columns: Vec<f64> =
+            (0..u).map(|j| scale(degree(&mut (0..m).filter(|&e| indices[e] as usize == j)))).collect();
+        let scaled = a.clone().scaled_by(rows.clone(), columns.clone()).unwrap();
+        for (a, rows, columns) in [
+            (a, vec![1.0; n], vec![1.0; u]),
+            (scaled, real(&rows), real(&columns)),
+            (degrees, of_rows, of_columns),
+        ] {
+            let (x, dy) = (drawn(u * d, 4), drawn(n * d, 5));
+            let (mut y, mut dx) = (vec![9.0; n * d], vec![9.0; u * d]);
+            spmm(&a, &x, d, &mut y).unwrap();
+            spmm_grad(&a, &dy, d, &mut dx).unwrap();
+            let (mut want, mut want_dx) = (vec![0.0f64; n * d], vec![0.0f64; u * d]);
+            for (e, c) in (0..m).flat_map(|e| (0..d).map(move |c| (e, c))) {
+                let (i, j) = (e / each, indices[e] as usize);
+                let w = rows[i] * f64::from(values[e]) * columns[j];
+                want[i * d + c] += w * f64::from(x[j * d + c]);
+                want_dx[j * d + c] += w * f64::from(dy[i * d + c]);
+            }
+            for (got, want) in [(&y, want), (&dx, want_dx)] {
+                let most = want.iter().fold(1.0f64, |m, x| m.max(x.abs()));
+                assert!(
+                    got.iter().zip(&want).all(|(&g, w)| (f64::from(g) - w).abs() < 1e-5 * most),
+                    "{n} {u}"
+                );
+            }
+            let (mut store, mut t) = (Store::new(Precision::F32), Tape::new());
+            let a = a.stored(&mut t, &mut store).unwrap();
+            let x = t.input(&mut store, "x", Spec::real(Rows::fixed(u), d), &x).unwrap();
+            let dy = t.input(&mut store, "dy", Spec::real(Rows::fixed(n), d), &dy).unwrap();
+            let product = t.spmm_csr(a, x, None, Activation::Identity).unwrap();
+            let gradient = t.backward(product, dy, &[x]).unwrap()[0];
+            let mut program = Program::new(&t, &[product, gradient], Precision::F32, Backend::Cpu).unwrap();
+            program.run(&mut store).unwrap();
+            assert_eq!(program.read::<f32>(product, &store).unwrap(), y);
+            assert_eq!(program.read::<f32>(gradient, &store).unwrap(), dx);
+        }
+    }
+}
+
 #[test]
 fn arrays_that_are_no_csr_or_no_events_are_refused_with_the_first_place() {
     let csr =
@@ -82,11 +139,27 @@ fn arrays_that_are_no_csr_or_no_events_are_refused_with_the_first_place() {
     refused(csr(&[1, 1], &[0], None), "csr: indptr goes from 1 to 1");
     refused(csr(&[0, 2, 1, 3], &[0; 3], None), "csr: indptr falls from 2 to 1 in row 1");
     refused(csr(&[0, 2], &[0, 1], None), "csr: index 1 names column 1, of 1 columns");
+    let e = csr(&[0, 1, 2], &[0, 2], None).unwrap_err().to_string();
+    assert!(e.ends_with("as many as rows; if the matrix is not square, give its number of columns"), "{e}");
+    let wide = |indices: &[u32]| Csr::rectangular(3, &[0, 1, 2], indices, None);
+    refused(wide(&[0, 3]), "csr: index 1 names column 3, of 3 columns from 0 on");
+    refused(Csr::rectangular(usize::MAX, &[0], &[], None), "columns, want fewer than");
+    let block = wide(&[2, 0]).unwrap();
+    assert_eq!((block.shape(), block.len()), ([2, 3], 2));
+    refused(spmm(&block, &[1.0; 2], 1, &mut [0.0; 2]), "spmm: x has 2 elements, want 3 for F32 [3, 1]");
+    refused(
+        spmm(&block, &[1.0; 3], 1, &mut [0.0; 3]),
+        "spmm: output y has 3 elements, want 2 for F32 [2, 1]",
+    );
+    refused(spmm_grad(&block, &[1.0; 3], 1, &mut [0.0; 3]), "spmm: x has 3 elements, want 2");
+    refused(block.clone().scaled(vec![1.0; 2]), "csr: one list of scales for 2 rows and 3 columns");
+    refused(block.clone().scaled_by(vec![1.0; 2], vec![1.0; 2]), "csr: 2 scales for 3 columns");
+    refused(block.scaled_by(vec![1.0; 3], vec![1.0; 3]), "csr: 3 scales for 2 rows");
     refused(csr(&[0, 1], &[0], Some(&[])), "csr: 0 values for 1 indices");
     let a = csr(&[0, 1], &[0], None).unwrap();
     refused(a.clone().scaled(vec![]), "csr: 0 scales for 1 rows");
-    refused(spmm(&a, &[1.0; 2], 1, &mut [0.0]), "spmm: input 0 has 2 elements, want 1");
-    refused(spmm(&a, &[1.0], 1, &mut [0.0; 2]), "spmm: output 0 has 2 elements, want 1");
+    refused(spmm(&a, &[1.0; 2], 1, &mut [0.0]), "spmm: x has 2 elements, want 1");
+    refused(spmm(&a, &[1.0], 1, &mut [0.0; 2]), "spmm: output y has 2 elements, want 1");
     let none = csr(&[0], &[], None).unwrap();
     assert!(none.is_empty() && spmm(&none, &[], 4, &mut []).is_ok());
 
@@ -99,9 +172,12 @@ fn arrays_that_are_no_csr_or_no_events_are_refused_with_the_first_place() {
         let slots = RecentSlots { node: &mut node_out, event: &mut event, dt: &mut dt, count: &mut count };
         recent_neighbors(&events, node, time, k, slots)
     };
-    refused(recent(&[0], &[1, 2], 1, [1; 4]), "sample_neighbors: input 4 has 2 elements, want 1");
-    refused(recent(&[0], &[1], 2, [1; 4]), "sample_neighbors: output 0 has 1 elements, want 2");
-    refused(recent(&[2], &[9], 1, [1; 4]), "sample_neighbors: row 0 names row 2 of a smaller table");
+    refused(recent(&[0], &[1, 2], 1, [1; 4]), "sample_neighbors: time has 2 elements, want 1");
+    refused(recent(&[0], &[1], 2, [1; 4]), "sample_neighbors: output node has 1 elements, want 2");
+    refused(
+        recent(&[2], &[9], 1, [1; 4]),
+        "sample_neighbors: row 0 of `node` names row 2 of a smaller table",
+    );
     recent(&[NONE], &[9], 1, [1; 4]).unwrap();
     recent(&[], &[], 3, [0; 4]).unwrap();
 }
@@ -187,6 +263,7 @@ fn memory_update_as_a_function_keeps_nodes_without_mail_and_has_the_gradients_of
         mail_event: &[0, NONE, 2, 4, 1, NONE],
         mail_time: &[3, 0, 4, 5, 5, 0],
         edge: &edge,
+        edge_width: f,
     };
     let w = [t, t, 3 * d * c, 3 * d * d, 3 * d, 3 * d].map(|n| drawn(n, 10 + n as u32));
     let nodes = [4u32, 1, 0, 2];
@@ -205,12 +282,39 @@ fn memory_update_as_a_function_keeps_nodes_without_mail_and_has_the_gradients_of
         });
     }
     refused(gru_memory(&[2, 1, 2], tables, weights(&w), 1.0), "gru_memory: node 2 is listed twice");
-    refused(gru_memory(&[6], tables, weights(&w), 1.0), "gru_memory: row 0 names row 6 of a smaller table");
+    refused(
+        gru_memory(&[6], tables, weights(&w), 1.0),
+        "gru_memory: row 0 of `nodes` names row 6 of a smaller table",
+    );
     let short = MemoryTables { mail: &mail[1..], ..tables };
-    refused(gru_memory(&nodes, short, weights(&w), 1.0), "gru_memory: input 3 has 17 elements, want 18");
+    refused(gru_memory(&nodes, short, weights(&w), 1.0), "gru_memory: mail has 17 elements, want 18");
+    for i in 0..6 {
+        for more in [1, 3, 3 * d] {
+            let mut longer = w.clone();
+            longer[i].resize(w[i].len() + more, 0.0);
+            let forward = gru_memory(&nodes, tables, weights(&longer), 1.0);
+            refused(forward, "gru_memory: ");
+            refused(gru_memory_grad(&updated, weights(&longer), &upstream), "gru_memory: ");
+        }
+    }
+    let wider = MemoryTables { edge_width: f + 1, ..tables };
+    refused(
+        gru_memory(&nodes, wider, weights(&w), 1.0),
+        "gru_memory: w_x has 108 elements, want 117 for [9, 13]",
+    );
+    let times = MemoryTables { memory_time: &[0, 1], ..tables };
+    refused(gru_memory(&nodes, times, weights(&w), 1.0), "gru_memory: memory_time has 2 elements, want 6");
+    let edge = MemoryTables { edge: &edge[1..], ..tables };
+    refused(
+        gru_memory(&nodes, edge, weights(&w), 1.0),
+        "gru_memory: edge has 9 elements, want 8 for F32 [4, 2]",
+    );
     let none = GruWeights { b_h: &[], ..weights(&w) };
-    refused(gru_memory(&nodes, tables, none, 1.0), "b_h has 0 numbers");
-    refused(gru_memory_grad(&updated, weights(&w), &upstream[1..]), "input 8 has 11 elements, want 12");
+    refused(gru_memory(&nodes, tables, none, 1.0), "gru_memory: b_h has 0 elements");
+    refused(
+        gru_memory_grad(&updated, weights(&w), &upstream[1..]),
+        "gru_memory_grad: dmemory has 11 elements, want 12",
+    );
 }
 
 #[test]
@@ -230,6 +334,7 @@ fn attention_as_a_function_weighs_neighbours_to_one_and_has_the_gradients_of_its
             heads,
             head_width: 2,
             width: d,
+            edge_width: f,
             query: &query,
             h: &h,
             row: &row,
@@ -264,12 +369,26 @@ fn attention_as_a_function_weighs_neighbours_to_one_and_has_the_gradients_of_its
         }
         let count = [4u32, 0, 1, 2, 3];
         let e = temporal_attention(&AttentionRows { count: &count, ..rows }).unwrap_err();
-        assert!(e.to_string().starts_with("temporal_attention: row 0 names row 4"), "{e}");
+        assert_eq!(e.to_string(), "temporal_attention: row 0 of `count` is 4, and there are fewer slots");
         refused(temporal_attention(&AttentionRows { heads: 0, ..rows }), "0 heads");
+        let wider = AttentionRows { edge_width: f + 1, ..rows };
+        refused(temporal_attention(&wider), &format!("and a time encoding of width {t}"));
+        let longer = [&time_w[..], &[0.0]].concat();
+        refused(
+            temporal_attention(&AttentionRows { time_w: &longer, ..rows }),
+            "temporal_attention: query has ",
+        );
+        refused(
+            temporal_attention(&AttentionRows { time_b: &longer, ..rows }),
+            &format!("temporal_attention: time_b has {} elements, want {t}", t + 1),
+        );
         refused(
             temporal_attention(&AttentionRows { dt: &dt[1..], ..rows }),
-            "input 5 has 14 elements, want 15",
+            "temporal_attention: dt has 14 elements, want 15",
         );
-        refused(temporal_attention(&AttentionRows { width: usize::MAX, ..rows }), "columns a head");
+        refused(
+            temporal_attention(&AttentionRows { width: usize::MAX, ..rows }),
+            "temporal_attention: query has ",
+        );
     }
 }

@@ -7,7 +7,7 @@ use crate::{
 use serde::Deserialize;
 use std::{fs, panic};
 use tgnn::{
-    autograd::{Parameters, Program, RateDecay, ScaledInit, UpdateRule},
+    autograd::{Optimizer, Parameters, Program, RateDecay, ScaledInit, UpdateRule},
     error::ErrorKind,
     model::ModelName,
     ops::{Backend, Tape},
@@ -311,4 +311,122 @@ fn a_loss_of_several_numbers_or_without_parameters_and_a_gradient_of_fewer_rows_
     refused(t.backward(w, one, &[]).unwrap_err(), "backward: y is F32 [2, 1], its gradient is F32 [1, 1]");
     let loss = t.mean(w).unwrap();
     p.minimize(&mut t, &store, loss).unwrap();
+}
+
+/// Minimises the loss that `loss` makes of a parameter of two elements, for two steps, on the host and on a
+/// device. Returns the errors.
+fn two_steps(
+    start: f64,
+    rule: UpdateRule,
+    loss: impl Fn(&mut Tape, Var) -> tgnn::error::Result<Var>,
+) -> Vec<Option<String>> {
+    let on = device(0);
+    let backends = [Backend::Definition, Backend::Cpu].into_iter();
+    let backends = backends.chain(on.as_ref().map(|on| Backend::Cuda(on.gpu.clone())));
+    let run = |backend| {
+        let (mut store, mut t) = (Store::new(Precision::F32), Tape::new());
+        let optimizer = Optimizer { rule, ..Optimizer::default() };
+        let mut p = Parameters::with_optimizer(&mut store, 1, 0.1, optimizer)?;
+        let other = p.add(&mut store, "other", 1, 1, ScaledInit::Constant(1.0))?;
+        let w = p.add(&mut store, "w", 1, 2, ScaledInit::Constant(start))?;
+        let (w, other) = (t.stored(&store, w)?, t.stored(&store, other)?);
+        let (of_w, of_other) = (loss(&mut t, w)?, t.mul(other, other)?);
+        let sum = t.add(of_w, of_other)?;
+        p.minimize(&mut t, &store, sum)?;
+        let mut program = Program::new(&t, &[], Precision::F32, backend)?;
+        program.run(&mut store)?;
+        program.run(&mut store)
+    };
+    backends
+        .map(|backend| {
+            run(backend).err().map(|e| {
+                assert_eq!(e.kind(), ErrorKind::Diverged, "{e}");
+                e.to_string().split(';').next().unwrap_or_default().to_owned()
+            })
+        })
+        .collect()
+}
+
+#[test]
+fn a_loss_gradient_or_parameter_that_is_not_finite_has_diverged_whatever_ops_the_loss_is_made_of() {
+    let rules = [
+        UpdateRule::default(),
+        UpdateRule::adamw(0.1),
+        UpdateRule::Sgd { momentum: 0.0, decay: 0.0 },
+        UpdateRule::Sgd { momentum: 0.9, decay: 0.1 },
+    ];
+    for rule in rules {
+        let all = |start: f64, loss: &dyn Fn(&mut Tape, Var) -> tgnn::error::Result<Var>, want: &str| {
+            for e in two_steps(start, rule, loss) {
+                assert!(e.as_deref().is_some_and(|e| e.starts_with(want)), "{rule:?}: {e:?}, want {want}");
+            }
+        };
+        // The loss is NaN, and its gradient is not.
+        let log = |t: &mut Tape, w| {
+            let log = t.log(w)?;
+            t.mean(log)
+        };
+        all(-1.0, &log, "guard: row 0 is NaN");
+        // It is infinite.
+        all(0.0, &log, "guard: row 0 is -inf");
+        let exp = |t: &mut Tape, w| {
+            let exp = t.exp(w)?;
+            t.mean(exp)
+        };
+        all(89.0, &exp, "guard: row 0 is inf");
+        // The loss is finite, and its gradient is not.
+        let hidden = |t: &mut Tape, w| {
+            let log = t.log(w)?;
+            let inverse = t.exp(log)?; // 0, whose gradient is 0 times infinity
+            t.mean(inverse)
+        };
+        all(0.0, &hidden, "");
+        for e in two_steps(0.5, rule, log) {
+            assert_eq!(e, None, "{rule:?}");
+        }
+    }
+    // A step that is too large for the parameter.
+    let rule = UpdateRule::Sgd { momentum: 0.0, decay: 0.0 };
+    let explodes = |t: &mut Tape, w| {
+        let square = t.mul(w, w)?;
+        let mean = t.mean(square)?;
+        t.scale(mean, 1e30)
+    };
+    for e in two_steps(1.0, rule, explodes) {
+        assert!(
+            e.is_some_and(|e| e.starts_with("guard: row 0 is inf") || e.starts_with("sgd: parameter 1 is"))
+        );
+    }
+}
+
+#[test]
+fn rates_and_starts_that_are_not_finite_are_refused() {
+    let new = |rate| Parameters::new(&mut Store::new(Precision::F32), 1, rate).map(drop);
+    for rate in [f64::NAN, f64::INFINITY, -0.1] {
+        let e = new(rate).unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::Usage);
+        assert_eq!(e.to_string(), format!("learning rate is {rate}; give a finite number of 0 or more"));
+    }
+    new(0.0).unwrap();
+    let with = |rule, clip_norm| {
+        let optimizer = Optimizer { rule, clip_norm, ..Optimizer::default() };
+        Parameters::with_optimizer(&mut Store::new(Precision::F32), 1, 0.1, optimizer)
+            .map(drop)
+            .map_err(|e| e.to_string())
+    };
+    let nan = f64::NAN;
+    for (rule, clip_norm, text) in [
+        (UpdateRule::adamw(nan), None, "weight decay is NaN"),
+        (UpdateRule::Sgd { momentum: nan, decay: 0.0 }, None, "momentum is NaN"),
+        (UpdateRule::Sgd { momentum: 0.0, decay: -1.0 }, None, "weight decay is -1"),
+        (UpdateRule::default(), Some(nan), "clip_norm is NaN"),
+        (UpdateRule::default(), Some(0.0), "clip_norm is 0"),
+    ] {
+        let e = with(rule, clip_norm).unwrap_err();
+        assert!(e.starts_with(text), "{e}");
+    }
+    let mut store = Store::new(Precision::F32);
+    let mut p = Parameters::new(&mut store, 1, 0.1).unwrap();
+    let e = p.add(&mut store, "w", 1, 1, ScaledInit::Constant(f64::NAN)).unwrap_err();
+    assert_eq!(e.to_string(), "parameter: w starts at NaN, want a finite number");
 }

@@ -437,6 +437,42 @@ fn scores_and_embeddings_at_a_time_change_nothing_and_equal_those_of_a_checkpoin
 }
 
 #[test]
+fn embeddings_are_those_of_the_last_batch_that_became_history_whatever_was_scored_since() {
+    let (dir, events, config) = (tempfile::tempdir().unwrap(), small(400), config(1, 8));
+    let checkpoint = trained(&config, &events, dir.path());
+    // Few ids: they are renumbered, and tables resized, between the batches.
+    let options = PredictorOptions { batch: 3, events: Some(1), ..PredictorOptions::default() };
+    let mut p = opened(&checkpoint, &Device::cpu(1).unwrap(), &options);
+    let now = p.latest().unwrap() + 1;
+    let event = |i: usize| NewEvent { time: now + i as i64, ..new_event(&events, i) };
+    let refused = |e: tgnn::error::Error, text: &str| {
+        assert_eq!((e.kind(), e.to_string().starts_with(text)), (ErrorKind::Usage, true), "{e}");
+    };
+    refused(p.embeddings(1).unwrap_err(), "embeddings of 1 events, and the last batch had 0");
+    assert_eq!(p.embeddings(0).unwrap(), [&[] as &[f32]; 2]);
+    for first in [0, 2, 4] {
+        p.advance(&[event(first), event(first + 1)]).unwrap();
+        let want = p.embeddings(2).unwrap().map(<[f32]>::to_vec);
+        assert_eq!((want[0].len(), want[1].len()), (2 * 8, 2 * 8));
+        p.score(&[[5, 65], [6, 66], [7, 67], [8, 68]], now + 9).unwrap();
+        p.embed(&[9, 10, 11], &[now + 9; 3]).unwrap();
+        assert_eq!(p.embeddings(2).unwrap(), [&want[0][..], &want[1]]);
+        assert_eq!(p.embeddings(1).unwrap(), [&want[0][..8], &want[1][..8]]);
+        p.advance(&[NewEvent { src: 9_999, ..event(first) }]).unwrap_err();
+        assert_eq!(p.embeddings(2).unwrap(), [&want[0][..], &want[1]]);
+        for n in [3, 4, usize::MAX] {
+            refused(
+                p.embeddings(n).unwrap_err(),
+                &format!("embeddings of {n} events, and the last batch had 2"),
+            );
+        }
+    }
+    let options = PredictorOptions { batch: usize::MAX, ..PredictorOptions::default() };
+    let e = Predictor::open(&checkpoint, &config, &Device::cpu(1).unwrap(), &options).unwrap_err();
+    refused(e, &format!("batches of {} events", usize::MAX));
+}
+
+#[test]
 fn events_and_options_that_do_not_fit_a_stream_are_refused_and_change_nothing() {
     let (events, cpu) = (small(400), Device::cpu(1).unwrap());
     let dir = TempDir::new().unwrap();

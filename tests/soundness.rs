@@ -8,7 +8,7 @@ use tgnn::{
     autograd::{Alone, Lanes, Parameters, Program, ScaledInit},
     data::{Events, Split, SynthOptions, Tcsr, synth},
     error::{ErrorKind, Result},
-    ops::{Backend, Home, Op, OpKind, Out, Tape, sample_neighbors::*},
+    ops::{Backend, Home, Node, Op, OpKind, Out, Tape, sample_neighbors::*},
     runtime::*,
     task::{Config, EventTask},
 };
@@ -172,6 +172,63 @@ fn the_claims_of_an_op_are_checked_when_it_is_recorded() {
     refused(t.push(Liar { writes: vec![0], ..Liar::default() }, &[state, state]), "given 2 times");
     let greedy = t.push(Liar { scratch: usize::MAX / 2, ..Liar::default() }, &[y]).unwrap();
     refused(Program::new(&t, &greedy, F32, Backend::Cpu), "more than any memory holds");
+}
+
+/// An op whose backward pass gives `gradients` of its inputs, in place of its outputs' gradients.
+struct Giver(fn(&mut Tape, &Node, Var) -> Result<Vec<Option<Var>>>);
+
+impl std::fmt::Debug for Giver {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Giver")
+    }
+}
+
+impl Op for Giver {
+    const NAME: &'static str = "giver";
+    const KIND: OpKind = OpKind::Nn;
+    const INPUTS: &'static [&'static str] = &["x", "index"];
+    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
+        Ok(vec![ins[0].into()])
+    }
+    fn define<R: tgnn::runtime::Real>(&self, io: &Io<'_>) {
+        io.out::<R>(0).copy_from_slice(io.input::<R>(0));
+    }
+    fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
+        douts[0].map_or(Ok(vec![None, None]), |dout| (self.0)(t, node, dout))
+    }
+}
+
+#[test]
+fn gradients_of_another_number_or_shape_than_the_inputs_are_refused() {
+    type Gives = fn(&mut Tape, &Node, Var) -> Result<Vec<Option<Var>>>;
+    let minimized = |gives: Gives| {
+        let (mut store, mut t) = (Store::new(F32), Tape::new());
+        let mut p = Parameters::new(&mut store, 1, 0.1)?;
+        let w = p.add(&mut store, "w", 6, 2, ScaledInit::Constant(1.0))?;
+        let index = t.input(&mut store, "index", Spec::ids(rows(6), 1), &[0u32; 6])?;
+        let w = t.stored(&store, w)?;
+        let y = t.push1(Giver(gives), &[w, index])?;
+        let loss = t.mean(y)?;
+        p.minimize(&mut t, &store, loss).map(drop)
+    };
+    minimized(|_, _, dout| Ok(vec![Some(dout), None])).unwrap();
+    let wants = "giver: vjp gives";
+    let cases: [(Gives, &str); 8] = [
+        (|_, _, _| Ok(vec![]), "0 gradients, want one for each of 2 inputs"),
+        (|_, _, dout| Ok(vec![Some(dout)]), "1 gradients"),
+        (|_, _, dout| Ok(vec![Some(dout), None, None]), "3 gradients"),
+        (
+            |t, _, dout| Ok(vec![Some(t.mean(dout)?), None]),
+            "F32 [1, 1] as the gradient of x, which is F32 [6, 2]",
+        ),
+        (|t, _, dout| Ok(vec![Some(t.prefix_rows(dout, rows(3))?), None]), "F32 [3, 2] as the gradient of x"),
+        (|t, _, dout| Ok(vec![Some(t.fold_rows(dout, 2)?), None]), "F32 [3, 4] as the gradient of x"),
+        (|_, node, _| Ok(vec![Some(node.ins[1]), None]), "U32 [6, 1] as the gradient of x"),
+        (|_, _, dout| Ok(vec![None, Some(dout)]), "F32 [6, 2] as the gradient of index, which is U32 [6, 1]"),
+    ];
+    for (gives, text) in cases {
+        refused(minimized(gives), &format!("{wants} {text}"));
+    }
 }
 
 #[test]

@@ -4,6 +4,7 @@ mod calls;
 mod clusters;
 mod command_line;
 mod compare;
+mod custom_models;
 mod device_calls;
 mod emulated;
 mod functions;

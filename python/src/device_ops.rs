@@ -85,7 +85,7 @@ pub struct Op(Box<dyn DynOp>);
 impl Op {
     #[staticmethod]
     fn spmm(a: &Csr, transpose: bool) -> Self {
-        Op(Box::new(a.rows(transpose).op()))
+        Op(Box::new(a.op(transpose)))
     }
     #[staticmethod]
     fn sample_recent(k: usize) -> Self {

@@ -7,9 +7,12 @@ use pyo3::prelude::*;
 use std::sync::Arc;
 use tgnn::{
     error::Error,
-    ops::functions::{
-        self, AttentionRows, CsrRows, GruWeights, MemoryTables, RecentSlots, UpdatedMemory, on_threads,
-        recent_neighbors,
+    ops::{
+        functions::{
+            self, AttentionRows, CsrTable, GruWeights, MemoryTables, RecentSlots, UpdatedMemory, on_threads,
+            recent_neighbors,
+        },
+        spmm::Spmm,
     },
     runtime::NONE,
 };
@@ -33,9 +36,9 @@ fn ids(op: &str, array: &Array) -> Result<Vec<u32>, Error> {
 pub struct Csr(Arc<functions::Csr>);
 
 impl Csr {
-    /// Returns the rows of the matrix, or of its transpose.
-    pub fn rows(&self, transpose: bool) -> &CsrRows {
-        if transpose { self.0.columns() } else { self.0.rows() }
+    /// Returns the op that multiplies the matrix, or its transpose.
+    pub fn op(&self, transpose: bool) -> Spmm {
+        self.0.op(transpose)
     }
 }
 
@@ -67,14 +70,11 @@ impl Csr {
     }
     /// Returns the inputs after `x` of the product on a device.
     fn tables(&self, transpose: bool) -> Vec<Buffer> {
-        let (rows, owner) = (self.rows(transpose), || self.0.clone());
-        let ids = |ids: &[u32], cols: usize| Buffer::borrowed(owner(), ids, vec![ids.len() / cols, cols]);
-        let reals = |reals: &[f32]| Buffer::borrowed(owner(), reals, vec![reals.len(), 1]);
-        let (step, scale) = (Buffer::owned(vec![0u32], vec![1, 1]), reals(self.0.scale()));
-        let [begin, len, col] = [&rows.begin, &rows.len, &rows.col].map(|x| ids(x, 1));
-        let (first, slices) = (ids(&rows.long.first, 1), ids(&rows.long.slices, 4));
-        let weight = rows.weight.as_ref().map(|weight| reals(weight));
-        [step, begin, len, col, scale, first, slices].into_iter().chain(weight).collect()
+        let of_table = |table| match table {
+            CsrTable::Ids(ids, cols) => Buffer::borrowed(self.0.clone(), ids, vec![ids.len() / cols, cols]),
+            CsrTable::Reals(reals) => Buffer::borrowed(self.0.clone(), reals, vec![reals.len(), 1]),
+        };
+        self.0.tables(transpose).into_iter().map(of_table).collect()
     }
 }
 
@@ -162,6 +162,7 @@ impl Attention {
             heads: self.heads,
             head_width: self.head_width,
             width: self.h.shape()?[1],
+            edge_width: self.edge.shape()?[1],
             query: self.query.values()?,
             h: self.h.values()?,
             row: &row,
@@ -290,6 +291,7 @@ pub fn gru_memory(
             mail_event: &mail_event,
             mail_time: tables.mail_time.values()?,
             edge: tables.edge.values()?,
+            edge_width: tables.edge.shape()?[1],
         };
         let nodes = ids("gru_memory", &nodes)?;
         let updated = functions::gru_memory(&nodes, borrowed, weights.borrowed()?, seconds_per_tick)?;

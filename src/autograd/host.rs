@@ -215,7 +215,7 @@ impl BoundVariant<'_> {
         op.run(self.backend, self.precision, &io);
         match (status.failure(), status.take()) {
             (Some(e), _) => Err(e),
-            (None, Some((row, fault))) => Err(fault_error(op.name(), row, fault)),
+            (None, Some((row, fault))) => Err(fault_error(&**op, row, fault, Some(&io))),
             (None, None) => Ok(()),
         }
     }

@@ -3,7 +3,7 @@ use super::{Average, Optimizer, UpdateRule};
 use crate::{
     error::{Result, ensure},
     ops::{
-        Link, Tape,
+        Link, OpKind, Tape,
         adam::{AdamSlot, UpdateVars},
         sgd::SgdSlot,
     },
@@ -74,6 +74,9 @@ pub struct Parameters {
 
 impl Parameters {
     /// No parameter yet; starts are drawn with `seed`. Adam updates them.
+    ///
+    /// # Errors
+    /// As [`with_optimizer`](Self::with_optimizer).
     pub fn new(store: &mut Store, seed: u64, learning_rate: f64) -> Result<Self> {
         Self::with_optimizer(store, seed, learning_rate, Optimizer::default())
     }
@@ -81,13 +84,15 @@ impl Parameters {
     /// see [`LearningRates`](super::LearningRates).
     ///
     /// # Errors
-    /// As [`Store::values`] and [`LearningRates::check_steps`](super::LearningRates::check_steps).
+    /// `Usage` if the learning rate or a number of the optimiser is negative or not finite; as
+    /// [`Store::values`] and [`LearningRates::check_steps`](super::LearningRates::check_steps).
     pub fn with_optimizer(
         store: &mut Store,
         seed: u64,
         learning_rate: f64,
         optimizer: Optimizer,
     ) -> Result<Self> {
+        optimizer.check(learning_rate)?;
         let one = Spec::real(Rows::fixed(1), 1);
         let kind = match optimizer.rule {
             UpdateRule::Adam(_) => "adam",
@@ -116,7 +121,8 @@ impl Parameters {
     /// and the position only.
     ///
     /// # Errors
-    /// `Shape` where there is a parameter of that name: checkpoints know them by it. As [`Store::zeros`].
+    /// `Shape` where there is a parameter of that name: checkpoints know them by it; or if it starts at a
+    /// number that is not finite. As [`Store::zeros`].
     pub fn add(
         &mut self,
         store: &mut Store,
@@ -126,6 +132,10 @@ impl Parameters {
         init: ScaledInit,
     ) -> Result<BufferId> {
         ensure!("parameter", self.list.iter().all(|p| p.name != name), "there are two by the name {name}");
+        if let ScaledInit::Constant(start) = init {
+            let finite = start.is_finite();
+            ensure!("parameter", finite, "{name} starts at {start}, want a finite number");
+        }
         let spec = Spec::real(Rows::fixed(rows), cols);
         spec.check_size(name)?;
         let key = philox::Key::new(self.seed, 0x1417, [self.list.len() as u32, 0]);
@@ -202,7 +212,9 @@ impl Parameters {
         self.norm
     }
     /// Appends the backward pass of `loss`, `[1, 1]`, and the optimiser's update of every parameter that it
-    /// depends on; returns the gradients as they are before clipping, by name.
+    /// depends on; returns the gradients as they are before clipping, by name. A run then fails with
+    /// `Diverged` if the loss is not finite, or if a parameter is not after its update; it is called by its
+    /// number in the returned list.
     ///
     /// # Errors
     /// `Shape` if the loss is more than one number or depends on no parameter that is learned, or if an op on
@@ -280,7 +292,11 @@ impl Parameters {
         loss: Var,
         seed: BufferId,
     ) -> Result<Vec<(&Parameter, Var)>> {
-        let seed = t.stored(store, seed)?;
+        let mut seed = t.stored(store, seed)?;
+        let spec = t.spec(loss);
+        if (spec.rows.capacity, spec.cols) == (1, 1) && !is_reported(t, loss) {
+            seed = t.guard(seed, loss)?;
+        }
         let grads = t.backward_many(&[(loss, seed)])?;
         t.begin(None);
         let mut found = Vec::new();
@@ -328,6 +344,15 @@ impl Parameters {
             UpdateRule::Sgd { momentum, decay } => t.sgd(vars, momentum, decay, &sgd),
         }
     }
+}
+
+/// Whether a run reports `loss` by itself if it is not finite: a loss of the crate does, and so do sums of
+/// such losses and their products with data, such as the share of a batch.
+fn is_reported(t: &Tape, loss: Var) -> bool {
+    let Some(node) = t.maker(loss) else { return false };
+    let of_losses = ["add", "mul", "scale", "sum"].contains(&node.op.name());
+    let is_data = |v| t.maker(v).is_some_and(|node| node.op.kind() != OpKind::Nn);
+    node.op.reports_infinite() || of_losses && node.ins.iter().all(|&v| is_reported(t, v) || is_data(v))
 }
 
 /// Sums of gradients: of which parameter, and the sum.

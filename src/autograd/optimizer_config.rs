@@ -45,6 +45,41 @@ pub struct Optimizer {
     pub rates: LearningRates,
 }
 
+impl Optimizer {
+    /// Checks every number, and the learning rate that goes with it.
+    ///
+    /// # Errors
+    /// `Usage` if one of them is negative or not finite, or gradients are clipped to nothing.
+    pub(super) fn check(&self, learning_rate: f64) -> Result<()> {
+        positive("learning rate", learning_rate)?;
+        match self.rule {
+            UpdateRule::Adam(decay) => positive("weight decay", decay.amount)?,
+            UpdateRule::Sgd { momentum, decay } => {
+                positive("momentum", momentum)?;
+                positive("weight decay", decay)?;
+            }
+        }
+        match self.clip_norm {
+            Some(0.0) => {
+                Err(Error::usage("clip_norm is 0").remedy("leave it out, or give a positive number"))
+            }
+            Some(norm) => positive("clip_norm", norm),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Checks that `x` is finite and not negative.
+///
+/// # Errors
+/// `Usage` if it is not; `what` names it.
+fn positive(what: &str, x: f64) -> Result<()> {
+    if x >= 0.0 && x.is_finite() {
+        return Ok(());
+    }
+    Err(Error::usage(format!("{what} is {x}")).remedy("give a finite number of 0 or more"))
+}
+
 /// How learning rates fall.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

@@ -291,7 +291,7 @@ impl Apan {
         to: &UniqueNodes,
         out: Var,
     ) -> Result<()> {
-        let (memory, unique) = (t.stored(store, self.memory)?, &e.unique);
+        let (memory, unique) = (t.stored(store, self.memory)?, e.unique_nodes()?);
         let limit = over.offered(t, batch, Some(unique.positives))?;
         let new = over.offer(t, store, unique.node, limit, false)?;
         let latest = t.gather_rows(unique.phi, new.sent)?;
@@ -426,7 +426,8 @@ impl EventModel for Apan {
         let y = t.ungroup_norm(values, order, old, unique.psi[0], Activation::Identity, (gain, bias))?;
         let out = t.linear(y, w, Some(b), None, Activation::Relu.then_drop(drop(0xD1)))?;
         let z = self.inputs.record(t, store, data, q.node, Some(out))?;
-        Ok(Embedded { z, unique, memory: Some((out, None)), content: None, seen, mixed, roots: None })
+        let (unique, memory) = (Some(unique), Some((out, None)));
+        Ok(Embedded { unique, memory, seen, mixed, ..Embedded::new(z) })
     }
     fn write(
         &self,
@@ -440,15 +441,15 @@ impl EventModel for Apan {
         let Some((out, _)) = e.memory else {
             return Err(Error::shape("deliver_mails", "there is no new memory"));
         };
-        let memory = t.stored(store, self.memory)?;
+        let (memory, unique) = (t.stored(store, self.memory)?, e.unique_nodes()?);
         let others = data.over.as_ref().filter(|over| !over.is_alone());
         if let (Some(similar), Some(mixed)) = (self.similar, &e.mixed) {
             similar.add_errors(t, store, memory, mixed)?;
         }
         if others.is_none() {
-            t.write_latest(memory, (e.unique.node, e.unique.phi), out)?;
+            t.write_latest(memory, (unique.node, unique.phi), out)?;
             if let Some(missed) = self.missed {
-                missed.count(t, store, e, (e.unique.node, Some(e.unique.positives)))?;
+                missed.count(t, store, e, (unique.node, Some(unique.positives)))?;
             }
         }
         let (node, time) = t.roots(batch.src, batch.dst, batch.time, None)?;

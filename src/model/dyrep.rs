@@ -20,7 +20,7 @@
 //! here `dt` is encoded when the mail is consumed, with gradients.
 use super::{
     Attention, CellKind, Embedded, EventModel, EventTables, Looked, ModelConfig, NodeInputs, NodeMemory,
-    Queries, RowsAround, TimeEncoding, Updated, config::Check,
+    Queries, RowsAround, TimeEncoding, config::Check,
 };
 use crate::{
     autograd::Parameters,
@@ -159,11 +159,10 @@ impl DyRep {
         // The others are positive roots again: the rows of the roots are theirs, too.
         let stamp = data.stamp(t, store)?;
         let unique = t.unique(stamp, q.node, others, q.classes())?;
-        let Updated { memory, time, seen, mixed, roots } =
-            self.memory.update(t, store, data, &self.time, &unique, q.batch.as_ref())?;
-        let h = self.inputs.record(t, store, data, unique.node, Some(memory))?;
+        let updated = self.memory.update(t, store, data, &self.time, &unique, q.batch.as_ref())?;
+        let h = self.inputs.record(t, store, data, unique.node, Some(updated.memory))?;
         let z = t.gather_rows(h, unique.psi[0])?;
-        Ok((Embedded { z, unique, memory: Some((memory, Some(time))), content: None, seen, mixed, roots }, h))
+        Ok((Embedded::new(z).with_memory(unique, updated), h))
     }
 }
 
@@ -191,7 +190,7 @@ impl EventModel for DyRep {
         let tcsr = data.tcsr(t, store)?;
         let mut near = t.sample_neighbors(tcsr, (node, time), (q.event, q.now), 2, how)?;
         let (mut embedded, h) = self.remembered(t, store, data, q, &[node, near.node])?;
-        let unique = &embedded.unique;
+        let unique = embedded.unique_nodes()?;
         let (root, row) = (unique.psi[1], unique.psi[2]);
         let edge = data.edge_if(t, store, self.edge_features)?;
         let (edge, events) = data.edge_rows(t, store, edge, vec![near.event])?;

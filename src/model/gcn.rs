@@ -116,7 +116,8 @@ impl GraphTables {
     pub fn vars(&self, t: &mut Tape, store: &Store) -> Result<GraphVars> {
         let adjacency = self.from.vars(t, store)?;
         let transpose = self.to.as_ref().map_or(Ok(adjacency), |to| to.vars(t, store))?;
-        Ok(GraphVars { adjacency, transpose, scale: t.stored(store, self.scale)?, vertices: self.nodes })
+        let scale = t.stored(store, self.scale)?;
+        Ok(GraphVars { adjacency, transpose, scale, vertices: self.nodes, columns: None })
     }
 }
 

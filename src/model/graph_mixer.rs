@@ -246,6 +246,6 @@ impl EventModel for GraphMixer {
         let [w, b] = t.stored_all(store, self.output)?;
         let z = t.linear(link, w, Some(b), None, Activation::Identity)?;
         let z = self.nodes.record_around(t, store, data, &unique, near.count, z)?;
-        Ok(Embedded { z, unique, memory: None, content: None, seen: None, mixed: None, roots: None })
+        Ok(Embedded::new(z))
     }
 }

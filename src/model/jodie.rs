@@ -6,7 +6,7 @@
 //! normalises before the projection and takes t_s before the mail.
 use super::{
     CellKind, Embedded, EventModel, EventTables, ModelConfig, NodeInputs, NodeMemory, Queries, TimeEncoding,
-    Updated, config::Check,
+    config::Check,
 };
 use crate::{
     autograd::{Parameters, ScaledInit},
@@ -117,14 +117,14 @@ impl EventModel for Jodie {
     }
     fn embed(&self, t: &mut Tape, store: &Store, data: &EventTables, q: &Queries) -> Result<Embedded> {
         let unique = data.unique(t, store, q.node, &[], q.classes())?;
-        let Updated { memory, time, seen, mixed, roots } =
-            self.memory.update(t, store, data, &self.time, &unique, q.batch.as_ref())?;
+        let updated = self.memory.update(t, store, data, &self.time, &unique, q.batch.as_ref())?;
+        let (memory, time) = (updated.memory, updated.time);
         let h = self.inputs.record(t, store, data, unique.node, Some(memory))?;
         let [w, b] = t.stored_all(store, self.project)?;
         let [gain, bias] = t.stored_all(store, self.norm)?;
         let z = t.project_time((h, time), (unique.psi[0], q.time), (w, b), data.gaps.seconds_per_tick)?;
         let z = t.layer_norm(z, gain, bias)?;
-        Ok(Embedded { z, unique, memory: Some((memory, Some(time))), content: None, seen, mixed, roots })
+        Ok(Embedded::new(z).with_memory(unique, updated))
     }
     fn write(
         &self,

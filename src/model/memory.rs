@@ -389,11 +389,12 @@ impl NodeMemory {
             Combiner::Mean => data.batch_edge_rows(t, store, edge, batch.event)?,
             Combiner::Last => (edge, batch.event),
         };
+        let unique = e.unique_nodes()?;
         let written = Written {
-            node: e.unique.node,
-            phi: e.unique.phi,
-            positives: e.unique.positives,
-            psi: e.unique.psi[0],
+            node: unique.node,
+            phi: unique.phi,
+            positives: unique.positives,
+            psi: unique.psi[0],
             memory,
             content: e.content,
             time,
@@ -407,7 +408,7 @@ impl NodeMemory {
         }
         t.write_memory(state, &written, combiner, stride)?;
         if let Some(missed) = self.missed {
-            missed.count(t, store, e, (e.unique.node, Some(e.unique.positives)))?;
+            missed.count(t, store, e, (unique.node, Some(unique.positives)))?;
         }
         data.over.as_ref().map_or(Ok(()), |over| self.turns.begin_anew(t, store, over, batch))
     }
@@ -424,7 +425,7 @@ impl NodeMemory {
         (memory, time): (Var, Var),
         handed: Option<Handed>,
     ) -> Result<()> {
-        let UniqueNodes { node, phi, positives, psi, .. } = &e.unique;
+        let UniqueNodes { node, phi, positives, psi, .. } = e.unique_nodes()?;
         let new_rows = |t: &mut Tape, sent: Var| -> Result<[(Var, Var); 5]> {
             let from = t.mail_sources(sent, *phi, psi[0], stride, None)?;
             let mail = e.content.map_or((memory, from.partner_row), |content| (content, from.end));

@@ -48,6 +48,6 @@ impl MissedWrites {
     pub fn count(self, t: &mut Tape, store: &Store, e: &Embedded, written: (Var, Option<Var>)) -> Result<()> {
         let (Some(seen), Some((memory, _))) = (e.seen, e.memory) else { return Ok(()) };
         let versions = t.stored_all(store, [self.version, self.missed])?;
-        t.count_missed((e.unique.node, seen), written, versions, memory)
+        t.count_missed((e.unique_nodes()?.node, seen), written, versions, memory)
     }
 }

@@ -52,7 +52,7 @@ macro_rules! model_files {
 for_each_model!(model_files);
 
 use crate::{
-    error::Result,
+    error::{Error, Result},
     ops::{Tape, next_batch::Batch, unique::UniqueNodes},
     runtime::*,
 };
@@ -78,30 +78,33 @@ pub struct Queries {
 }
 
 impl Queries {
-    /// Returns the clock of the drop-out if drop-out is on.
-    fn drop_now(&self) -> Option<Var> {
+    /// Returns the clock of the drop-out if drop-out is on: what ops take that drop.
+    pub fn drop_now(&self) -> Option<Var> {
         self.train.then_some(self.now)
     }
-    /// Returns [`stride`](Self::stride) as the `unique` op expects it. Without a batch every query counts as
-    /// a positive root, which is harmless because nothing is written then.
-    fn classes(&self) -> usize {
+    /// Returns [`stride`](Self::stride) as [`EventTables::unique`] expects it. Without a batch every query
+    /// counts as a positive root, which is harmless because nothing is written then.
+    pub fn classes(&self) -> usize {
         if self.stride == 0 { 2 } else { self.stride }
     }
 }
 
-/// A recorded forward pass: the embeddings, and the values that the model's writes need.
+/// A recorded forward pass: the embeddings, and the values that the model's writes need. Example:
+/// [`EventModel`].
 #[derive(Clone, Debug)]
 pub struct Embedded {
     /// `[n, width]`: one row per query.
     pub z: Var,
-    /// The unique nodes.
-    pub unique: UniqueNodes,
+    /// The unique nodes, if the model's writes need them.
+    pub unique: Option<UniqueNodes>,
     /// New memory and its times, if the model has a memory. Rows are those of the unique nodes; for APAN they
     /// are those of the queries, and there are no times.
     pub memory: Option<(Var, Option<Var>)>,
     /// `[2 b, width of the memory]` rows that the batch's mails hold in place of the partner's memory, one
     /// per positive root: source and destination of each event. `None` if mails hold the memory.
     pub content: Option<Var>,
+    /// Other values that the model's own writes need, in its order.
+    pub kept: Vec<Var>,
     /// `[n]` u32: the versions of the rows of node memory that were read, if they may be older.
     pub(crate) seen: Option<Var>,
     /// The rows of node memory that were read, if some were mixed with those of similar nodes.
@@ -110,13 +113,92 @@ pub struct Embedded {
     pub(crate) roots: Option<memory::UpdatedRoots>,
 }
 
+impl Embedded {
+    /// Returns the embeddings `z`, `[n, width]`, with one row per query, of a model whose writes need nothing
+    /// else.
+    pub fn new(z: Var) -> Self {
+        Embedded {
+            z,
+            unique: None,
+            memory: None,
+            content: None,
+            kept: Vec::new(),
+            seen: None,
+            mixed: None,
+            roots: None,
+        }
+    }
+    /// Adds the memory of the unique nodes, for [`NodeMemory::write`].
+    #[must_use]
+    pub fn with_memory(self, unique: UniqueNodes, updated: Updated) -> Self {
+        let Updated { memory, time, seen, mixed, roots } = updated;
+        Embedded { unique: Some(unique), memory: Some((memory, Some(time))), seen, mixed, roots, ..self }
+    }
+    /// Returns the unique nodes.
+    ///
+    /// # Errors
+    /// `Shape` if there are none.
+    pub fn unique_nodes(&self) -> Result<&UniqueNodes> {
+        self.unique.as_ref().ok_or_else(|| Error::shape("embedded", "the writes need the unique nodes"))
+    }
+}
+
 /// A model of event streams. Its parameters and its state are in a store.
+///
+/// A model of one's own is a [`ModelConfig`] with its sizes, which [builds](ModelConfig::build) it, and an
+/// `EventModel`, which records it. Everything that the crate's models are made of can be used:
+///
+/// | for | see |
+/// | --- | --- |
+/// | parameters and state | [`Parameters::add`](crate::autograd::Parameters::add), [`Store::zeros`], [`state`](Self::state) |
+/// | features of nodes and edges | [`EventTables::node_features`], [`EventTables::node_rows`], [`EventTables::edge_if`], [`EventTables::edge_rows`] |
+/// | recent neighbours | [`EventTables::tcsr`], [`EventTables::sampling`], [`Tape::sample_neighbors`]; say how many by [`ModelConfig::recent_events`] |
+/// | attention over neighbours | [`AttentionStack`], [`TimeEncoding`] |
+/// | node memory with mails | [`NodeMemory`], [`Embedded::with_memory`] |
+///
+/// # Examples
+/// A model with one learned row per node (`examples/own_event_model.rs` has one that reads neighbours):
+/// ```
+/// use tgnn::{autograd::*, data::*, error::Result, model::*, ops::Tape, runtime::*, task::*};
+///
+/// struct RowsConfig { width: usize }
+/// struct LearnedRows { rows: BufferId }
+///
+/// impl ModelConfig for RowsConfig {
+///     fn validate(&self) -> Result<()> { Ok(()) }
+///     fn gap_quantile(&self) -> f64 { 1.0 }
+///     fn width(&self) -> usize { self.width }
+///     fn describe(&self) -> String { format!("rows of width {}", self.width) }
+///     fn build(
+///         &self, p: &mut Parameters, store: &mut Store, data: &EventTables, _seed: u64,
+///     ) -> Result<Box<dyn EventModel>> {
+///         let rows = p.add(store, "rows", data.nodes, self.width, ScaledInit::Normal)?;
+///         Ok(Box::new(LearnedRows { rows }))
+///     }
+/// }
+/// impl EventModel for LearnedRows {
+///     fn embed(&self, t: &mut Tape, store: &Store, _: &EventTables, q: &Queries) -> Result<Embedded> {
+///         let rows = t.stored(store, self.rows)?;
+///         Ok(Embedded::new(t.gather_rows(rows, q.node)?))
+///     }
+/// }
+///
+/// let events = synth(&SynthOptions { events: 2_000, ..SynthOptions::default() })?;
+/// let model = CustomModel::new("learned rows", RowsConfig { width: 16 });
+/// let config = Config { epochs: 1, custom_model: Some(model), ..Config::default() };
+/// let summary = train(&config, &events, &Device::cpu(1)?, &RunOptions::default(), &mut ())?;
+/// assert!(summary.test.is_some());
+/// # Ok::<(), tgnn::error::Error>(())
+/// ```
 pub trait EventModel: Send + Sync {
-    /// Returns the buffers of the state: node memory and mailbox.
+    /// Returns the buffers of the state, such as node memory and mailbox: what training writes besides the
+    /// parameters. Checkpoints hold them. The rows of a buffer must be a multiple of the nodes: a
+    /// [`Predictor`](crate::task::Predictor) may have more nodes.
     fn state(&self) -> Vec<BufferId> {
         Vec::new()
     }
-    /// Returns the state buffer that holds event ids: the event of each mail.
+    /// Returns the state buffer that holds event ids, such as the event of each mail: u32, [`NONE`] for none.
+    /// A predictor renumbers events.
     fn mail_event(&self) -> Option<BufferId> {
         None
     }
@@ -130,11 +212,15 @@ pub trait EventModel: Send + Sync {
     fn row_errors(&self) -> Option<BufferId> {
         None
     }
-    /// Empties the state, as at the start of an epoch.
+    /// Empties the state, as at the start of an epoch. A model with state must.
+    ///
+    /// # Errors
+    /// Those of the store.
     fn reset(&self, _store: &mut Store) -> Result<()> {
         Ok(())
     }
-    /// Appends the embeddings of the queries.
+    /// Appends the embeddings of the queries. Queries of [`NONE`] get any row of finite numbers. May change
+    /// nothing that is stored: predictions would.
     ///
     /// # Errors
     /// `Shape` if an op refuses its inputs.
@@ -144,7 +230,6 @@ pub trait EventModel: Send + Sync {
     ///
     /// # Errors
     /// `Shape` if an op refuses its inputs.
-    /// `Shape`, as the ops'.
     fn write(
         &self,
         _t: &mut Tape,

@@ -4,7 +4,7 @@ use super::{
 };
 use crate::{
     autograd::Parameters,
-    error::{Error, Result},
+    error::{Error, Result, ensure},
     ops::{Tape, next_batch::Batch},
     runtime::*,
 };
@@ -81,6 +81,7 @@ pub struct Net {
     /// The model.
     pub model: Box<dyn EventModel>,
     head: Head,
+    width: usize,
     seed: u64,
 }
 
@@ -93,7 +94,7 @@ impl Net {
     /// Adds the parameters and state of a model, and the parameters of a head, for a stream's nodes.
     ///
     /// # Errors
-    /// `Usage` if the configuration contradicts itself.
+    /// `Usage` if the configuration contradicts itself, or has no width or no quantile of gaps.
     pub fn new(
         p: &mut Parameters,
         store: &mut Store,
@@ -102,15 +103,31 @@ impl Net {
         head: HeadKind,
         seed: u64,
     ) -> Result<Self> {
+        let (d, quantile) = (config.width(), config.gap_quantile());
+        if d == 0 || !(quantile > 0.0 && quantile <= 1.0) {
+            let what = format!("the model has width {d} and gap_quantile {quantile}");
+            let remedy = "give a width of 1 or more, and a quantile above 0 and of at most 1";
+            return Err(Error::usage(what).remedy(remedy));
+        }
         let model = config.build(p, store, data, seed)?;
-        let d = config.width();
         let head = match head {
             HeadKind::Links => Head::Links(LinkHead::new(p, store, d, d, None)?),
             HeadKind::Nodes { width, classes } => Head::Nodes(NodeHead::new(p, store, d, width, classes)?),
             HeadKind::Edges { width, classes } => Head::Edges(EdgeHead::new(p, store, d, width, classes)?),
             HeadKind::Properties { classes } => Head::Properties(PropertyHead::new(p, store, d, classes)?),
         };
-        Ok(Net { model, head, seed })
+        Ok(Net { model, head, width: d, seed })
+    }
+    /// Appends the embeddings of the queries, and checks that there is one of the model's width for each.
+    fn embed(&self, t: &mut Tape, store: &Store, data: &EventTables, q: &Queries) -> Result<Embedded> {
+        let embedded = self.model.embed(t, store, data, q)?;
+        let (has, want) = (t.spec(embedded.z), Spec::real(t.spec(q.node).rows, self.width));
+        ensure!(
+            "embed",
+            has == want,
+            "the model gives {has}, want {want}: a row of its width for each query"
+        );
+        Ok(embedded)
     }
     /// Appends a batch of at most `capacity` events up to its logits; `train` switches drop-out on.
     ///
@@ -157,7 +174,7 @@ impl Net {
         let (node, time) = t.roots(batch.src, batch.dst, batch.time, others)?;
         let (event, now) = (batch.event, batch.now);
         let q = Queries { node, time, event, now, stride, batch: Some(batch), train };
-        let embedded = self.model.embed(t, store, data, &q)?;
+        let embedded = self.embed(t, store, data, &q)?;
         let z = embedded.z;
         let logits = match (&self.head, negatives) {
             (Head::Links(decoder), Negatives::Pairs(_)) => {
@@ -182,7 +199,7 @@ impl Net {
         let Head::Properties(head) = &self.head else {
             return Err(Error::shape("net", "the head predicts events, not labels of nodes"));
         };
-        let z = self.model.embed(t, store, data, q)?.z;
+        let z = self.embed(t, store, data, q)?.z;
         head.record(t, store, z)
     }
     /// Appends a batch of at most `capacity` events that only updates the state: the embeddings of the
@@ -201,7 +218,7 @@ impl Net {
         let (node, time) = t.roots(batch.src, batch.dst, batch.time, None)?;
         let (event, now) = (batch.event, batch.now);
         let q = Queries { node, time, event, now, stride: 2, batch: Some(batch), train: false };
-        let embedded = self.model.embed(t, store, data, &q)?;
+        let embedded = self.embed(t, store, data, &q)?;
         self.model.write(t, store, data, &batch, q.stride, &embedded)
     }
     /// Appends the model's writes of the batch; to be recorded after the backward pass.

@@ -112,10 +112,8 @@ impl ModelConfig for StaticConfig {
 struct StaticRows(BufferId);
 
 impl EventModel for StaticRows {
-    fn embed(&self, t: &mut Tape, store: &Store, data: &EventTables, q: &Queries) -> Result<Embedded> {
-        let unique = data.unique(t, store, q.node, &[], q.classes())?;
+    fn embed(&self, t: &mut Tape, store: &Store, _: &EventTables, q: &Queries) -> Result<Embedded> {
         let rows = t.stored(store, self.0)?;
-        let z = t.gather_rows(rows, q.node)?;
-        Ok(Embedded { z, unique, memory: None, content: None, seen: None, mixed: None, roots: None })
+        Ok(Embedded::new(t.gather_rows(rows, q.node)?))
     }
 }

@@ -187,6 +187,6 @@ impl EventModel for Tgat {
             Below::Projected(inputs) => inputs.record(t, store, data, unique.node, None)?,
         };
         let z = self.attention.record(t, store, &self.time, &near, &unique, h, q.drop_now())?;
-        Ok(Embedded { z, unique, memory: None, content: None, seen: None, mixed: None, roots: None })
+        Ok(Embedded::new(z))
     }
 }

@@ -12,7 +12,7 @@
 //! writes.
 use super::{
     CellKind, Embedded, EventModel, EventTables, ModelConfig, NodeInputs, NodeMemory, Queries, RowsAround,
-    TimeEncoding, Updated,
+    TimeEncoding,
     config::Check,
     neighborhood::{AttentionStack, StackConfig},
 };
@@ -199,11 +199,10 @@ impl EventModel for Tgn {
     fn embed(&self, t: &mut Tape, store: &Store, data: &EventTables, q: &Queries) -> Result<Embedded> {
         let edge = data.edge_if(t, store, self.edge_features)?;
         let (near, unique) = self.attention.sample(t, store, data, q, edge)?;
-        let Updated { memory, time, seen, mixed, roots } =
-            self.memory.update(t, store, data, &self.time, &unique, q.batch.as_ref())?;
-        let h = self.inputs.record(t, store, data, unique.node, Some(memory))?;
+        let updated = self.memory.update(t, store, data, &self.time, &unique, q.batch.as_ref())?;
+        let h = self.inputs.record(t, store, data, unique.node, Some(updated.memory))?;
         let z = self.attention.record(t, store, &self.time, &near, &unique, h, q.drop_now())?;
-        Ok(Embedded { z, unique, memory: Some((memory, Some(time))), content: None, seen, mixed, roots })
+        Ok(Embedded::new(z).with_memory(unique, updated))
     }
     fn write(
         &self,

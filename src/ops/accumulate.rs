@@ -78,11 +78,19 @@ impl Accumulate {
 impl Op for Accumulate {
     const NAME: &'static str = "accumulate";
     const KIND: OpKind = OpKind::Nn;
+    const INPUTS: &'static [&'static str] = &["sum", "x"];
+    fn input_names(&self) -> Vec<&'static str> {
+        if self.clears { vec!["sum"] } else { vec!["sum", "x"] }
+    }
+    fn repeated(&self) -> usize {
+        self.inputs_per_sum()
+    }
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, ins.len().next_multiple_of(self.inputs_per_sum()))?;
-        for pair in ins.chunks_exact(self.inputs_per_sum()) {
-            check_parameter(Self::NAME, "sum", &pair[0])?;
-            ensure!(Self::NAME, pair.iter().all(|s| *s == pair[0]), "shapes of a pair differ: {pair:?}");
+        for (i, pair) in ins.chunks_exact(self.inputs_per_sum()).enumerate() {
+            let (sum, x) = (pair[0], pair[pair.len() - 1]);
+            check_parameter(Self::NAME, "sum", &sum)?;
+            ensure!(Self::NAME, x == sum, "x {i} is {x}, and its sum {sum}");
         }
         Ok(vec![])
     }

@@ -10,8 +10,10 @@
 //!
 //! Weight decay either adds `decay w` to the gradient, as in PyTorch's Adam, or is decoupled from it,
 //! `w -= lr decay w` before the update, as in PyTorch's AdamW. Without decay and scale no bit depends on
-//! them. One op handles all parameters, with one launch for every 64 of them. Deterministic. Source: Kingma
-//! and Ba 2015; Loshchilov and Hutter 2019; with PyTorch's defaults b1 0.9, b2 0.999, eps 1e-8.
+//! them. One op handles all parameters, with one launch for every 64 of them. A new value or second moment
+//! that is not finite is a fault of its parameter, by its number among those that are not empty; so is, in
+//! effect, a gradient that is not. Deterministic. Source: Kingma and Ba 2015; Loshchilov and Hutter 2019;
+//! with PyTorch's defaults b1 0.9, b2 0.999, eps 1e-8.
 use super::*;
 use crate::runtime::{
     cuda::abi,
@@ -181,18 +183,55 @@ fn update_element(w: &mut f32, m: &mut f32, v: &mut f32, g: f32, f: Factors) {
 }
 
 vectorised! {
-    fn update(w: &mut [f32], m: &mut [f32], v: &mut [f32], g: &[f32], f: Factors) {
+    /// Updates elements; returns the largest [`magnitude`] of a value or second moment.
+    fn update(w: &mut [f32], m: &mut [f32], v: &mut [f32], g: &[f32], f: Factors) -> u32 {
+        let mut most = 0;
         for (((w, m), v), &g) in w.iter_mut().zip(m).zip(v).zip(g) {
             update_element(w, m, v, g, f);
+            most = most.max(magnitude(*w)).max(magnitude(*v));
         }
+        most
     }
-    fn update_with_decay(w: &mut [f32], m: &mut [f32], v: &mut [f32], g: &[f32], f: Factors) {
+    fn update_with_decay(w: &mut [f32], m: &mut [f32], v: &mut [f32], g: &[f32], f: Factors) -> u32 {
+        let mut most = 0;
         for (((w, m), v), &g) in w.iter_mut().zip(m).zip(v).zip(g) {
             let g = f.coupled.mul_add(*w, f.scale * g);
             *w *= f.keep;
             update_element(w, m, v, g, f);
+            most = most.max(magnitude(*w)).max(magnitude(*v));
         }
+        most
     }
+}
+
+/// Returns an integer that grows with the size of `x`, and is that of infinity or more if `x` is not finite.
+/// Maxima of integers are vectorised.
+#[inline(always)]
+pub(super) fn magnitude(x: f32) -> u32 {
+    x.to_bits() & (u32::MAX >> 1)
+}
+
+/// Reports the number `parameter` if `most`, the largest [`magnitude`] of `values`, is not that of a finite
+/// number.
+pub(super) fn check_finite(io: &Io<'_>, parameter: usize, most: u32, values: [&[f32]; 2]) {
+    if most >= magnitude(f32::INFINITY) {
+        values.into_iter().for_each(|of| of.iter().for_each(|&x| check_number(io, parameter, x)));
+    }
+}
+
+/// Reports the number `parameter` if its element `x` is not finite.
+pub(super) fn check_number<R: Real>(io: &Io<'_>, parameter: usize, x: R) {
+    if !x.f64().is_finite() {
+        io.fault(parameter, Fault::NotFinite(x.f64() as f32));
+    }
+}
+
+/// Returns the number and the position of each parameter that is not empty, of those at positions `slots`.
+pub(super) fn numbered(
+    io: &Io<'_>,
+    slots: impl Iterator<Item = usize>,
+) -> impl Iterator<Item = (usize, usize)> {
+    slots.filter(|&at| !io.spec(at).is_empty()).enumerate()
 }
 
 /// Returns the bias-corrected factors of step `t`: `lr / (1 - b1^t)` and `1 / sqrt(1 - b2^t)`.
@@ -244,16 +283,50 @@ pub(super) fn check_parameter(op: &'static str, what: &str, spec: &Spec) -> Resu
     countable(op, what, spec.len())
 }
 
+/// Checks that the gradient and the state of parameter `i`, all in `slot`, have the shape of its value.
+///
+/// # Errors
+/// `Shape` otherwise.
+pub(super) fn check_slot(op: &'static str, i: usize, slot: &[Spec]) -> Result<()> {
+    let w = slot[0];
+    match slot.iter().position(|s| *s != w) {
+        None => Ok(()),
+        Some(G) => Err(Error::shape(op, format_args!("g of parameter {i} is {}, and w is {w}", slot[G]))),
+        Some(at) => {
+            Err(Error::shape(op, format_args!("m or v of parameter {i} is {}, and w is {w}", slot[at])))
+        }
+    }
+}
+
 impl Adam {
     /// Returns the position of the first parameter.
     fn first(&self) -> usize {
         SCALE + usize::from(self.scaled)
+    }
+    /// Returns the positions of the parameters among `inputs`.
+    fn slots(&self, inputs: usize) -> impl Iterator<Item = usize> + use<> {
+        (self.first()..inputs).step_by(INPUTS_EACH)
     }
 }
 
 impl Op for Adam {
     const NAME: &'static str = "adam";
     const KIND: OpKind = OpKind::Nn;
+    const ROW: &'static str = "parameter";
+    fn input_names(&self) -> Vec<&'static str> {
+        present(&[
+            ("lr", true),
+            ("step", true),
+            ("scale", self.scaled),
+            ("w", true),
+            ("g", true),
+            ("m", true),
+            ("v", true),
+        ])
+    }
+    fn repeated(&self) -> usize {
+        INPUTS_EACH
+    }
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         let of_parameters = check_update(Self::NAME, ins, self.scaled)?;
         ensure!(
@@ -264,11 +337,7 @@ impl Op for Adam {
         );
         for (i, slot) in of_parameters.chunks_exact(INPUTS_EACH).enumerate() {
             check_parameter(Self::NAME, "w", &slot[0])?;
-            ensure!(
-                Self::NAME,
-                slot.iter().all(|s| *s == slot[0]),
-                "shapes of parameter {i} differ: {slot:?}"
-            );
+            check_slot(Self::NAME, i, slot)?;
         }
         Ok(vec![])
     }
@@ -292,7 +361,7 @@ impl Op for Adam {
         let (keep, coupled) = self.decay.factors(rate);
         let (keep, coupled, scale) = (R::of(keep), R::of(coupled), scale_of::<R>(io, self.scaled));
         let (b1, b2, new1, new2) = (R::of(BETA1), R::of(BETA2), R::of(1.0 - BETA1), R::of(1.0 - BETA2));
-        for at in (self.first()..io.inputs()).step_by(INPUTS_EACH) {
+        for (number, at) in numbered(io, self.slots(io.inputs())) {
             let (w, g, m, v) =
                 (io.state::<R>(at), io.input::<R>(at + G), io.state::<R>(at + M), io.state::<R>(at + V));
             for i in 0..w.len() {
@@ -300,6 +369,7 @@ impl Op for Adam {
                 m[i] = b1 * m[i] + new1 * g;
                 v[i] = b2 * v[i] + new2 * g * g;
                 w[i] = keep * w[i] - R::of(lr) * m[i] / (v[i].sqrt() * R::of(root) + R::of(EPS));
+                [w[i], v[i]].into_iter().for_each(|x| check_number(io, number, x));
             }
         }
     }
@@ -314,18 +384,21 @@ impl Op for Adam {
         // Each thread updates one chunk of every parameter: the same chunk in every step, and the one whose
         // gradient it summed, so that its operands are in its cache.
         let mut chunks_of_threads: Vec<Vec<Chunk<'_>>> = (0..team::threads()).map(|_| Vec::new()).collect();
-        for at in (self.first()..io.inputs()).step_by(INPUTS_EACH) {
+        for (number, at) in numbered(io, self.slots(io.inputs())) {
             let (w, m, v) = (io.state::<f32>(at), io.state::<f32>(at + M), io.state::<f32>(at + V));
             let size = team::share(w.len());
             let chunks = w.chunks_mut(size).zip(m.chunks_mut(size)).zip(v.chunks_mut(size));
             let chunks = chunks.zip(io.input::<f32>(at + G).chunks(size));
             for (of_thread, (((w, m), v), g)) in chunks_of_threads.iter_mut().zip(chunks) {
-                of_thread.push((w, m, v, g));
+                of_thread.push((number, w, m, v, g));
             }
         }
         let update = if factors.plain() { update } else { update_with_decay };
         chunks_of_threads.into_iter().in_parallel(1, |chunks| {
-            chunks.into_iter().for_each(|(w, m, v, g)| update(w, m, v, g, factors));
+            for (number, w, m, v, g) in chunks {
+                let most = update(w, m, v, g, factors);
+                check_finite(io, number, most, [w, v]);
+            }
         });
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
@@ -336,21 +409,32 @@ impl Op for Adam {
             let (m, v) = (on.state(at + M), on.state(at + V));
             abi::Parameter { w: on.state(at), g: on.input(at + G), m, v, n: on.spec(at).len() as u32, end }
         };
-        let slots = (self.first()..on.inputs()).step_by(INPUTS_EACH);
-        parameters(on, slots, parameter_at, |grid, parameters, last| {
-            let ticket = if last { on.tickets() } else { std::ptr::null_mut() };
+        parameters(on, self.slots(on.inputs()), parameter_at, |grid, parameters, Part { first, last }| {
+            let (ticket, status) = (if last { on.tickets() } else { std::ptr::null_mut() }, on.status());
             let decoupled = u32::from(decoupled);
             // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-            unsafe { k.adam(on, grid, parameters, rate, rates, step, scale, amount, decoupled, ticket) }
+            unsafe {
+                k.adam(
+                    on, grid, parameters, rate, rates, step, scale, amount, decoupled, ticket, first, status,
+                )
+            }
         })
     }
+}
+
+/// The part of all parameters that one launch takes.
+#[derive(Clone, Copy)]
+pub(super) struct Part {
+    /// Number of its first parameter among those that are not empty.
+    pub first: u32,
+    /// Whether it is the last one.
+    pub last: bool,
 }
 
 /// Launches a kernel over parameters, whose first inputs are at positions `slots`, as few times as possible.
 ///
 /// `parameter_at(slot, end)` returns the kernel argument of a parameter; `end` is one past the last block
-/// that processes it. `launch(grid, parameters, last)` launches the kernel; `last` is true in the last
-/// launch. Empty parameters are skipped.
+/// that processes it. `launch(grid, parameters, part)` launches the kernel. Empty parameters are skipped.
 ///
 /// # Errors
 /// Those of `launch`.
@@ -358,12 +442,11 @@ pub(super) fn parameters(
     on: &Launch<'_>,
     slots: impl Iterator<Item = usize>,
     parameter_at: impl Fn(usize, u32) -> abi::Parameter,
-    launch: impl Fn(Grid, abi::Parameters, bool) -> Result<()>,
+    launch: impl Fn(Grid, abi::Parameters, Part) -> Result<()>,
 ) -> Result<()> {
     let slots: Vec<usize> = slots.filter(|&at| !on.spec(at).is_empty()).collect();
-    let launches = slots.chunks(abi::Parameters::MOST);
-    let last = launches.len();
-    for (nth, slots) in launches.enumerate() {
+    let launches = slots.len().div_ceil(abi::Parameters::MOST);
+    for (nth, slots) in slots.chunks(abi::Parameters::MOST).enumerate() {
         let mut blocks = 0;
         // Unused entries repeat the last parameter and have no blocks.
         let of = std::array::from_fn(|i| {
@@ -371,13 +454,14 @@ pub(super) fn parameters(
             blocks += if i < slots.len() { on.spec(at).len().div_ceil(PIECE) } else { 0 };
             parameter_at(at, blocks as u32)
         });
-        launch(Grid::new(blocks, Grid::THREADS), abi::Parameters { of }, nth + 1 == last)?;
+        let part = Part { first: (nth * abi::Parameters::MOST) as u32, last: nth + 1 == launches };
+        launch(Grid::new(blocks, Grid::THREADS), abi::Parameters { of }, part)?;
     }
     Ok(())
 }
 
-/// A chunk of a parameter: values, first moments, second moments, gradients.
-type Chunk<'a> = (&'a mut [f32], &'a mut [f32], &'a mut [f32], &'a [f32]);
+/// A chunk of a parameter: its number, values, first moments, second moments, gradients.
+type Chunk<'a> = (usize, &'a mut [f32], &'a mut [f32], &'a mut [f32], &'a [f32]);
 
 /// `[rates, scaled, decay, sizes of the parameters...]`: the gradients have a factor if `scaled` is 1;
 /// `decay` is 0 for none, 1 for a decay of the gradients, 2 for one of the parameters.

@@ -47,6 +47,8 @@ vectorised! {
 impl Op for Add {
     const NAME: &'static str = "add";
     const KIND: OpKind = OpKind::Nn;
+    const INPUTS: &'static [&'static str] = &["a", "b"];
+    const OUTPUTS: &'static [&'static str] = &["out"];
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 2)?;
         typed(Self::NAME, "a", &ins[0], DType::F32)?;

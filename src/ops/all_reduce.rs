@@ -8,7 +8,11 @@
 //! | out | as `x`; none if there is `to` | sums, the same bits on every rank |
 //!
 //! The values are packed into one message. Numbers are added in the order of the ranks. No gradient.
-use super::{adam::parameters, window::REGION_ALIGN, *};
+use super::{
+    adam::{Part, parameters},
+    window::REGION_ALIGN,
+    *,
+};
 use crate::runtime::{
     comm::{Channel, Ranks, TrafficKind, all_reduce},
     cuda::{Window, WindowSize, abi},
@@ -93,7 +97,7 @@ impl AllReduce {
         &self,
         on: &Launch<'_>,
         window: &Window,
-        launch: impl Fn(Grid, abi::Parameters, bool) -> Result<()>,
+        launch: impl Fn(Grid, abi::Parameters, Part) -> Result<()>,
     ) -> Result<()> {
         let places: Vec<u64> = self
             .inputs()
@@ -118,7 +122,7 @@ impl AllReduce {
         let others = self.link.ranks().size() - 1;
         let bytes: usize = self.inputs().map(|i| size_of::<f32>() * on.spec(i).len() * others).sum();
         let sent = window.sent(TrafficKind::Gradients);
-        self.launches(on, window, |grid, values, last| {
+        self.launches(on, window, |grid, values, Part { last, .. }| {
             let sent = if last { sent } else { std::ptr::null_mut() };
             // SAFETY: the addresses are those of the operands and of the window, which has room for all.
             unsafe { k.write_values_to_window(on, grid, values, sent, self.values as u32, bytes as u64) }
@@ -126,7 +130,7 @@ impl AllReduce {
     }
     /// Launches the kernels that add up the windows.
     fn sum(&self, k: &Kernels, on: &Launch<'_>, window: &Window) -> Result<()> {
-        self.launches(on, window, |grid, values, last| {
+        self.launches(on, window, |grid, values, Part { last, .. }| {
             let progress = if last { window.progress() } else { std::ptr::null_mut() };
             // SAFETY: as above; all ranks have written the same shapes.
             unsafe { k.sum_windows(on, grid, values, window.blocks(), progress) }
@@ -142,13 +146,18 @@ fn place_bytes(values: usize) -> usize {
 impl Op for AllReduce {
     const NAME: &'static str = "all_reduce";
     const KIND: OpKind = OpKind::Comm;
+    const INPUTS: &'static [&'static str] = &["sequence", "x"];
+    const OUTPUTS: &'static [&'static str] = &["out"];
+    fn repeated(&self) -> usize {
+        1
+    }
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         ensure!(Self::NAME, ins.len() > FIRST, "{} inputs, want a sequence number and values", ins.len());
         ensure!(Self::NAME, ins[0] == Spec::count(), "sequence is {}, want {}", ins[0], Spec::count());
         arity(Self::NAME, ins, self.inputs().end)?;
         for x in &ins[FIRST..] {
             let fixed = Spec::real(Rows::fixed(x.rows.capacity), x.cols);
-            ensure!(Self::NAME, *x == fixed, "a value is {x}, want {fixed}");
+            ensure!(Self::NAME, *x == fixed, "x is {x}, want {fixed}");
         }
         Ok(ins[FIRST..].iter().map(|&x| x.into()).collect())
     }

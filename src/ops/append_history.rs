@@ -87,6 +87,8 @@ impl Tape {
 impl Op for AppendHistory {
     const NAME: &'static str = "append_history";
     const KIND: OpKind = OpKind::Graph;
+    const INPUTS: &'static [&'static str] =
+        &["offsets", "entries", "node", "positives", "starts", "order", "src", "dst", "time", "event"];
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 10)?;
         ensure!(Self::NAME, self.stride >= 2, "{} roots per event, want at least 2", self.stride);
@@ -96,18 +98,19 @@ impl Op for AppendHistory {
         ensure!(Self::NAME, not_empty, "offsets are {}, starts are {}", ins[OFFSETS], ins[STARTS]);
         let (nodes, order, events) = (ins[NODE].rows, ins[ORDER].rows, ins[SRC].rows);
         let ids = |rows| Spec::ids(rows, 1);
-        for (i, what, want) in [
-            (OFFSETS, "offsets", Spec::times(Rows::fixed(offsets))),
-            (ENTRIES, "entries", Entry::spec(entries)),
-            (NODE, "node", ids(nodes)),
-            (POSITIVES, "positives", Spec::count()),
-            (STARTS, "starts", ids(Rows::fixed(starts))),
-            (ORDER, "order", ids(order)),
-            (SRC, "src", ids(events)),
-            (DST, "dst", ids(events)),
-            (TIME, "time", Spec::times(events)),
-            (EVENT, "event", ids(events)),
+        for (i, want) in [
+            (OFFSETS, Spec::times(Rows::fixed(offsets))),
+            (ENTRIES, Entry::spec(entries)),
+            (NODE, ids(nodes)),
+            (POSITIVES, Spec::count()),
+            (STARTS, ids(Rows::fixed(starts))),
+            (ORDER, ids(order)),
+            (SRC, ids(events)),
+            (DST, ids(events)),
+            (TIME, Spec::times(events)),
+            (EVENT, ids(events)),
         ] {
+            let what = Self::INPUTS[i];
             ensure!(Self::NAME, ins[i] == want, "{what} is {}, want {want}", ins[i]);
         }
         Ok(vec![])

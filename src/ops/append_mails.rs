@@ -95,6 +95,8 @@ impl AppendMails {
 impl Op for AppendMails {
     const NAME: &'static str = "append_mails";
     const KIND: OpKind = OpKind::Graph;
+    const INPUTS: &'static [&'static str] =
+        &["mail", "mail_event", "mail_time", "next", "node", "content", "event", "event_time"];
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 8)?;
         check_mailbox(Self::NAME, &ins[input::MAIL_EVENT], &ins[input::MAIL_TIME], &ins[input::NEXT])?;
@@ -102,12 +104,13 @@ impl Op for AppendMails {
         kept_reals(Self::NAME, "mail", mail)?;
         shaped(Self::NAME, "mail", mail, ins[input::MAIL_EVENT].len(), content.cols)?;
         let rows = node.rows;
-        for (i, what, want) in [
-            (input::NODE, "node", Spec::ids(rows, 1)),
-            (input::CONTENT, "content", Spec::real(rows, content.cols)),
-            (input::EVENT, "event", Spec::ids(rows, 1)),
-            (input::EVENT_TIME, "event time", Spec::times(rows)),
+        for (i, want) in [
+            (input::NODE, Spec::ids(rows, 1)),
+            (input::CONTENT, Spec::real(rows, content.cols)),
+            (input::EVENT, Spec::ids(rows, 1)),
+            (input::EVENT_TIME, Spec::times(rows)),
         ] {
+            let what = Self::INPUTS[i];
             ensure!(Self::NAME, ins[i] == want, "{what} is {}, want {want}", ins[i]);
         }
         Ok(vec![])

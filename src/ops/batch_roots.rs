@@ -81,15 +81,18 @@ impl Tape {
 impl Op for BatchRoots {
     const NAME: &'static str = "batch_roots";
     const KIND: OpKind = OpKind::Graph;
+    const INPUTS: &'static [&'static str] = &["src", "dst", "range", "index"];
+    const OUTPUTS: &'static [&'static str] = &["count", "node"];
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 4)?;
         let events = Spec::ids(ins[input::SRC].rows, 1);
-        for (i, what, want) in [
-            (input::SRC, "src", events),
-            (input::DST, "dst", events),
-            (input::RANGE, "range", Spec::ids(Rows::fixed(1), 3)),
-            (input::INDEX, "index", Spec::count()),
+        for (i, want) in [
+            (input::SRC, events),
+            (input::DST, events),
+            (input::RANGE, Spec::ids(Rows::fixed(1), 3)),
+            (input::INDEX, Spec::count()),
         ] {
+            let what = Self::INPUTS[i];
             ensure!(Self::NAME, ins[i] == want, "{what} is {}, want {want}", ins[i]);
         }
         let capacity = 2usize.saturating_mul(self.capacity);

@@ -133,6 +133,11 @@ impl BceLoss {
 impl Op for BceLoss {
     const NAME: &'static str = "bce_loss";
     const KIND: OpKind = OpKind::Nn;
+    const INPUTS: &'static [&'static str] = &["logits"];
+    const OUTPUTS: &'static [&'static str] = &["loss"];
+    fn reports_infinite(&self) -> bool {
+        true
+    }
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 1)?;
         Self::check(Self::NAME, &ins[0])?;
@@ -172,6 +177,8 @@ impl Op for BceLoss {
 impl Op for BceLossGrad {
     const NAME: &'static str = "bce_loss_grad";
     const KIND: OpKind = OpKind::Nn;
+    const INPUTS: &'static [&'static str] = &["logits", "dloss"];
+    const OUTPUTS: &'static [&'static str] = &["dlogits"];
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 2)?;
         BceLoss::check(Self::NAME, &ins[0])?;

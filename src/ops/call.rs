@@ -36,7 +36,8 @@ impl<'a> Shapes<'a> {
     /// Adds an input; all inputs come before the first output.
     pub fn input(&mut self, spec: Spec, state: bool) -> Result<()> {
         let (op, at) = (self.op.name(), self.ins.len());
-        ensure!(op, self.checked.get().is_none(), "input {at} is given after the shapes were asked for");
+        let late = || format!("{} is given after the shapes were asked for", self.op.input_name(at));
+        ensure!(op, self.checked.get().is_none(), "{}", late());
         ensure!(op, at < Io::MOST_INPUTS, "more than {} inputs", Io::MOST_INPUTS);
         spec.check_size(op)?;
         if state {
@@ -87,12 +88,12 @@ impl<'a> Shapes<'a> {
         let mut writes = self.op.writes(self.ins.len());
         writes.sort_unstable();
         writes.dedup();
-        ensure!(
-            op,
-            writes == self.states,
-            "inputs {:?} are given as state, but the op changes inputs {writes:?}",
-            self.states
-        );
+        let named = |of: &[usize]| match of {
+            [] => "nothing".to_owned(),
+            _ => of.iter().map(|&i| self.op.input_name(i)).collect::<Vec<_>>().join(", "),
+        };
+        let (given, changed) = (named(&self.states), named(&writes));
+        ensure!(op, given == changed, "given as state: {given}, changed by the op: {changed}");
         let scratch = self.op.scratch(&self.ins);
         Spec::real(Rows::fixed(scratch), 1).check_size(op)?;
         let tickets = self.op.tickets(&self.ins);
@@ -162,9 +163,9 @@ impl<'a> Call<'a> {
     }
     fn add_input<T: Element>(&mut self, values: &[T], [rows, cols]: [usize; 2], state: bool) -> Result<()> {
         let spec = Spec { dtype: T::DTYPE, rows: Rows::fixed(rows), cols };
-        let (op, at) = (self.shapes.op.name(), self.ins.len());
+        let (op, at) = (self.shapes.op, self.ins.len());
         self.shapes.input(spec, state)?;
-        fits(op, format_args!("input {at}"), spec, values)
+        fits(op.name(), || op.input_name(at), spec, values)
     }
     /// Adds the next output. Its previous values are not read; if the run fails, they may have changed.
     ///
@@ -172,8 +173,8 @@ impl<'a> Call<'a> {
     /// `Shape` if the op refuses its inputs, or has no such output, or if the output has another length or
     /// type.
     pub fn output<T: Element>(mut self, values: &'a mut [T]) -> Result<Self> {
-        let (at, spec) = self.shapes.next_output()?;
-        fits(self.shapes.op.name(), format_args!("output {at}"), spec, values)?;
+        let ((at, spec), op) = (self.shapes.next_output()?, self.shapes.op);
+        fits(op.name(), || op.output_name(at), spec, values)?;
         self.outs.push(Some(bytemuck::cast_slice_mut(values)));
         Ok(self)
     }
@@ -263,7 +264,7 @@ impl<'a> Call<'a> {
         if let Some(e) = status.failure() {
             return Err(e);
         }
-        status.take().map_or(Ok(()), |(row, fault)| Err(fault_error(shapes.op.name(), row, fault)))
+        status.take().map_or(Ok(()), |(row, fault)| Err(fault_error(shapes.op, row, fault, Some(&io))))
     }
     /// Runs the op as [`run`](Self::run) does, with `threads` threads (0: one per core). The threads are
     /// started by the first such call, wait for the next one with the same number, and are shared by all
@@ -276,21 +277,44 @@ impl<'a> Call<'a> {
     }
 }
 
-/// Checks that `values` are the elements of `spec`; `what` names them in the error.
-fn fits<T: Element>(op: &str, what: std::fmt::Arguments<'_>, spec: Spec, values: &[T]) -> Result<()> {
-    let (n, name) = (values.len(), std::any::type_name::<T>());
-    ensure!(op, spec.dtype.holds::<T>(Precision::F32), "{what} holds {name}, want {spec}");
-    ensure!(op, n == spec.len(), "{what} has {n} elements, want {} for {spec}", spec.len());
+/// Checks that `values` are the elements of `spec`; `name` returns their name in the error.
+fn fits<T: Element>(op: &str, name: impl Fn() -> String, spec: Spec, values: &[T]) -> Result<()> {
+    let (n, of) = (values.len(), std::any::type_name::<T>());
+    ensure!(op, spec.dtype.holds::<T>(Precision::F32), "{} holds {of}, want {spec}", name());
+    ensure!(op, n == spec.len(), "{} has {n} elements, want {} for {spec}", name(), spec.len());
     Ok(())
 }
 
-/// Returns the error of an op that reported a fault of `row`.
-pub(crate) fn fault_error(op: &str, row: u32, fault: Fault) -> Error {
+/// Returns the error of an op that reported a fault of `row`. It names the operand at fault if the operands,
+/// `io`, are still there, as on the host.
+pub(crate) fn fault_error(op: &dyn DynOp, row: u32, fault: Fault, io: Option<&Io<'_>>) -> Error {
+    let named = |index| io.map_or_else(String::new, |io| held_by(op, io, row as usize, index));
+    let text = |what: String| format!("{}: {} {row}{what}", op.name(), op.row());
     match fault {
         Fault::OutOfRange(index) => {
-            Error::new(ErrorKind::Data, format!("{op}: row {row} names row {index} of a smaller table"))
+            let what = format!("{} names row {index} of a smaller table", named(index));
+            Error::new(ErrorKind::Data, text(what))
         }
-        Fault::NotFinite(value) => Error::new(ErrorKind::Diverged, format!("{op}: row {row} is {value}"))
+        Fault::AboveMost(count) => {
+            Error::new(ErrorKind::Data, text(format!(" of `count` is {count}, and there are fewer slots")))
+        }
+        Fault::NotFinite(value) => Error::new(ErrorKind::Diverged, text(format!(" is {value}")))
             .remedy("lower the learning rate, or look for extreme values among the features"),
     }
+}
+
+/// Returns which inputs hold `id` in their row `row`, or else anywhere: ` of` and their names. Nothing if
+/// that tells too little.
+fn held_by(op: &dyn DynOp, io: &Io<'_>, row: usize, id: u32) -> String {
+    let in_row = |i: &usize| {
+        let (ids, cols) = (io.ids(*i), io.cols(*i));
+        ids.and_then(|ids| ids.get(row * cols..(row + 1) * cols)).is_some_and(|ids| ids.contains(&id))
+    };
+    let anywhere = |i: &usize| io.ids(*i).is_some_and(|ids| ids.contains(&id));
+    let mut holders: Vec<usize> = (0..io.inputs()).filter(in_row).collect();
+    if holders.is_empty() {
+        holders = (0..io.inputs()).filter(anywhere).collect();
+    }
+    let names: Vec<String> = holders.iter().map(|&i| format!("`{}`", op.input_name(i))).collect();
+    if (1..=2).contains(&names.len()) { format!(" of {}", names.join(" or ")) } else { String::new() }
 }

@@ -10,7 +10,7 @@
 //! [`sgd`]), so that they are not written once more. One op reads all gradients, with one launch
 //! for every 64 of them. Deterministic. Source: Pascanu et al. 2013; as PyTorch's `clip_grad_norm_`.
 use super::{
-    adam::{PIECE, check_parameter, parameters},
+    adam::{PIECE, Part, check_parameter, parameters},
     *,
 };
 use crate::runtime::{
@@ -86,6 +86,11 @@ impl ClipNorm {
 impl Op for ClipNorm {
     const NAME: &'static str = "clip_norm";
     const KIND: OpKind = OpKind::Nn;
+    const INPUTS: &'static [&'static str] = &["norm", "g"];
+    const OUTPUTS: &'static [&'static str] = &["scale"];
+    fn repeated(&self) -> usize {
+        1
+    }
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         ensure!(Self::NAME, ins.len() >= FIRST_G, "no inputs, want norm, and the gradients");
         let one = Spec::real(Rows::fixed(1), 1);
@@ -145,7 +150,7 @@ impl Op for ClipNorm {
         }
         // Blocks of earlier launches.
         let before = Cell::new(0u32);
-        parameters(on, all, gradient_at, |grid, gradients, last| {
+        parameters(on, all, gradient_at, |grid, gradients, Part { last, .. }| {
             let ticket = if last { on.tickets() } else { null_mut() };
             let first = before.get();
             before.set(first + gradients.of[abi::Parameters::MOST - 1].end);

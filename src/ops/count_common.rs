@@ -98,22 +98,25 @@ fn count(similar: &mut [u32], common: &mut [u32], other: u32) {
 impl Op for CountCommon {
     const NAME: &'static str = "count_common";
     const KIND: OpKind = OpKind::Graph;
+    const INPUTS: &'static [&'static str] =
+        &["node", "starts", "slots", "root_starts", "roots", "root", "near", "similar", "common"];
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, input::COUNT)?;
         let (node, root, near) = (ins[input::NODE], ins[input::ROOT], ins[input::NEAR]);
         let list = |i: usize| Spec::ids(ins[i].rows, 1);
         let table = Spec::ids(Rows::fixed(ins[input::SIMILAR].rows.capacity), ins[input::SIMILAR].cols);
-        for (i, what, want) in [
-            (input::NODE, "node", list(input::NODE)),
-            (input::STARTS, "starts", list(input::STARTS)),
-            (input::SLOTS, "slots", list(input::SLOTS)),
-            (input::ROOT_STARTS, "root starts", list(input::ROOT_STARTS)),
-            (input::ROOTS, "roots", list(input::ROOTS)),
-            (input::ROOT, "root", list(input::ROOT)),
-            (input::NEAR, "near", Spec::ids(root.rows, near.cols)),
-            (input::SIMILAR, "similar", table),
-            (input::COMMON, "common", table),
+        for (i, want) in [
+            (input::NODE, list(input::NODE)),
+            (input::STARTS, list(input::STARTS)),
+            (input::SLOTS, list(input::SLOTS)),
+            (input::ROOT_STARTS, list(input::ROOT_STARTS)),
+            (input::ROOTS, list(input::ROOTS)),
+            (input::ROOT, list(input::ROOT)),
+            (input::NEAR, Spec::ids(root.rows, near.cols)),
+            (input::SIMILAR, table),
+            (input::COMMON, table),
         ] {
+            let what = Self::INPUTS[i];
             ensure!(Self::NAME, ins[i] == want, "{what} is {}, want {want}", ins[i]);
         }
         for i in [input::STARTS, input::ROOT_STARTS] {

@@ -76,16 +76,19 @@ impl Tape {
 impl Op for CountMissed {
     const NAME: &'static str = "count_missed";
     const KIND: OpKind = OpKind::Graph;
+    const INPUTS: &'static [&'static str] =
+        &["node", "seen", "written", "version", "missed", "after", "limit"];
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, input::LIMIT + usize::from(self.limited))?;
         let (node, written) = (ins[input::NODE], ins[input::WRITTEN]);
-        for (i, what, want) in [
-            (input::NODE, "node", Spec::ids(node.rows, 1)),
-            (input::SEEN, "seen", Spec::ids(node.rows, 1)),
-            (input::WRITTEN, "written", Spec::ids(written.rows, 1)),
-            (input::VERSION, "version", Spec::ids(Rows::fixed(ins[input::VERSION].rows.capacity), 1)),
-            (input::MISSED, "missed", Spec::ids(Rows::fixed(ins[input::MISSED].rows.capacity), 1)),
+        for (i, want) in [
+            (input::NODE, Spec::ids(node.rows, 1)),
+            (input::SEEN, Spec::ids(node.rows, 1)),
+            (input::WRITTEN, Spec::ids(written.rows, 1)),
+            (input::VERSION, Spec::ids(Rows::fixed(ins[input::VERSION].rows.capacity), 1)),
+            (input::MISSED, Spec::ids(Rows::fixed(ins[input::MISSED].rows.capacity), 1)),
         ] {
+            let what = Self::INPUTS[i];
             ensure!(Self::NAME, ins[i] == want, "{what} is {}, want {want}", ins[i]);
         }
         typed(Self::NAME, "after", &ins[input::AFTER], DType::F32)?;
@@ -106,7 +109,8 @@ impl Op for CountMissed {
         for (i, (&v, &seen)) in node.iter().zip(seen).enumerate() {
             let Some(v) = io.row_of(i, v, version.len()) else { continue };
             let writes = version[v].wrapping_sub(seen) as usize;
-            missed[writes.min(missed.len() - 1)] += 1;
+            let count = &mut missed[writes.min(missed.len() - 1)];
+            *count = count.wrapping_add(1); // as the kernel's
         }
         let written = io.input::<u32>(input::WRITTEN);
         let limit = if self.limited { io.input::<u32>(input::LIMIT)[0] as usize } else { written.len() };

@@ -281,6 +281,22 @@ impl DeliverMails {
 impl Op for DeliverMails {
     const NAME: &'static str = "deliver_mails";
     const KIND: OpKind = OpKind::Graph;
+    const INPUTS: &'static [&'static str] = &[
+        "mail",
+        "mail_event",
+        "mail_time",
+        "next",
+        "node",
+        "phi",
+        "out",
+        "event",
+        "event_time",
+        "mail_features",
+        "edge",
+        "starts",
+        "order",
+        "edge_row",
+    ];
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, if ins.len() > FEATURES { INPUTS } else { FEATURES })?;
         check_mailbox(Self::NAME, &ins[MAIL_EVENT], &ins[MAIL_TIME], &ins[NEXT])?;
@@ -292,7 +308,7 @@ impl Op for DeliverMails {
         ensure!(Self::NAME, unique, "node is {node}, phi is {phi}");
         let (event, time) = (ins[EVENT], ins[EVENT_TIME]);
         let events = event == Spec::ids(event.rows, 1) && time == Spec::times(event.rows);
-        ensure!(Self::NAME, events, "event is {event}, its time is {time}");
+        ensure!(Self::NAME, events, "event is {event}, event_time is {time}");
         countable(Self::NAME, "roots per event", self.stride)?;
         countable(Self::NAME, "deliveries per root", self.each)?;
         let roots = Spec::real(event.rows.times(self.stride), d);

@@ -97,7 +97,8 @@ impl<'a> DeviceCall<'a> {
             });
             spec.rows.live = Some(Live { var: Var::of(CALLER, at), times });
         }
-        aligned(self.shapes.op.name(), format_args!("input {}", self.ins.len()), &tensor)?;
+        let (op, at) = (self.shapes.op, self.ins.len());
+        aligned(op.name(), || op.input_name(at), &tensor)?;
         self.shapes.input(spec, state)?;
         self.ins.push(tensor);
         Ok(())
@@ -108,10 +109,10 @@ impl<'a> DeviceCall<'a> {
     /// `Shape` if the op refuses its inputs, or has no such output, or if the output has another capacity,
     /// width or type, or is not aligned to 16 bytes.
     pub fn output(mut self, tensor: DeviceTensor) -> Result<Self> {
-        let (op, (at, spec)) = (self.shapes.op.name(), self.shapes.next_output()?);
+        let (op, (at, spec)) = (self.shapes.op, self.shapes.next_output()?);
         let (has, wants) = (tensor.spec(), Spec { rows: Rows::fixed(spec.rows.capacity), ..spec });
-        ensure!(op, has == wants, "output {at} is {has}, want {wants}");
-        aligned(op, format_args!("output {at}"), &tensor)?;
+        ensure!(op.name(), has == wants, "{} is {has}, want {wants}", op.output_name(at));
+        aligned(op.name(), || op.output_name(at), &tensor)?;
         self.outs.push(Some(tensor));
         Ok(self)
     }
@@ -209,18 +210,18 @@ impl<'a> DeviceCall<'a> {
     /// program reports it.
     pub fn check(&self, status: u64) -> Result<()> {
         match Status::read(status) {
-            Some((row, fault)) => Err(fault_error(self.shapes.op.name(), row, fault)),
+            Some((row, fault)) => Err(fault_error(self.shapes.op, row, fault, None)),
             None => Ok(()),
         }
     }
 }
 
 /// Checks that the address of an operand with elements is aligned as kernels need it.
-fn aligned(op: &str, what: std::fmt::Arguments<'_>, tensor: &DeviceTensor) -> Result<()> {
+fn aligned(op: &str, name: impl Fn() -> String, tensor: &DeviceTensor) -> Result<()> {
     let fits = tensor.spec().is_empty() || tensor.address.is_multiple_of(LEAST_ALIGN) && tensor.address > 0;
     if !fits {
-        let text =
-            format!("the address of {what} is {:#x}, want a multiple of {LEAST_ALIGN}", tensor.address);
+        let (what, address) = (name(), tensor.address);
+        let text = format!("the address of {what} is {address:#x}, want a multiple of {LEAST_ALIGN}");
         return Err(Error::shape(op, text));
     }
     Ok(())

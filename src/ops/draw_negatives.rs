@@ -80,6 +80,8 @@ impl Tape {
 impl Op for DrawNegatives {
     const NAME: &'static str = "draw_negatives";
     const KIND: OpKind = OpKind::Graph;
+    const INPUTS: &'static [&'static str] = &["pool", "now", "like"];
+    const OUTPUTS: &'static [&'static str] = &["out"];
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 3)?;
         let pool = Spec::ids(Rows::fixed(ins[0].rows.capacity), 1);

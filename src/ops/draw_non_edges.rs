@@ -172,6 +172,8 @@ impl<'a> Others<'a> {
 impl Op for DrawNonEdges {
     const NAME: &'static str = "draw_non_edges";
     const KIND: OpKind = OpKind::Graph;
+    const INPUTS: &'static [&'static str] = &["src", "dst", "offsets", "step", "item", "now"];
+    const OUTPUTS: &'static [&'static str] = &["out"];
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 6)?;
         let (edges, offsets, items) = (ins[SRC].rows.capacity, ins[OFFSETS].rows.capacity, ins[ITEM].rows);

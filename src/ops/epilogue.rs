@@ -299,6 +299,8 @@ vectorised! {
 impl Op for ActivationGrad {
     const NAME: &'static str = "activation_grad";
     const KIND: OpKind = OpKind::Nn;
+    const INPUTS: &'static [&'static str] = &["y", "dy", "now"];
+    const OUTPUTS: &'static [&'static str] = &["dz"];
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 2 + usize::from(self.0.drop.is_some()))?;
         typed(Self::NAME, "y", &ins[0], DType::F32)?;

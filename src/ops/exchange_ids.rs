@@ -161,6 +161,8 @@ impl ExchangeIds {
 impl Op for ExchangeIds {
     const NAME: &'static str = "exchange_ids";
     const KIND: OpKind = OpKind::Comm;
+    const INPUTS: &'static [&'static str] = &["sequence", "id", "counts"];
+    const OUTPUTS: &'static [&'static str] = &["count", "id", "counts"];
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, ins.len().clamp(2, 3))?;
         ensure!(Self::NAME, ins[0] == Spec::count(), "sequence is {}, want {}", ins[0], Spec::count());

@@ -412,13 +412,26 @@ fn widen<R: Real, T: Stored<R>>(pieces: &[&[u8]], mut out: &mut [R]) {
 impl Op for ExchangeRows {
     const NAME: &'static str = "exchange_rows";
     const KIND: OpKind = OpKind::Comm;
+    fn input_names(&self) -> Vec<&'static str> {
+        let mut names = present(&[
+            ("sequence", true),
+            ("like", true),
+            ("recv_counts", true),
+            ("send_counts", self.to_each),
+        ]);
+        names.extend(if self.indexed() { &["table", "index"][..] } else { &["table"] });
+        names
+    }
+    fn repeated(&self) -> usize {
+        1 + usize::from(self.indexed())
+    }
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         let first = self.first_table();
         ensure!(Self::NAME, ins.len() > first, "{} inputs, want counts and tables", ins.len());
         ensure!(Self::NAME, ins[0] == Spec::count(), "sequence is {}, want {}", ins[0], Spec::count());
         let (like, counts) = (ins[input::LIKE], Spec::ids(Rows::fixed(self.link.ranks().size()), 1));
-        for found in &ins[input::RECV_COUNTS..first] {
-            ensure!(Self::NAME, *found == counts, "counts are {found}, want {counts}");
+        for (what, found) in ["recv_counts", "send_counts"].iter().zip(&ins[input::RECV_COUNTS..first]) {
+            ensure!(Self::NAME, *found == counts, "{what} is {found}, want {counts}");
         }
         let listed = !self.indexed() || ins.len() - first == 2 * self.each.len();
         ensure!(Self::NAME, listed, "{} tables and indices, want pairs", ins.len() - first);

@@ -51,6 +51,8 @@ vectorised! {
 impl Op for Exp {
     const NAME: &'static str = "exp";
     const KIND: OpKind = OpKind::Nn;
+    const INPUTS: &'static [&'static str] = &["a"];
+    const OUTPUTS: &'static [&'static str] = &["out"];
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 1)?;
         typed(Self::NAME, "a", &ins[0], DType::F32)?;

@@ -80,6 +80,8 @@ impl Tape {
 impl Op for ExpandTargets {
     const NAME: &'static str = "expand_targets";
     const KIND: OpKind = OpKind::Graph;
+    const INPUTS: &'static [&'static str] = &["node", "time", "neighbor", "neighbor_time"];
+    const OUTPUTS: &'static [&'static str] = &["node", "time", "row", "root_row", "identity"];
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, ins.len().clamp(3, 4))?;
         let (n, k) = (ins[NODE].rows, ins[NEIGHBOR].cols);

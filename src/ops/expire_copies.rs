@@ -57,6 +57,7 @@ impl Tape {
 impl Op for ExpireCopies {
     const NAME: &'static str = "expire_copies";
     const KIND: OpKind = OpKind::Graph;
+    const INPUTS: &'static [&'static str] = &["copies", "id", "counts"];
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         check(Self::NAME, ins)?;
         Ok(Vec::new())

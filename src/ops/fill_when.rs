@@ -57,6 +57,10 @@ fn fill<T: Element>(io: &Io<'_>, at: usize, word: u32) {
 impl Op for FillWhen {
     const NAME: &'static str = "fill_when";
     const KIND: OpKind = OpKind::Copy;
+    const INPUTS: &'static [&'static str] = &["now", "table"];
+    fn repeated(&self) -> usize {
+        1
+    }
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 1 + self.words.len())?;
         let (now, tables) = (&ins[0], &ins[1..]);

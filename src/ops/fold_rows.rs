@@ -71,6 +71,8 @@ fn copy<R: Real>(io: &Io<'_>) {
 impl Op for FoldRows {
     const NAME: &'static str = "fold_rows";
     const KIND: OpKind = OpKind::Copy;
+    const INPUTS: &'static [&'static str] = &["x"];
+    const OUTPUTS: &'static [&'static str] = &["out"];
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 1)?;
         let x = ins[0];
@@ -95,6 +97,8 @@ impl Op for FoldRows {
 impl Op for UnfoldRows {
     const NAME: &'static str = "unfold_rows";
     const KIND: OpKind = OpKind::Copy;
+    const INPUTS: &'static [&'static str] = &["x"];
+    const OUTPUTS: &'static [&'static str] = &["out"];
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 1)?;
         let x = ins[0];

@@ -101,6 +101,11 @@ impl GatherRows {
 impl Op for GatherRows {
     const NAME: &'static str = "gather_rows";
     const KIND: OpKind = OpKind::Graph;
+    const INPUTS: &'static [&'static str] = &["index", "table"];
+    const OUTPUTS: &'static [&'static str] = &["out"];
+    fn repeated(&self) -> usize {
+        1
+    }
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, ins.len().clamp(2, input::TABLES + abi::Tables::MOST))?;
         let (index, tables) = (&ins[input::INDEX], &ins[input::TABLES..]);

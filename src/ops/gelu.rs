@@ -90,6 +90,8 @@ vectorised! {
 impl Op for Gelu {
     const NAME: &'static str = "gelu";
     const KIND: OpKind = OpKind::Nn;
+    const INPUTS: &'static [&'static str] = &["x", "now"];
+    const OUTPUTS: &'static [&'static str] = &["y"];
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 1 + usize::from(self.0.clock().is_some()))?;
         typed(Self::NAME, "x", &ins[0], DType::F32)?;
@@ -129,6 +131,8 @@ impl Op for Gelu {
 impl Op for GeluGrad {
     const NAME: &'static str = "gelu_grad";
     const KIND: OpKind = OpKind::Nn;
+    const INPUTS: &'static [&'static str] = &["x", "dy", "now"];
+    const OUTPUTS: &'static [&'static str] = &["dx"];
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 2 + usize::from(self.0.clock().is_some()))?;
         typed(Self::NAME, "x", &ins[0], DType::F32)?;

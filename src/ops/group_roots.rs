@@ -105,6 +105,10 @@ impl GroupRoots {
 impl Op for GroupRoots {
     const NAME: &'static str = "group_roots";
     const KIND: OpKind = OpKind::Graph;
+    const OUTPUTS: &'static [&'static str] = &["starts", "order", "position", "m", "own"];
+    fn input_names(&self) -> Vec<&'static str> {
+        present(&[("query", true), ("queries", self.queries.live.is_some()), ("count", self.counted)])
+    }
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 1 + usize::from(self.queries.live.is_some()) + usize::from(self.counted))?;
         ensure!(Self::NAME, ins[0] == Spec::ids(ins[0].rows, 1), "query is {}", ins[0]);

@@ -110,6 +110,15 @@ impl GroupSlots {
 impl Op for GroupSlots {
     const NAME: &'static str = "group_slots";
     const KIND: OpKind = OpKind::Graph;
+    const OUTPUTS: &'static [&'static str] = &["starts", "slots", "listed"];
+    fn input_names(&self) -> Vec<&'static str> {
+        present(&[
+            ("row", true),
+            ("count", self.chosen),
+            ("order", self.chosen),
+            ("rows", self.rows.live.is_some()),
+        ])
+    }
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, self.live() + usize::from(self.rows.live.is_some()))?;
         let row = ins[ROW];

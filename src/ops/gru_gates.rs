@@ -98,6 +98,8 @@ fn gate(op: &'static str, pre: Spec) -> Result<Spec> {
 impl Op for GruGates {
     const NAME: &'static str = "gru_gates";
     const KIND: OpKind = OpKind::Nn;
+    const INPUTS: &'static [&'static str] = &["pre", "h"];
+    const OUTPUTS: &'static [&'static str] = &["z", "y"];
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, ins.len().clamp(1, 2))?;
         let out = gate(Self::NAME, ins[0])?;
@@ -170,6 +172,10 @@ impl GruGatesGrad {
 impl Op for GruGatesGrad {
     const NAME: &'static str = "gru_gates_grad";
     const KIND: OpKind = OpKind::Nn;
+    const OUTPUTS: &'static [&'static str] = &["dpre", "dh"];
+    fn input_names(&self) -> Vec<&'static str> {
+        present(&[("pre", true), ("h", self.state), ("z", true), ("dz", self.dz), ("dy", self.dy)])
+    }
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 2 + [self.state, self.dz, self.dy].map(usize::from).iter().sum::<usize>())?;
         let out = gate(Self::NAME, ins[0])?;

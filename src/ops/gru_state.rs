@@ -108,6 +108,10 @@ vectorised! {
 impl Op for GruState {
     const NAME: &'static str = "gru_state";
     const KIND: OpKind = OpKind::Nn;
+    const OUTPUTS: &'static [&'static str] = &["h_out"];
+    fn input_names(&self) -> Vec<&'static str> {
+        present(&[("z", true), ("pre", true), ("h", self.state), ("present", self.present)])
+    }
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, self.inputs())?;
         self.check(Self::NAME, ins)?;
@@ -164,6 +168,16 @@ impl Op for GruState {
 impl Op for GruStateGrad {
     const NAME: &'static str = "gru_state_grad";
     const KIND: OpKind = OpKind::Nn;
+    const OUTPUTS: &'static [&'static str] = &["dz", "dpre", "dh"];
+    fn input_names(&self) -> Vec<&'static str> {
+        present(&[
+            ("z", true),
+            ("pre", true),
+            ("h", self.0.state),
+            ("present", self.0.present),
+            ("dout", true),
+        ])
+    }
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         let dout = self.0.inputs();
         arity(Self::NAME, ins, dout + 1)?;

@@ -132,6 +132,8 @@ impl HeadLinear {
 impl Op for HeadLinear {
     const NAME: &'static str = "head_linear";
     const KIND: OpKind = OpKind::Nn;
+    const INPUTS: &'static [&'static str] = &["x", "w", "b", "s"];
+    const OUTPUTS: &'static [&'static str] = &["y"];
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, if ins.len() > B { 3 + usize::from(self.down) } else { 2 })?;
         let (x, w, h) = (&ins[X], &ins[W], self.heads);
@@ -266,6 +268,8 @@ impl HeadWeightGrad {
 impl Op for HeadWeightGrad {
     const NAME: &'static str = "head_weight_grad";
     const KIND: OpKind = OpKind::Nn;
+    const INPUTS: &'static [&'static str] = &["short", "long", "s"];
+    const OUTPUTS: &'static [&'static str] = &["dw", "db"];
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, ins.len().clamp(2, 3))?;
         let (rows, heads) = (ins[SHORT].rows, self.heads);

@@ -107,6 +107,8 @@ fn check(op: &'static str, slot: &Spec, held: &Spec) -> Result<()> {
 impl Op for HoldRows {
     const NAME: &'static str = "hold_rows";
     const KIND: OpKind = OpKind::Graph;
+    const INPUTS: &'static [&'static str] = &["slot", "id", "held"];
+    const OUTPUTS: &'static [&'static str] = &["place"];
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 3)?;
         let (id, held) = (&ins[input::ID], &ins[input::HELD]);
@@ -151,6 +153,8 @@ impl Op for HoldRows {
 impl Op for DueRows {
     const NAME: &'static str = "due_rows";
     const KIND: OpKind = OpKind::Graph;
+    const INPUTS: &'static [&'static str] = &["slot", "held", "after"];
+    const OUTPUTS: &'static [&'static str] = &["count", "id"];
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 3)?;
         check(Self::NAME, &ins[0], &ins[1])?;

@@ -80,6 +80,8 @@ impl Tape {
 impl Op for KeepMarked {
     const NAME: &'static str = "keep_marked";
     const KIND: OpKind = OpKind::Graph;
+    const INPUTS: &'static [&'static str] = &["mark", "counts", "id"];
+    const OUTPUTS: &'static [&'static str] = &["count", "id", "counts", "row"];
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 3)?;
         for (what, list) in [("mark", &ins[input::MARK]), ("id", &ins[input::ID])] {

@@ -111,6 +111,11 @@ vectorised! {
 impl Op for LabelLoss {
     const NAME: &'static str = "label_loss";
     const KIND: OpKind = OpKind::Nn;
+    const INPUTS: &'static [&'static str] = &["logits", "labels"];
+    const OUTPUTS: &'static [&'static str] = &["loss"];
+    fn reports_infinite(&self) -> bool {
+        true
+    }
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 2)?;
         let [logits, labels] = [ins[0], ins[1]];
@@ -195,6 +200,8 @@ impl LabelLoss {
 impl Op for LabelLossGrad {
     const NAME: &'static str = "label_loss_grad";
     const KIND: OpKind = OpKind::Nn;
+    const INPUTS: &'static [&'static str] = &["logits", "labels", "dloss"];
+    const OUTPUTS: &'static [&'static str] = &["dlogits"];
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 3)?;
         let loss = LabelLoss { positive_weight: self.positive_weight };

@@ -42,6 +42,8 @@ impl Tape {
 impl Op for Latest {
     const NAME: &'static str = "latest";
     const KIND: OpKind = OpKind::Graph;
+    const INPUTS: &'static [&'static str] = &["stamp", "id"];
+    const OUTPUTS: &'static [&'static str] = &["out"];
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 2)?;
         shaped(Self::NAME, "stamp", &ins[0], ins[0].rows.capacity, 1)?;

@@ -124,6 +124,8 @@ pub(super) fn check_gradient(op: &'static str, [x, gain, stats, dy]: [&Spec; 4])
 impl Op for LayerNorm {
     const NAME: &'static str = "layer_norm";
     const KIND: OpKind = OpKind::Nn;
+    const INPUTS: &'static [&'static str] = &["x", "gain", "bias"];
+    const OUTPUTS: &'static [&'static str] = &["y", "stats"];
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 3)?;
         typed(Self::NAME, "x", &ins[0], DType::F32)?;
@@ -266,6 +268,8 @@ pub(super) fn gradient_blocks(rows: usize) -> (Grid, u32) {
 impl Op for LayerNormGrad {
     const NAME: &'static str = "layer_norm_grad";
     const KIND: OpKind = OpKind::Nn;
+    const INPUTS: &'static [&'static str] = &["x", "gain", "stats", "dy"];
+    const OUTPUTS: &'static [&'static str] = &["dx", "dgain", "dbias"];
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 4)?;
         check_gradient(Self::NAME, [&ins[0], &ins[1], &ins[2], &ins[3]])?;

@@ -38,6 +38,8 @@ impl Tape {
 impl Op for Least {
     const NAME: &'static str = "least";
     const KIND: OpKind = OpKind::Graph;
+    const INPUTS: &'static [&'static str] = &["a", "b"];
+    const OUTPUTS: &'static [&'static str] = &["out"];
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 2)?;
         for (what, count) in [("a", &ins[0]), ("b", &ins[1])] {

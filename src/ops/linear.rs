@@ -108,6 +108,16 @@ impl Linear {
 impl Op for Linear {
     const NAME: &'static str = "linear";
     const KIND: OpKind = OpKind::Nn;
+    const OUTPUTS: &'static [&'static str] = &["y"];
+    fn input_names(&self) -> Vec<&'static str> {
+        present(&[
+            ("x", true),
+            ("w", true),
+            ("bias", self.bias),
+            ("residual", self.residual),
+            ("now", self.epilogue.clock().is_some()),
+        ])
+    }
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         let optional = [self.bias, self.residual, self.epilogue.clock().is_some()];
         arity(Self::NAME, ins, 2 + optional.into_iter().map(usize::from).sum::<usize>())?;
@@ -208,6 +218,8 @@ impl Op for Linear {
 impl Op for LinearInputGrad {
     const NAME: &'static str = "linear_input_grad";
     const KIND: OpKind = OpKind::Nn;
+    const INPUTS: &'static [&'static str] = &["dz", "w"];
+    const OUTPUTS: &'static [&'static str] = &["dx"];
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 2)?;
         typed(Self::NAME, "dz", &ins[0], DType::F32)?;
@@ -260,6 +272,8 @@ impl LinearWeightGrad {
 impl Op for LinearWeightGrad {
     const NAME: &'static str = "linear_weight_grad";
     const KIND: OpKind = OpKind::Nn;
+    const INPUTS: &'static [&'static str] = &["dz", "x"];
+    const OUTPUTS: &'static [&'static str] = &["dw", "db"];
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 2)?;
         typed(Self::NAME, "dz", &ins[0], DType::F32)?;

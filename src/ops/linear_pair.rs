@@ -99,16 +99,19 @@ impl LinearPair {
 impl Op for LinearPair {
     const NAME: &'static str = "linear_pair";
     const KIND: OpKind = OpKind::Nn;
+    const INPUTS: &'static [&'static str] = &["x", "w1", "b1", "w2", "b2", "c", "v"];
+    const OUTPUTS: &'static [&'static str] = &["y1", "y2"];
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 7)?;
         let x = &ins[Self::X];
         typed(Self::NAME, "x", x, DType::F32)?;
         for map in 0..2 {
             let (w, b) = (&ins[Self::W[map]], &ins[Self::B[map]]);
-            typed(Self::NAME, "w", w, DType::F32)?;
-            typed(Self::NAME, "bias", b, DType::F32)?;
-            shaped(Self::NAME, "w", w, w.rows.capacity, x.cols)?;
-            shaped(Self::NAME, "bias", b, 1, w.rows.capacity)?;
+            let [of_w, of_b] = [Self::W[map], Self::B[map]].map(|i| Self::INPUTS[i]);
+            typed(Self::NAME, of_w, w, DType::F32)?;
+            typed(Self::NAME, of_b, b, DType::F32)?;
+            shaped(Self::NAME, of_w, w, w.rows.capacity, x.cols)?;
+            shaped(Self::NAME, of_b, b, 1, w.rows.capacity)?;
         }
         let (c, v) = (&ins[Self::C], &ins[Self::V]);
         typed(Self::NAME, "c", c, DType::F32)?;
@@ -235,13 +238,16 @@ impl LinearPairInputGrad {
 impl Op for LinearPairInputGrad {
     const NAME: &'static str = "linear_pair_input_grad";
     const KIND: OpKind = OpKind::Nn;
+    const INPUTS: &'static [&'static str] = &["dy1", "w1", "dy2", "w2", "base"];
+    const OUTPUTS: &'static [&'static str] = &["dx"];
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, Self::BASE + usize::from(self.onto))?;
         let ([dy1, dy2], [w1, w2]) = (Self::DY.map(|dy| ins[dy]), Self::W.map(|w| ins[w]));
-        for (dy, w) in [(dy1, w1), (dy2, w2)] {
-            typed(Self::NAME, "dy", &dy, DType::F32)?;
-            typed(Self::NAME, "w", &w, DType::F32)?;
-            shaped(Self::NAME, "w", &w, dy.cols, w1.cols)?;
+        for (at, dy, w) in [(0, dy1, w1), (1, dy2, w2)] {
+            let [of_dy, of_w] = [Self::DY[at], Self::W[at]].map(|i| Self::INPUTS[i]);
+            typed(Self::NAME, of_dy, &dy, DType::F32)?;
+            typed(Self::NAME, of_w, &w, DType::F32)?;
+            shaped(Self::NAME, of_w, &w, dy.cols, w1.cols)?;
         }
         ensure!(Self::NAME, dy1.rows == dy2.rows, "dy are {dy1} and {dy2}");
         let Some(base) = ins.get(Self::BASE) else { return Ok(vec![Spec::real(dy1.rows, w1.cols).into()]) };
@@ -324,6 +330,8 @@ fn outer<R: Real>(dv: &mut [R], db: &[R], c: &[R]) {
 impl Op for LinearPairWeightGrad {
     const NAME: &'static str = "linear_pair_weight_grad";
     const KIND: OpKind = OpKind::Nn;
+    const INPUTS: &'static [&'static str] = &["dy1", "dy2", "x", "c"];
+    const OUTPUTS: &'static [&'static str] = &["dw1", "db1", "dw2", "db2", "dv"];
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 4)?;
         let ([dy1, dy2], x, c) = (Self::DY.map(|dy| ins[dy]), ins[Self::X], ins[Self::C]);

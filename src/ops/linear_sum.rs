@@ -70,18 +70,21 @@ impl LinearSum {
 impl Op for LinearSum {
     const NAME: &'static str = "linear_sum";
     const KIND: OpKind = OpKind::Nn;
+    const INPUTS: &'static [&'static str] = &["x1", "w1", "x2", "w2", "b"];
+    const OUTPUTS: &'static [&'static str] = &["y"];
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 5)?;
         let ([x1, x2], [w1, w2], b) = (Self::X.map(|x| ins[x]), Self::W.map(|w| ins[w]), ins[Self::B]);
         let m = w1.rows.capacity;
-        for (x, w) in [(x1, w1), (x2, w2)] {
-            typed(Self::NAME, "x", &x, DType::F32)?;
-            typed(Self::NAME, "w", &w, DType::F32)?;
+        for (at, x, w) in [(0, x1, w1), (1, x2, w2)] {
+            let [of_x, of_w] = [Self::X[at], Self::W[at]].map(|i| Self::INPUTS[i]);
+            typed(Self::NAME, of_x, &x, DType::F32)?;
+            typed(Self::NAME, of_w, &w, DType::F32)?;
             ensure!(Self::NAME, x.rows == x1.rows, "rows are {x1} and {x}");
-            shaped(Self::NAME, "w", &w, m, x.cols)?;
+            shaped(Self::NAME, of_w, &w, m, x.cols)?;
         }
-        typed(Self::NAME, "bias", &b, DType::F32)?;
-        shaped(Self::NAME, "bias", &b, 1, m)?;
+        typed(Self::NAME, "b", &b, DType::F32)?;
+        shaped(Self::NAME, "b", &b, 1, m)?;
         Ok(vec![Spec::real(x1.rows, m).into()])
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
@@ -177,6 +180,8 @@ impl LinearSumGrad {
 impl Op for LinearSumGrad {
     const NAME: &'static str = "linear_sum_grad";
     const KIND: OpKind = OpKind::Nn;
+    const INPUTS: &'static [&'static str] = &["dy", "x1", "w1", "x2", "w2"];
+    const OUTPUTS: &'static [&'static str] = &["dx1", "dw1", "dx2", "dw2", "db"];
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 5)?;
         let [dy, x1, w1, x2, w2] = [0, 1, 2, 3, 4].map(|i| ins[i]);

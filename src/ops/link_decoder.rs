@@ -174,6 +174,8 @@ impl LinkDecoderWeightGrad {
 impl Op for LinkDecoder {
     const NAME: &'static str = "link_decoder";
     const KIND: OpKind = OpKind::Nn;
+    const INPUTS: &'static [&'static str] = &["z", "w_src", "w_dst", "b", "w", "b_out"];
+    const OUTPUTS: &'static [&'static str] = &["logits", "hidden"];
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 6)?;
         let (z, c) = (&ins[Self::Z], ins[Self::W_SRC].rows.capacity);
@@ -292,6 +294,7 @@ impl Op for LinkDecoder {
 impl Op for LinkDecoderGrad {
     const NAME: &'static str = "link_decoder_grad";
     const KIND: OpKind = OpKind::Nn;
+    const INPUTS: &'static [&'static str] = &["w", "hidden", "dlogits", "dloss"];
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 3 + usize::from(self.of_loss))?;
         let [w, hidden, dlogits] = [ins[Self::W], ins[Self::HIDDEN], ins[Self::DLOGITS]];
@@ -410,6 +413,8 @@ impl Op for LinkDecoderGrad {
 impl Op for LinkDecoderInputGrad {
     const NAME: &'static str = "link_decoder_input_grad";
     const KIND: OpKind = OpKind::Nn;
+    const INPUTS: &'static [&'static str] = &["dhidden", "w_src", "w_dst"];
+    const OUTPUTS: &'static [&'static str] = &["dz"];
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 3)?;
         typed(Self::NAME, "dhidden", &ins[0], DType::F32)?;
@@ -472,6 +477,7 @@ impl Op for LinkDecoderInputGrad {
 impl Op for LinkDecoderWeightGrad {
     const NAME: &'static str = "link_decoder_weight_grad";
     const KIND: OpKind = OpKind::Nn;
+    const INPUTS: &'static [&'static str] = &["dhidden", "z"];
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 2)?;
         typed(Self::NAME, "dhidden", &ins[0], DType::F32)?;

@@ -54,6 +54,8 @@ vectorised! {
 impl Op for Log {
     const NAME: &'static str = "log";
     const KIND: OpKind = OpKind::Nn;
+    const INPUTS: &'static [&'static str] = &["a"];
+    const OUTPUTS: &'static [&'static str] = &["out"];
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 1)?;
         typed(Self::NAME, "a", &ins[0], DType::F32)?;
@@ -86,6 +88,8 @@ impl Op for Log {
 impl Op for LogGrad {
     const NAME: &'static str = "log_grad";
     const KIND: OpKind = OpKind::Nn;
+    const INPUTS: &'static [&'static str] = &["a", "dout"];
+    const OUTPUTS: &'static [&'static str] = &["da"];
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 2)?;
         typed(Self::NAME, "a", &ins[0], DType::F32)?;

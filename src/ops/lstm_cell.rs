@@ -140,14 +140,18 @@ vectorised! {
 impl Op for LstmCell {
     const NAME: &'static str = "lstm_cell";
     const KIND: OpKind = OpKind::Nn;
+    const OUTPUTS: &'static [&'static str] = &["h_out", "c_out"];
+    fn input_names(&self) -> Vec<&'static str> {
+        present(&[("pre", true), ("h", self.state), ("c", self.state), ("present", self.present)])
+    }
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, self.inputs())?;
         let pre = ins[Self::PRE];
         typed(Self::NAME, "pre", &pre, DType::F32)?;
         ensure!(Self::NAME, pre.cols.is_multiple_of(4), "pre is {pre}, want a multiple of four columns");
         let out = Spec::real(pre.rows, pre.cols / 4);
-        for i in self.state().into_iter().flatten() {
-            ensure!(Self::NAME, ins[i] == out, "state is {}, want {out}", ins[i]);
+        for (what, i) in ["h", "c"].into_iter().zip(self.state().into_iter().flatten()) {
+            ensure!(Self::NAME, ins[i] == out, "{what} is {}, want {out}", ins[i]);
         }
         presence(Self::NAME, ins, self.present(), out.rows)?;
         Ok(vec![out.into(), out.into()])
@@ -231,6 +235,17 @@ impl LstmCellGrad {
 impl Op for LstmCellGrad {
     const NAME: &'static str = "lstm_cell_grad";
     const KIND: OpKind = OpKind::Nn;
+    const OUTPUTS: &'static [&'static str] = &["dpre", "dc", "dh"];
+    fn input_names(&self) -> Vec<&'static str> {
+        present(&[
+            ("pre", true),
+            ("h", self.cell.state),
+            ("c", self.cell.state),
+            ("present", self.cell.present),
+            ("dh_out", self.dh),
+            ("dc_out", self.dc),
+        ])
+    }
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         let (cell_inputs, [dh, dc]) = (self.cell.inputs(), [self.dh, self.dc].map(usize::from));
         arity(Self::NAME, ins, cell_inputs + dh + dc)?;

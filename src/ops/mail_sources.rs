@@ -85,6 +85,8 @@ impl MailSources {
 impl Op for MailSources {
     const NAME: &'static str = "mail_sources";
     const KIND: OpKind = OpKind::Graph;
+    const INPUTS: &'static [&'static str] = &["node_row", "phi", "psi"];
+    const OUTPUTS: &'static [&'static str] = &["pair", "partner_row", "end", "event"];
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 3)?;
         for (what, list) in ["node row", "phi", "psi"].iter().zip(ins) {

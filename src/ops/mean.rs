@@ -65,6 +65,8 @@ fn reciprocal<R: Real>(n: usize) -> R {
 impl Op for Mean {
     const NAME: &'static str = "mean";
     const KIND: OpKind = OpKind::Nn;
+    const INPUTS: &'static [&'static str] = &["a"];
+    const OUTPUTS: &'static [&'static str] = &["out"];
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 1)?;
         typed(Self::NAME, "a", &ins[0], DType::F32)?;
@@ -108,6 +110,8 @@ impl Op for Mean {
 impl Op for MeanGrad {
     const NAME: &'static str = "mean_grad";
     const KIND: OpKind = OpKind::Nn;
+    const INPUTS: &'static [&'static str] = &["dout", "count"];
+    const OUTPUTS: &'static [&'static str] = &["da"];
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 1 + usize::from(self.rows.live.is_some()))?;
         typed(Self::NAME, "dout", &ins[0], DType::F32)?;

@@ -95,6 +95,8 @@ vectorised! {
 impl Op for MeanRows {
     const NAME: &'static str = "mean_rows";
     const KIND: OpKind = OpKind::Graph;
+    const INPUTS: &'static [&'static str] = &["x", "count"];
+    const OUTPUTS: &'static [&'static str] = &["y"];
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, ins.len().clamp(1, 2))?;
         typed(Self::NAME, "x", &ins[0], DType::F32)?;
@@ -147,6 +149,8 @@ impl Op for MeanRows {
 impl Op for MeanRowsGrad {
     const NAME: &'static str = "mean_rows_grad";
     const KIND: OpKind = OpKind::Graph;
+    const INPUTS: &'static [&'static str] = &["dy", "count"];
+    const OUTPUTS: &'static [&'static str] = &["dx"];
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, ins.len().clamp(1, 2))?;
         typed(Self::NAME, "dy", &ins[0], DType::F32)?;

@@ -116,17 +116,20 @@ impl MixSimilar {
 impl Op for MixSimilar {
     const NAME: &'static str = "mix_similar";
     const KIND: OpKind = OpKind::Graph;
+    const INPUTS: &'static [&'static str] = &["table", "node", "row", "picks", "similar"];
+    const OUTPUTS: &'static [&'static str] = &["out"];
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, input::COUNT)?;
         let (table, node, row, picks) =
             (ins[input::TABLE], ins[input::NODE], ins[input::ROW], ins[input::PICKS]);
         ensure!(Self::NAME, table.dtype.widened() == DType::F32, "table is {table}, want reals");
-        for (i, what, want) in [
-            (input::NODE, "node", Spec::ids(node.rows, 1)),
-            (input::ROW, "row", Spec::ids(row.rows, 1)),
-            (input::PICKS, "picks", Spec::ids(row.rows, picks.cols)),
-            (input::SIMILAR, "similar", Spec::real(row.rows.times(picks.cols), table.cols)),
+        for (i, want) in [
+            (input::NODE, Spec::ids(node.rows, 1)),
+            (input::ROW, Spec::ids(row.rows, 1)),
+            (input::PICKS, Spec::ids(row.rows, picks.cols)),
+            (input::SIMILAR, Spec::real(row.rows.times(picks.cols), table.cols)),
         ] {
+            let what = Self::INPUTS[i];
             ensure!(Self::NAME, ins[i] == want, "{what} is {}, want {want}", ins[i]);
         }
         Ok(vec![Spec::real(node.rows, table.cols).into()])

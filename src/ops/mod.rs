@@ -18,6 +18,25 @@
 //!
 //! Dimension letters are fixed: `b` events, `n` rows, `v` nodes, `k` neighbours, `d` width, `h` heads.
 //!
+//! # What a tape records
+//!
+//! Each op has a method of [`Tape`]. A model of one's own finds, among others:
+//!
+//! | for | methods |
+//! | --- | --- |
+//! | arithmetic, element by element | [`add`](Tape::add), [`sub`](Tape::sub), [`mul`](Tape::mul), [`scale`](Tape::scale), [`exp`](Tape::exp), [`log`](Tape::log), [`gelu`](Tape::gelu) |
+//! | `act(x W^T + b + r)`; relu, leaky relu, tanh or sigmoid, and drop-out | [`linear`](Tape::linear) |
+//! | `x1 W1^T + x2 W2^T + b`, in place of joining columns | [`linear_sum`](Tape::linear_sum), or `linear` with a residual |
+//! | normalisation | [`layer_norm`](Tape::layer_norm) |
+//! | means: of all elements, of every k rows | [`mean`](Tape::mean), [`mean_rows`](Tape::mean_rows) |
+//! | rows by index | [`gather_rows`](Tape::gather_rows), [`scatter_add_rows`](Tape::scatter_add_rows), [`write_rows`](Tape::write_rows) |
+//! | sparse products | [`spmm_csr`](Tape::spmm_csr), [`spmm`](Tape::spmm) |
+//! | recurrent cells | [`gru_gates`](Tape::gru_gates) and [`gru_state`](Tape::gru_state), [`lstm_cell`](Tape::lstm_cell) |
+//! | losses | [`bce_loss`](Tape::bce_loss), [`squared_loss`](Tape::squared_loss), [`soft_label_loss`](Tape::soft_label_loss) (cross entropy), [`label_loss`](Tape::label_loss) |
+//!
+//! There is no broadcasting, no softmax or maximum by itself, and no joining of columns: what is missing is
+//! an [op of one's own](Op).
+//!
 //! # What holds for every op
 //!
 //! The table at the top of an op's module lists its operands. Unless the module says otherwise:
@@ -135,6 +154,7 @@ impl From<Spec> for Out {
 /// impl Op for Double {
 ///     const NAME: &'static str = "double";
 ///     const KIND: OpKind = OpKind::Nn;
+///     const INPUTS: &'static [&'static str] = &["x"];
 ///     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
 ///         arity(Self::NAME, ins, 1)?;
 ///         typed(Self::NAME, "x", &ins[0], DType::F32)?;
@@ -160,6 +180,20 @@ pub trait Op: std::fmt::Debug + Send + Sync + 'static {
     const NAME: &'static str;
     /// Resource that bounds the op.
     const KIND: OpKind;
+    /// Names of the inputs in order, as errors call them.
+    const INPUTS: &'static [&'static str] = &[];
+    /// Names of the outputs in order, as errors call them.
+    const OUTPUTS: &'static [&'static str] = &[];
+    /// What a fault counts by its row, as errors call it.
+    const ROW: &'static str = "row";
+    /// Returns the names of the inputs in order: [`INPUTS`](Self::INPUTS), unless some of them are optional.
+    fn input_names(&self) -> Vec<&'static str> {
+        Self::INPUTS.to_vec()
+    }
+    /// Returns how many of the last names are those of any further inputs, too.
+    fn repeated(&self) -> usize {
+        0
+    }
     /// Returns the shapes of the outputs. The only place that checks the inputs' shapes and types.
     ///
     /// # Errors
@@ -181,6 +215,10 @@ pub trait Op: std::fmt::Debug + Send + Sync + 'static {
     /// Returns what the op's kernels need to communicate with other ranks; `None` if they do not.
     fn window(&self, _ins: &[Spec], _outs: &[Spec]) -> Option<WindowSize<'_>> {
         None
+    }
+    /// Whether an output that is not finite is a fault, as that of a loss is.
+    fn reports_infinite(&self) -> bool {
+        false
     }
     /// Whether the op's only output consists of the first elements of its first input in the same order: the
     /// first rows, or the whole input in another shape. A program then lets the two share memory and runs
@@ -283,11 +321,18 @@ impl Backend {
 pub trait DynOp: std::fmt::Debug + Send + Sync {
     fn name(&self) -> &'static str;
     fn kind(&self) -> OpKind;
+    /// Returns the name of input `i` in errors.
+    fn input_name(&self, i: usize) -> String;
+    /// Returns the name of output `k` in errors.
+    fn output_name(&self, k: usize) -> String;
+    /// Returns what a fault counts by its row.
+    fn row(&self) -> &'static str;
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>>;
     fn writes(&self, inputs: usize) -> Vec<usize>;
     fn traffic(&self) -> Option<TrafficKind>;
     fn empty_without(&self) -> Option<usize>;
     fn window(&self, ins: &[Spec], outs: &[Spec]) -> Option<WindowSize<'_>>;
+    fn reports_infinite(&self) -> bool;
     fn is_view(&self) -> bool;
     fn fused(&self, tape: &Tape, ins: &[Var]) -> Option<(Arc<dyn DynOp>, Vec<Var>)>;
     fn scratch(&self, ins: &[Spec]) -> usize;
@@ -307,6 +352,15 @@ impl<T: Op> DynOp for T {
     fn kind(&self) -> OpKind {
         T::KIND
     }
+    fn input_name(&self, i: usize) -> String {
+        nth_name(&Op::input_names(self), i, Op::repeated(self)).unwrap_or_else(|| format!("input {i}"))
+    }
+    fn output_name(&self, k: usize) -> String {
+        format!("output {}", nth_name(T::OUTPUTS, k, 0).unwrap_or_else(|| k.to_string()))
+    }
+    fn row(&self) -> &'static str {
+        T::ROW
+    }
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         Op::infer(self, ins)
     }
@@ -321,6 +375,9 @@ impl<T: Op> DynOp for T {
     }
     fn window(&self, ins: &[Spec], outs: &[Spec]) -> Option<WindowSize<'_>> {
         Op::window(self, ins, outs)
+    }
+    fn reports_infinite(&self) -> bool {
+        Op::reports_infinite(self)
     }
     fn is_view(&self) -> bool {
         Op::is_view(self)
@@ -353,6 +410,21 @@ impl<T: Op> DynOp for T {
     }
 }
 
+/// Returns name `i` of `names`, of which the last `repeated` repeat; `None` if there are no names.
+fn nth_name(names: &[&str], i: usize, repeated: usize) -> Option<String> {
+    let (n, each) = (names.len(), repeated.min(names.len()));
+    match names.get(i) {
+        Some(name) => Some((*name).to_owned()),
+        None if each == 0 => None,
+        None => Some(format!("{} {}", names[n - each + (i - n) % each], 1 + (i - n) / each)),
+    }
+}
+
+/// Returns the names of the operands that are there.
+fn present(operands: &[(&'static str, bool)]) -> Vec<&'static str> {
+    operands.iter().filter(|operand| operand.1).map(|operand| operand.0).collect()
+}
+
 macro_rules! ops {
     ($($op:ident),* $(,)?) => {
         $(pub mod $op;)*
@@ -380,7 +452,7 @@ ops! {
     accumulate, adam, add, all_reduce, append_history, append_mails, batch_roots, bce_loss, clip_norm, count_common, count_missed,
     deliver_mails, draw_negatives,
     draw_non_edges, exchange_ids, exchange_rows, exp, expand_targets, expire_copies, fill_when, fold_rows, gather_rows,
-    gelu, group_roots, group_slots, gru_gates, gru_memory, gru_state, head_linear, hold_rows, join_rows, keep_marked,
+    gelu, group_roots, group_slots, gru_gates, gru_memory, gru_state, guard, head_linear, hold_rows, join_rows, keep_marked,
     label_loss, latest, layer_norm, least, linear, linear_pair,
     linear_sum, link_decoder, log, lstm_cell, mail_sources, mean, mean_rows, mix_similar, mul, next_batch, next_group, pair_logits,
     pick_similar, prefix_rows, project_time, read_mails, repeated_roots, rnn_memory, root_rows, roots, route, row_errors, sample_neighbors, scale,

@@ -273,17 +273,21 @@ const CLEAR: usize = 11;
 impl Op for NextBatch {
     const NAME: &'static str = "next_batch";
     const KIND: OpKind = OpKind::Graph;
+    const INPUTS: &'static [&'static str] = &["src", "dst", "time", "range", "clock"];
+    const OUTPUTS: &'static [&'static str] =
+        &["count", "src", "dst", "event", "time", "rank", "index", "now", "share", "writes", "slot", "clear"];
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 5)?;
         let events = ins[SRC].rows;
         let one_row = |cols| Spec::ids(Rows::fixed(1), cols);
-        for (i, what, want) in [
-            (SRC, "src", Spec::ids(events, 1)),
-            (DST, "dst", Spec::ids(events, 1)),
-            (TIME, "time", Spec::times(events)),
-            (RANGE, "range", one_row(3)),
-            (CLOCK, "clock", one_row(2)),
+        for (i, want) in [
+            (SRC, Spec::ids(events, 1)),
+            (DST, Spec::ids(events, 1)),
+            (TIME, Spec::times(events)),
+            (RANGE, one_row(3)),
+            (CLOCK, one_row(2)),
         ] {
+            let what = Self::INPUTS[i];
             ensure!(Self::NAME, ins[i] == want, "{what} is {}, want {want}", ins[i]);
         }
         ensure!(

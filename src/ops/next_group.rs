@@ -71,6 +71,8 @@ const NOW: usize = 3;
 impl Op for NextGroup {
     const NAME: &'static str = "next_group";
     const KIND: OpKind = OpKind::Graph;
+    const INPUTS: &'static [&'static str] = &["order", "clock"];
+    const OUTPUTS: &'static [&'static str] = &["steps", "target", "index", "now"];
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 2)?;
         ensure!(Self::NAME, ins[0] == Spec::ids(ins[0].rows, 1), "order is {}", ins[0]);

@@ -173,6 +173,8 @@ impl PairLogits {
 impl Op for PairLogits {
     const NAME: &'static str = "pair_logits";
     const KIND: OpKind = OpKind::Graph;
+    const INPUTS: &'static [&'static str] = &["p", "q", "b", "w", "b_out", "src", "x"];
+    const OUTPUTS: &'static [&'static str] = &["logits"];
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 7)?;
         let [p, q, b, w, b_out, src, x] = [0, 1, 2, 3, 4, 5, 6].map(|i| ins[i]);
@@ -184,10 +186,10 @@ impl Op for PairLogits {
             shaped(Self::NAME, what, &row, 1, width)?;
         }
         ensure!(Self::NAME, src == Spec::ids(src.rows, 1), "src is {src}");
-        ensure!(Self::NAME, x == Spec::ids(src.rows, x.cols), "src is {src}, candidates are {x}");
-        ensure!(Self::NAME, x.cols > 0, "candidates are {x}, want at least one column");
+        ensure!(Self::NAME, x == Spec::ids(src.rows, x.cols), "src is {src}, x is {x}");
+        ensure!(Self::NAME, x.cols > 0, "x is {x}, want at least one column");
         // Lists of the pairs of a candidate name a pair by 32 bits.
-        ensure!(Self::NAME, x.len() < NONE as usize, "candidates are {x}, want fewer than {NONE} in all");
+        ensure!(Self::NAME, x.len() < NONE as usize, "x is {x}, want fewer than {NONE} candidates in all");
         Ok(vec![Spec::real(x.rows, x.cols).into()])
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
@@ -312,6 +314,20 @@ impl PairLogitsGrad {
 impl Op for PairLogitsGrad {
     const NAME: &'static str = "pair_logits_grad";
     const KIND: OpKind = OpKind::Graph;
+    const INPUTS: &'static [&'static str] = &[
+        "p",
+        "q",
+        "b",
+        "w",
+        "src",
+        "x",
+        "dlogits",
+        "source_starts",
+        "source_rows",
+        "candidate_starts",
+        "candidate_slots",
+    ];
+    const OUTPUTS: &'static [&'static str] = &["dp", "dq", "db", "dw", "db_out"];
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 11)?;
         let one = Spec::real(Rows::fixed(1), 1);

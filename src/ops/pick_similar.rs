@@ -87,18 +87,21 @@ fn last(event: &[u32], time: &[i64]) -> Option<i64> {
 impl Op for PickSimilar {
     const NAME: &'static str = "pick_similar";
     const KIND: OpKind = OpKind::Graph;
+    const INPUTS: &'static [&'static str] = &["node", "similar", "event", "time", "now"];
+    const OUTPUTS: &'static [&'static str] = &["count", "row", "picks"];
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, input::COUNT)?;
         let (node, similar, event, now) =
             (ins[input::NODE], ins[input::SIMILAR], ins[input::EVENT], ins[input::NOW]);
         let nodes = Rows::fixed(event.rows.capacity);
-        for (i, what, want) in [
-            (input::NODE, "node", Spec::ids(node.rows, 1)),
-            (input::SIMILAR, "similar", Spec::ids(node.rows, similar.cols)),
-            (input::EVENT, "event", Spec::ids(nodes, event.cols)),
-            (input::TIME, "time", Spec { cols: event.cols, ..Spec::times(nodes) }),
-            (input::NOW, "now", Spec::times(now.rows)),
+        for (i, want) in [
+            (input::NODE, Spec::ids(node.rows, 1)),
+            (input::SIMILAR, Spec::ids(node.rows, similar.cols)),
+            (input::EVENT, Spec::ids(nodes, event.cols)),
+            (input::TIME, Spec { cols: event.cols, ..Spec::times(nodes) }),
+            (input::NOW, Spec::times(now.rows)),
         ] {
+            let what = Self::INPUTS[i];
             ensure!(Self::NAME, ins[i] == want, "{what} is {}, want {want}", ins[i]);
         }
         countable(Self::NAME, "similar nodes", node.rows.capacity.saturating_mul(similar.cols))?;

@@ -77,6 +77,8 @@ pub(super) fn copy_words(k: &Kernels, on: &Launch<'_>) -> Result<()> {
 impl Op for PrefixRows {
     const NAME: &'static str = "prefix_rows";
     const KIND: OpKind = OpKind::Copy;
+    const INPUTS: &'static [&'static str] = &["x", "count"];
+    const OUTPUTS: &'static [&'static str] = &["out"];
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 1 + usize::from(self.rows.live.is_some()))?;
         typed(Self::NAME, "x", &ins[0], DType::F32)?;
@@ -118,6 +120,8 @@ impl Op for PrefixRows {
 impl Op for PadRows {
     const NAME: &'static str = "pad_rows";
     const KIND: OpKind = OpKind::Copy;
+    const INPUTS: &'static [&'static str] = &["dy", "base"];
+    const OUTPUTS: &'static [&'static str] = &["out"];
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 2)?;
         let [dy, base] = [ins[0], ins[1]];

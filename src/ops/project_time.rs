@@ -152,6 +152,8 @@ vectorised! {
 impl Op for ProjectTime {
     const NAME: &'static str = "project_time";
     const KIND: OpKind = OpKind::Graph;
+    const INPUTS: &'static [&'static str] = &["h", "row", "node_time", "time", "w", "b"];
+    const OUTPUTS: &'static [&'static str] = &["y"];
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 6)?;
         let [h, row, node_time, time, w, b] = [0, 1, 2, 3, 4, 5].map(|i| ins[i]);
@@ -210,6 +212,7 @@ impl Op for ProjectTime {
 impl Op for ProjectTimeGrad {
     const NAME: &'static str = "project_time_grad";
     const KIND: OpKind = OpKind::Graph;
+    const INPUTS: &'static [&'static str] = &["h", "row", "node_time", "time", "w", "b", "dy"];
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 7)?;
         let y = Op::infer(&self.0, &ins[..DY])?[0].spec;

@@ -116,6 +116,8 @@ pub(super) fn check_mailbox(op: &'static str, event: &Spec, time: &Spec, next: &
 impl Op for ReadMails {
     const NAME: &'static str = "read_mails";
     const KIND: OpKind = OpKind::Graph;
+    const INPUTS: &'static [&'static str] = &["node", "time", "mail_event", "mail_time", "next"];
+    const OUTPUTS: &'static [&'static str] = &["row", "event", "dt", "count"];
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 5)?;
         let (node, time, next) = (ins[input::NODE], ins[input::TIME], ins[input::NEXT]);

@@ -100,6 +100,8 @@ impl Tape {
 impl Op for RepeatedRoots {
     const NAME: &'static str = "repeated_roots";
     const KIND: OpKind = OpKind::Graph;
+    const INPUTS: &'static [&'static str] = &["stamp", "node", "other", "step"];
+    const OUTPUTS: &'static [&'static str] = &["count", "row", "at", "rest", "counts"];
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 4)?;
         let lists =

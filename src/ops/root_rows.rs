@@ -40,6 +40,8 @@ impl Tape {
 impl Op for RootRows {
     const NAME: &'static str = "root_rows";
     const KIND: OpKind = OpKind::Graph;
+    const INPUTS: &'static [&'static str] = &["events"];
+    const OUTPUTS: &'static [&'static str] = &["out"];
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 1)?;
         ensure!(Self::NAME, self.side < self.stride, "side is {}, want less than {}", self.side, self.stride);

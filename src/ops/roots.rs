@@ -57,6 +57,8 @@ impl Tape {
 impl Op for Roots {
     const NAME: &'static str = "roots";
     const KIND: OpKind = OpKind::Graph;
+    const INPUTS: &'static [&'static str] = &["src", "dst", "time", "negatives"];
+    const OUTPUTS: &'static [&'static str] = &["node", "time"];
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, ins.len().clamp(3, 4))?;
         let (events, m) = (ins[0].rows, ins.get(NEGATIVES).map_or(0, |negatives| negatives.cols));

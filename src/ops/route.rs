@@ -139,6 +139,15 @@ impl Route {
 impl Op for Route {
     const NAME: &'static str = "route";
     const KIND: OpKind = OpKind::Graph;
+    const OUTPUTS: &'static [&'static str] = &["count", "order", "row", "counts", "position"];
+    fn input_names(&self) -> Vec<&'static str> {
+        present(&[
+            ("node", true),
+            ("rank_of", self.in_turn.is_none()),
+            ("row_of", self.in_turn.is_none()),
+            ("limit", true),
+        ])
+    }
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         let first = self.limit_at();
         arity(Self::NAME, ins, ins.len().clamp(first, first + 1))?;

@@ -66,16 +66,18 @@ impl Tape {
 impl Op for RowErrors {
     const NAME: &'static str = "row_errors";
     const KIND: OpKind = OpKind::Graph;
+    const INPUTS: &'static [&'static str] = &["before", "exact", "after", "row", "errors"];
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, input::COUNT)?;
         let (before, after, row) = (ins[input::BEFORE], ins[input::AFTER], ins[input::ROW]);
-        for (i, what, want) in [
-            (input::ROW, "row", Spec::ids(row.rows, 1)),
-            (input::BEFORE, "before", Spec::real(row.rows, before.cols)),
-            (input::EXACT, "exact", before),
-            (input::AFTER, "after", Spec::real(after.rows, before.cols)),
-            (input::ERRORS, "errors", Spec::real(Rows::fixed(1), SUMS)),
+        for (i, want) in [
+            (input::ROW, Spec::ids(row.rows, 1)),
+            (input::BEFORE, Spec::real(row.rows, before.cols)),
+            (input::EXACT, before),
+            (input::AFTER, Spec::real(after.rows, before.cols)),
+            (input::ERRORS, Spec::real(Rows::fixed(1), SUMS)),
         ] {
+            let what = Self::INPUTS[i];
             ensure!(Self::NAME, ins[i] == want, "{what} is {}, want {want}", ins[i]);
         }
         Ok(Vec::new())

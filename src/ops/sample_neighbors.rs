@@ -348,6 +348,9 @@ impl SampleNeighbors {
 impl Op for SampleNeighbors {
     const NAME: &'static str = "sample_neighbors";
     const KIND: OpKind = OpKind::Graph;
+    const INPUTS: &'static [&'static str] =
+        &["offsets", "entries", "position", "node", "time", "event", "now"];
+    const OUTPUTS: &'static [&'static str] = &["node", "event", "dt", "time", "count"];
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 7)?;
         let (queries, batch) = (ins[input::NODE].rows, ins[input::EVENT].rows);
@@ -355,15 +358,16 @@ impl Op for SampleNeighbors {
         ensure!(Self::NAME, offsets.rows.capacity > 0, "offsets are {offsets}, want [v + 1, 1]");
         // The tables have fixed rows: all of their rows are live.
         let capacity = |i: usize| ins[i].rows.capacity;
-        for (i, what, want) in [
-            (input::OFFSETS, "offsets", Spec::times(Rows::fixed(capacity(input::OFFSETS)))),
-            (input::ENTRIES, "entries", Entry::spec(capacity(input::ENTRIES))),
-            (input::POSITION, "positions", Spec::ids(Rows::fixed(capacity(input::POSITION)), 2)),
-            (input::NODE, "queries", Spec::ids(queries, 1)),
-            (input::TIME, "times", Spec::times(queries)),
-            (input::EVENT, "batch events", Spec::ids(batch, 1)),
+        for (i, want) in [
+            (input::OFFSETS, Spec::times(Rows::fixed(capacity(input::OFFSETS)))),
+            (input::ENTRIES, Entry::spec(capacity(input::ENTRIES))),
+            (input::POSITION, Spec::ids(Rows::fixed(capacity(input::POSITION)), 2)),
+            (input::NODE, Spec::ids(queries, 1)),
+            (input::TIME, Spec::times(queries)),
+            (input::EVENT, Spec::ids(batch, 1)),
         ] {
-            ensure!(Self::NAME, ins[i] == want, "{what} are {}, want {want}", ins[i]);
+            let what = Self::INPUTS[i];
+            ensure!(Self::NAME, ins[i] == want, "{what} is {}, want {want}", ins[i]);
         }
         clock(Self::NAME, &ins[input::NOW])?;
         ensure!(

@@ -59,6 +59,8 @@ vectorised! {
 impl Op for ScatterAddRows {
     const NAME: &'static str = "scatter_add_rows";
     const KIND: OpKind = OpKind::Graph;
+    const INPUTS: &'static [&'static str] = &["src", "index", "count"];
+    const OUTPUTS: &'static [&'static str] = &["out"];
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 2 + usize::from(self.rows.live.is_some()))?;
         typed(Self::NAME, "src", &ins[0], DType::F32)?;

@@ -7,12 +7,13 @@
 //! | `scale` | `[1, 1]` f32, optional | factor of all gradients, such as that of [`clip_norm`] |
 //! | `w`, `g`, `v`, for every parameter | same shape, f32; `w`, `v` state | value, gradient, velocity; without momentum there is no `v` |
 //!
-//! One op handles all parameters, with one launch for every 64 of them. Deterministic. Source: PyTorch's SGD,
-//! without its dampening.
+//! One op handles all parameters, with one launch for every 64 of them. A new value or velocity that is not
+//! finite is a fault of its parameter, as for [`adam`]. Deterministic. Source: PyTorch's SGD, without its
+//! dampening.
 use super::{
     adam::{
-        LR, STEP, UpdateVars, check_parameter, check_update, parameters, rate_of, scale_of, scale_on,
-        update_vars,
+        LR, Part, STEP, UpdateVars, check_finite, check_number, check_parameter, check_slot, check_update,
+        magnitude, numbered, parameters, rate_of, scale_of, scale_on, update_vars,
     },
     *,
 };
@@ -94,16 +95,23 @@ struct Factors {
 }
 
 vectorised! {
-    fn update(w: &mut [f32], g: &[f32], f: Factors) {
+    /// Updates elements; returns the largest [`magnitude`] of a value or velocity.
+    fn update(w: &mut [f32], g: &[f32], f: Factors) -> u32 {
+        let mut most = 0;
         for (w, &g) in w.iter_mut().zip(g) {
             *w -= f.lr * f.decay.mul_add(*w, f.scale * g);
+            most = most.max(magnitude(*w));
         }
+        most
     }
-    fn update_with_momentum(w: &mut [f32], v: &mut [f32], g: &[f32], f: Factors) {
+    fn update_with_momentum(w: &mut [f32], v: &mut [f32], g: &[f32], f: Factors) -> u32 {
+        let mut most = 0;
         for ((w, v), &g) in w.iter_mut().zip(v).zip(g) {
             *v = f.momentum.mul_add(*v, f.decay.mul_add(*w, f.scale * g));
             *w -= f.lr * *v;
+            most = most.max(magnitude(*w)).max(magnitude(*v));
         }
+        most
     }
 }
 
@@ -116,6 +124,10 @@ impl Sgd {
     fn inputs_each(&self) -> usize {
         if self.momentum == 0.0 { 2 } else { 3 }
     }
+    /// Returns the positions of the parameters among `inputs`.
+    fn slots(&self, inputs: usize) -> impl Iterator<Item = usize> + use<> {
+        (self.first()..inputs).step_by(self.inputs_each())
+    }
     /// Counts the step, and returns its learning rate.
     fn begin<R: Real>(io: &Io<'_>) -> f64 {
         let step = &mut io.state::<u32>(STEP)[0];
@@ -127,6 +139,20 @@ impl Sgd {
 impl Op for Sgd {
     const NAME: &'static str = "sgd";
     const KIND: OpKind = OpKind::Nn;
+    const ROW: &'static str = "parameter";
+    fn input_names(&self) -> Vec<&'static str> {
+        present(&[
+            ("lr", true),
+            ("step", true),
+            ("scale", self.scaled),
+            ("w", true),
+            ("g", true),
+            ("v", self.momentum != 0.0),
+        ])
+    }
+    fn repeated(&self) -> usize {
+        self.inputs_each()
+    }
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         let of_parameters = check_update(Self::NAME, ins, self.scaled)?;
         let each = self.inputs_each();
@@ -138,11 +164,7 @@ impl Op for Sgd {
         );
         for (i, slot) in of_parameters.chunks_exact(each).enumerate() {
             check_parameter(Self::NAME, "w", &slot[0])?;
-            ensure!(
-                Self::NAME,
-                slot.iter().all(|s| *s == slot[0]),
-                "shapes of parameter {i} differ: {slot:?}"
-            );
+            check_slot(Self::NAME, i, slot)?;
         }
         Ok(vec![])
     }
@@ -163,7 +185,7 @@ impl Op for Sgd {
         let lr = R::of(Self::begin::<R>(io));
         let (momentum, decay, scale) =
             (R::of(self.momentum), R::of(self.decay), scale_of::<R>(io, self.scaled));
-        for at in (self.first()..io.inputs()).step_by(self.inputs_each()) {
+        for (number, at) in numbered(io, self.slots(io.inputs())) {
             let (w, g) = (io.state::<R>(at), io.input::<R>(at + G));
             let mut v = (self.momentum != 0.0).then(|| io.state::<R>(at + V));
             for i in 0..w.len() {
@@ -173,22 +195,30 @@ impl Op for Sgd {
                     v[i] = step;
                 }
                 w[i] = w[i] - lr * step;
+                let velocity = v.as_ref().map(|v| v[i]);
+                velocity.into_iter().chain([w[i]]).for_each(|x| check_number(io, number, x));
             }
         }
     }
     fn cpu(&self, io: &Io<'_>) {
         let (lr, scale) = (Self::begin::<f32>(io) as f32, scale_of(io, self.scaled));
         let factors = Factors { lr, momentum: self.momentum as f32, decay: self.decay as f32, scale };
-        for at in (self.first()..io.inputs()).step_by(self.inputs_each()) {
+        for (number, at) in numbered(io, self.slots(io.inputs())) {
             let (w, g) = (io.state::<f32>(at), io.input::<f32>(at + G));
             let size = team::share(w.len());
             let chunks = w.chunks_mut(size).zip(g.chunks(size));
             if self.momentum == 0.0 {
-                chunks.in_parallel(1, |(w, g)| update(w, g, factors));
+                chunks.in_parallel(1, |(w, g)| {
+                    let most = update(w, g, factors);
+                    check_finite(io, number, most, [w, &[]]);
+                });
                 continue;
             }
             let chunks = chunks.zip(io.state::<f32>(at + V).chunks_mut(size));
-            chunks.in_parallel(1, |((w, g), v)| update_with_momentum(w, v, g, factors));
+            chunks.in_parallel(1, |((w, g), v)| {
+                let most = update_with_momentum(w, v, g, factors);
+                check_finite(io, number, most, [w, v]);
+            });
         }
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
@@ -199,11 +229,12 @@ impl Op for Sgd {
             let (w, g, m) = (on.state(at), on.input(at + G), std::ptr::null_mut());
             abi::Parameter { w, g, m, v, n: on.spec(at).len() as u32, end }
         };
-        let slots = (self.first()..on.inputs()).step_by(self.inputs_each());
-        parameters(on, slots, parameter_at, |grid, parameters, last| {
-            let ticket = if last { on.tickets() } else { std::ptr::null_mut() };
+        parameters(on, self.slots(on.inputs()), parameter_at, |grid, parameters, Part { first, last }| {
+            let (ticket, status) = (if last { on.tickets() } else { std::ptr::null_mut() }, on.status());
             // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-            unsafe { k.sgd(on, grid, parameters, rate, rates, step, scale, momentum, decay, ticket) }
+            unsafe {
+                k.sgd(on, grid, parameters, rate, rates, step, scale, momentum, decay, ticket, first, status)
+            }
         })
     }
 }

@@ -68,6 +68,7 @@ impl SliceRows {
 impl Op for SliceRows {
     const NAME: &'static str = "slice_rows";
     const KIND: OpKind = OpKind::Copy;
+    const INPUTS: &'static [&'static str] = &["x", "like"];
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, if self.counted { 1 } else { 2 })?;
         let x = ins[0];

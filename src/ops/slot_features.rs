@@ -73,16 +73,19 @@ fn feature_row(io: &Io<'_>, at: usize, event: u32) -> Option<usize> {
 impl Op for SlotFeatures {
     const NAME: &'static str = "slot_features";
     const KIND: OpKind = OpKind::Graph;
+    const INPUTS: &'static [&'static str] = &["event", "dt", "edge", "w", "b"];
+    const OUTPUTS: &'static [&'static str] = &["out"];
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 5)?;
         let (event, edge, t) = (ins[input::EVENT], ins[input::EDGE], ins[input::W].cols);
-        for (i, what, want) in [
-            (input::EVENT, "event", Spec::ids(event.rows, event.cols)),
-            (input::DT, "dt", Spec::real(event.rows, event.cols)),
-            (input::EDGE, "edge", Spec::real(edge.rows, edge.cols)),
-            (input::W, "w", Spec::real(Rows::fixed(1), t)),
-            (input::B, "b", Spec::real(Rows::fixed(1), t)),
+        for (i, want) in [
+            (input::EVENT, Spec::ids(event.rows, event.cols)),
+            (input::DT, Spec::real(event.rows, event.cols)),
+            (input::EDGE, Spec::real(edge.rows, edge.cols)),
+            (input::W, Spec::real(Rows::fixed(1), t)),
+            (input::B, Spec::real(Rows::fixed(1), t)),
         ] {
+            let what = Self::INPUTS[i];
             ensure!(Self::NAME, ins[i] == want, "{what} is {}, want {want}", ins[i]);
         }
         let rows = event.rows.times(event.cols);

@@ -137,6 +137,11 @@ vectorised! {
 impl Op for SoftLabelLoss {
     const NAME: &'static str = "soft_label_loss";
     const KIND: OpKind = OpKind::Nn;
+    const INPUTS: &'static [&'static str] = &["logits", "row", "offsets", "classes", "weights"];
+    const OUTPUTS: &'static [&'static str] = &["loss"];
+    fn reports_infinite(&self) -> bool {
+        true
+    }
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 5)?;
         let [logits, row, offsets, classes, weights] = [ins[0], ins[1], ins[2], ins[3], ins[4]];
@@ -222,6 +227,8 @@ impl SoftLabelLoss {
 impl Op for SoftLabelLossGrad {
     const NAME: &'static str = "soft_label_loss_grad";
     const KIND: OpKind = OpKind::Nn;
+    const INPUTS: &'static [&'static str] = &["logits", "row", "offsets", "classes", "weights", "dloss"];
+    const OUTPUTS: &'static [&'static str] = &["dlogits"];
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 6)?;
         let loss = Op::infer(&SoftLabelLoss, &ins[..DLOSS])?[0].spec;

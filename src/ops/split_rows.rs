@@ -98,6 +98,9 @@ impl SplitRows {
 impl Op for SplitRows {
     const NAME: &'static str = "split_rows";
     const KIND: OpKind = OpKind::Copy;
+    fn input_names(&self) -> Vec<&'static str> {
+        if self.counted { vec!["x", "count"] } else { vec!["x", "first", "rest"] }
+    }
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, if self.counted { 2 } else { 3 })?;
         let x = ins[0];
@@ -161,13 +164,15 @@ impl JoinSplit {
 impl Op for JoinSplit {
     const NAME: &'static str = "join_split";
     const KIND: OpKind = OpKind::Copy;
+    const INPUTS: &'static [&'static str] = &["like", "first", "rest"];
+    const OUTPUTS: &'static [&'static str] = &["joined"];
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 3)?;
         let [first, rest] = [ins[1], ins[2]];
         let known = matches!(first.dtype, DType::F32 | DType::I64);
-        ensure!(Self::NAME, known, "a part is {first}, want F32 or I64");
+        ensure!(Self::NAME, known, "first is {first}, want F32 or I64");
         let same = (first.dtype, first.cols) == (rest.dtype, rest.cols);
-        ensure!(Self::NAME, same, "the parts are {first} and {rest}");
+        ensure!(Self::NAME, same, "first is {first}, and rest is {rest}");
         Ok(vec![Spec { rows: ins[0].rows, ..first }.into()])
     }
     fn define<R: Real>(&self, io: &Io<'_>) {

@@ -78,6 +78,11 @@ vectorised! {
 impl Op for SquaredLoss {
     const NAME: &'static str = "squared_loss";
     const KIND: OpKind = OpKind::Nn;
+    const INPUTS: &'static [&'static str] = &["pred", "want"];
+    const OUTPUTS: &'static [&'static str] = &["loss", "known"];
+    fn reports_infinite(&self) -> bool {
+        true
+    }
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 2)?;
         typed(Self::NAME, "pred", &ins[0], DType::F32)?;
@@ -142,6 +147,8 @@ impl SquaredLoss {
 impl Op for SquaredLossGrad {
     const NAME: &'static str = "squared_loss_grad";
     const KIND: OpKind = OpKind::Nn;
+    const INPUTS: &'static [&'static str] = &["pred", "want", "known", "dloss"];
+    const OUTPUTS: &'static [&'static str] = &["dpred"];
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 4)?;
         let outs = Op::infer(&SquaredLoss, &ins[..2])?;

@@ -85,6 +85,8 @@ pub(super) fn by_rank(io: &Io<'_>, mut visit: impl FnMut(usize, usize, usize)) {
 impl Op for StaleCopies {
     const NAME: &'static str = "stale_copies";
     const KIND: OpKind = OpKind::Graph;
+    const INPUTS: &'static [&'static str] = &["copies", "id", "counts"];
+    const OUTPUTS: &'static [&'static str] = &["mark"];
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         check(Self::NAME, ins)?;
         Ok(vec![ins[input::ID].into()])

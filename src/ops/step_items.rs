@@ -60,6 +60,8 @@ impl Tape {
 impl Op for StepItems {
     const NAME: &'static str = "step_items";
     const KIND: OpKind = OpKind::Graph;
+    const INPUTS: &'static [&'static str] = &["offsets", "step", "base"];
+    const OUTPUTS: &'static [&'static str] = &["count", "item", "rank"];
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 3)?;
         let offsets = &ins[0];

@@ -56,6 +56,8 @@ impl StepRows {
 impl Op for StepRows {
     const NAME: &'static str = "step_rows";
     const KIND: OpKind = OpKind::Graph;
+    const INPUTS: &'static [&'static str] = &["steps", "scale"];
+    const OUTPUTS: &'static [&'static str] = &["out"];
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, ins.len().clamp(1, 2))?;
         // The rows of `steps` are fixed, so that the one at `place` is live.

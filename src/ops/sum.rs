@@ -30,6 +30,11 @@ const PIECE: usize = 2048;
 impl Op for Sum {
     const NAME: &'static str = "sum";
     const KIND: OpKind = OpKind::Nn;
+    const INPUTS: &'static [&'static str] = &["x"];
+    const OUTPUTS: &'static [&'static str] = &["out"];
+    fn repeated(&self) -> usize {
+        1
+    }
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         let most = abi::Terms::MOST;
         ensure!(Self::NAME, (2..=most).contains(&ins.len()), "{} inputs, want 2 to {most}", ins.len());

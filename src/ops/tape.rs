@@ -80,7 +80,7 @@ struct Value {
 }
 
 /// A program as data: nodes in order, and the values that they read and compute. All stored values belong to
-/// one store.
+/// one store. Its methods [append ops](super#what-a-tape-records).
 ///
 /// ```
 /// use tgnn::{ops::Tape, runtime::*};
@@ -325,7 +325,7 @@ impl Tape {
         let specs = self.specs(&ins);
         let inferred = op.infer(&specs)?;
         let writes = op.writes(ins.len());
-        self.check_writes(op.name(), &ins, &writes)?;
+        self.check_writes(&*op, &ins, &writes)?;
         let outs = self.check_outs(op.name(), &inferred)?;
         let view = op.is_view();
         if view {
@@ -336,13 +336,14 @@ impl Tape {
         Ok(outs)
     }
     /// Checks that every input changed in place is a writable stored value and is given to the op only once.
-    fn check_writes(&self, op: &str, ins: &[Var], writes: &[usize]) -> Result<()> {
+    fn check_writes(&self, op: &dyn DynOp, ins: &[Var], writes: &[usize]) -> Result<()> {
+        let name = op.name();
         for &w in writes {
-            ensure!(op, w < ins.len(), "changes input {w} of {}", ins.len());
+            ensure!(name, w < ins.len(), "changes input {w} of {}", ins.len());
+            let (what, uses) = (op.input_name(w), ins.iter().filter(|&&v| v == ins[w]).count());
             let writable = matches!(self.home(ins[w]), Home::Stored { writable: true, .. });
-            ensure!(op, writable, "input {w} is changed in place, so it must be a writable stored value");
-            let uses = ins.iter().filter(|&&v| v == ins[w]).count();
-            ensure!(op, uses == 1, "input {w} is changed in place, but given {uses} times");
+            ensure!(name, writable, "{what} is changed in place, so it must be a writable stored value");
+            ensure!(name, uses == 1, "{what} is changed in place, but given {uses} times");
         }
         Ok(())
     }
@@ -457,6 +458,7 @@ impl Tape {
                 douts.push(self.whole(&mut grads, o)?);
             }
             let dins = node.op.vjp(self, &node, &douts)?;
+            self.check_gradients(&node, &dins)?;
             for (&v, d) in node.ins.iter().zip(dins) {
                 if let Some(d) = d {
                     self.add_gradient(&mut grads, v, d)?;
@@ -471,6 +473,23 @@ impl Tape {
         }
         self.tag = before;
         Ok(grads)
+    }
+    /// Checks that the backward pass of a node gave each input nothing, or a gradient of its shape. That of a
+    /// view may have fewer rows: those of the view.
+    fn check_gradients(&self, node: &Node, dins: &[Option<Var>]) -> Result<()> {
+        let (op, n) = (node.op.name(), node.ins.len());
+        ensure!(op, dins.len() == n, "vjp gives {} gradients, want one for each of {n} inputs", dins.len());
+        for (i, (&v, d)) in node.ins.iter().zip(dins).enumerate() {
+            let Some(d) = *d else { continue };
+            self.check(op, d)?;
+            let (has, value) = (self.spec(d), self.spec(v));
+            let want = Spec { dtype: value.dtype.widened(), ..value };
+            let rows = has.rows.capacity == want.rows.capacity || node.view && i == 0;
+            let fits = (has.dtype, has.cols) == (want.dtype, want.cols) && rows;
+            let name = node.op.input_name(i);
+            ensure!(op, fits, "vjp gives {has} as the gradient of {name}, which is {value}");
+        }
+        Ok(())
     }
     /// Returns the gradient of `v`, if there is one, padded to the rows of `v`: the gradient that a view of
     /// `v` contributes may have fewer rows.

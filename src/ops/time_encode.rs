@@ -144,6 +144,8 @@ vectorised! {
 impl Op for TimeEncode {
     const NAME: &'static str = "time_encode";
     const KIND: OpKind = OpKind::Nn;
+    const INPUTS: &'static [&'static str] = &["dt", "w", "b"];
+    const OUTPUTS: &'static [&'static str] = &["y"];
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 3)?;
         typed(Self::NAME, "dt", &ins[0], DType::F32)?;
@@ -185,6 +187,7 @@ impl Op for TimeEncode {
 impl Op for TimeEncodeGrad {
     const NAME: &'static str = "time_encode_grad";
     const KIND: OpKind = OpKind::Nn;
+    const INPUTS: &'static [&'static str] = &["dt", "w", "b", "dy"];
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 4)?;
         let y = Op::infer(&TimeEncode, &ins[..3])?[0].spec;

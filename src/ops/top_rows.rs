@@ -117,6 +117,8 @@ impl TopRows {
 impl Op for TopRows {
     const NAME: &'static str = "top_rows";
     const KIND: OpKind = OpKind::Graph;
+    const INPUTS: &'static [&'static str] = &["x", "p", "present"];
+    const OUTPUTS: &'static [&'static str] = &["out", "index", "y"];
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 3)?;
         check_scored(Self::NAME, &ins[0], &ins[1])?;
@@ -173,6 +175,7 @@ impl Op for TopRows {
 impl Op for TopRowsGrad {
     const NAME: &'static str = "top_rows_grad";
     const KIND: OpKind = OpKind::Graph;
+    const INPUTS: &'static [&'static str] = &["x", "p", "index", "y", "dout"];
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 5)?;
         let [x, p, index, y, dout] = [0, 1, 2, 3, 4].map(|i| ins[i]);

@@ -57,6 +57,8 @@ impl TransposeBlocks {
 impl Op for TransposeBlocks {
     const NAME: &'static str = "transpose_blocks";
     const KIND: OpKind = OpKind::Copy;
+    const INPUTS: &'static [&'static str] = &["x"];
+    const OUTPUTS: &'static [&'static str] = &["out"];
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 1)?;
         let x = ins[0];

@@ -134,6 +134,8 @@ impl UngroupNorm {
 impl Op for UngroupNorm {
     const NAME: &'static str = "ungroup_norm";
     const KIND: OpKind = OpKind::Nn;
+    const INPUTS: &'static [&'static str] = &["x", "order", "position", "own", "root", "gain", "bias", "now"];
+    const OUTPUTS: &'static [&'static str] = &["y", "z", "stats"];
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, input::COUNT + usize::from(self.0.clock().is_some()))?;
         let [x, order, position, own, root] =
@@ -237,6 +239,7 @@ impl UngroupNormGrad {
 impl Op for UngroupNormGrad {
     const NAME: &'static str = "ungroup_norm_grad";
     const KIND: OpKind = OpKind::Nn;
+    const INPUTS: &'static [&'static str] = &["z", "gain", "stats", "dy", "order", "position", "now"];
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, grad_input::COUNT + usize::from(self.0.clock().is_some()))?;
         let [z, gain, stats] = [grad_input::Z, grad_input::GAIN, grad_input::STATS].map(|i| ins[i]);

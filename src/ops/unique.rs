@@ -178,6 +178,10 @@ impl Tiles {
 impl Op for Unique {
     const NAME: &'static str = "unique";
     const KIND: OpKind = OpKind::Graph;
+    const INPUTS: &'static [&'static str] = &["stamp", "roots", "others"];
+    fn repeated(&self) -> usize {
+        1
+    }
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         ensure!(
             Self::NAME,
@@ -185,7 +189,9 @@ impl Op for Unique {
             "{} inputs, want stamp, roots, and any other lists of ids",
             ins.len()
         );
-        ensure!(Self::NAME, ins.iter().all(|s| s.dtype == DType::U32), "an input is not U32: {ins:?}");
+        for (i, ids) in ins.iter().enumerate() {
+            typed(Self::NAME, &DynOp::input_name(self, i), ids, DType::U32)?;
+        }
         shaped(Self::NAME, "stamp", &ins[input::STAMP], self.nodes, 1)?;
         ensure!(Self::NAME, self.stride > 0, "0 roots per event, want one or more");
         let lists = &ins[input::ROOTS..];

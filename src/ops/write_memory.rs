@@ -367,6 +367,15 @@ impl WriteMemory {
 impl Op for WriteMemory {
     const NAME: &'static str = "write_memory";
     const KIND: OpKind = OpKind::Graph;
+    fn input_names(&self) -> Vec<&'static str> {
+        let mean = self.combiner == Combiner::Mean;
+        let state =
+            ["memory", "memory_time", "mail", "mail_event", "mail_time", "node", "phi", "positives", "psi"];
+        let rest = ["new_memory", "new_time", "event", "event_time"];
+        let edge =
+            present(&[("edge", true), ("mail_edge", mean), ("edge_row", mean), ("content", self.content)]);
+        [&state[..], &rest, &edge].concat()
+    }
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         let mean = self.combiner == Combiner::Mean;
         arity(Self::NAME, ins, self.others() + usize::from(self.content))?;
@@ -387,8 +396,8 @@ impl Op for WriteMemory {
             (input::PHI, "phi", Spec::ids(n, 1)),
             (input::POSITIVES, "positives", Spec::count()),
             (input::PSI, "psi", Spec::ids(b.times(self.stride), 1)),
-            (input::NEW_MEMORY, "s'", Spec::real(n, d)),
-            (input::NEW_TIME, "time", Spec::times(n)),
+            (input::NEW_MEMORY, "new_memory", Spec::real(n, d)),
+            (input::NEW_TIME, "new_time", Spec::times(n)),
             (input::EVENT, "event", Spec::ids(b, 1)),
             (input::EVENT_TIME, "event time", Spec::times(b)),
             (input::MAIL_EDGE, "mail edge", table(f)),

@@ -173,6 +173,10 @@ impl WriteRows {
 impl Op for WriteRows {
     const NAME: &'static str = "write_rows";
     const KIND: OpKind = OpKind::Copy;
+    fn input_names(&self) -> Vec<&'static str> {
+        let tables = self.each.iter().flat_map(|_| ["table", "rows"]);
+        std::iter::once("index").chain(tables).chain(self.picked.then_some("from")).collect()
+    }
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         let tables = self.each.len();
         ensure!(Self::NAME, (1..=abi::Tables::MOST).contains(&tables), "{tables} tables, want 1 to 8");

@@ -1,6 +1,6 @@
 //! The operands of a running op.
 use super::{
-    spec::{Element, NONE, Precision, Real, Rows, Spec},
+    spec::{DType, Element, NONE, Precision, Real, Rows, Spec},
     status::{Fault, Status},
 };
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -135,6 +135,11 @@ impl<'a> Io<'a> {
             0,
             "a writable operand may be taken once per run"
         );
+    }
+    /// Returns the live rows of input `i` if they are u32 and this op does not change them.
+    pub(crate) fn ids(&self, i: usize) -> Option<&'a [u32]> {
+        let readable = self.ins[i].spec.dtype == DType::U32 && !self.writes.contains(&i);
+        readable.then(|| self.input(i))
     }
     /// Returns the number of inputs.
     pub fn inputs(&self) -> usize {

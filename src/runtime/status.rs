@@ -12,6 +12,8 @@ pub enum Fault {
     NotFinite(f32),
     /// An index, or a count, that is out of range.
     OutOfRange(u32),
+    /// A count of slots, the op's input `count`, that is above their number.
+    AboveMost(u32),
 }
 
 impl Fault {
@@ -38,12 +40,14 @@ impl Status {
     const ROW_BITS: u32 = 30;
     const NOT_FINITE: u64 = 1;
     const OUT_OF_RANGE: u64 = 2;
+    const ABOVE_MOST: u64 = 3;
 
     /// Records a fault of `row` unless one is already recorded. Rows are counted modulo 2^30.
     pub fn fault(&self, row: usize, fault: Fault) {
         let (kind, operand) = match fault {
             Fault::NotFinite(value) => (Self::NOT_FINITE, value.to_bits()),
             Fault::OutOfRange(index) => (Self::OUT_OF_RANGE, index),
+            Fault::AboveMost(count) => (Self::ABOVE_MOST, count),
         };
         let row = row as u64 & ((1 << Self::ROW_BITS) - 1);
         let word = (kind << Self::ROW_BITS | row) << 32 | u64::from(operand);
@@ -67,7 +71,8 @@ impl Status {
         let fault = match high >> Self::ROW_BITS {
             0 => return None,
             Self::NOT_FINITE => Fault::NotFinite(f32::from_bits(operand)),
-            _ => Fault::OutOfRange(operand),
+            Self::OUT_OF_RANGE => Fault::OutOfRange(operand),
+            _ => Fault::AboveMost(operand),
         };
         Some((high as u32 & ((1 << Self::ROW_BITS) - 1), fault))
     }
@@ -91,7 +96,7 @@ mod tests {
     fn indices_are_exact_and_numbers_keep_their_bits() {
         let s = Status::default();
         for fault in
-            [Fault::OutOfRange(16_777_217), Fault::OutOfRange(u32::MAX), Fault::NotFinite(f32::INFINITY)]
+            [Fault::OutOfRange(16_777_217), Fault::AboveMost(u32::MAX), Fault::NotFinite(f32::INFINITY)]
         {
             s.fault((1 << 30) - 1, fault);
             assert_eq!(s.take(), Some(((1 << 30) - 1, fault)));

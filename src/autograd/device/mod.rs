@@ -325,7 +325,7 @@ impl BoundProgram {
             nodes().zip(words).filter_map(|(planned, word)| Some((planned, Status::read(word)?)));
         faults
             .next()
-            .map_or(Ok(()), |(planned, (row, fault))| Err(fault_error(planned.node.op.name(), row, fault)))
+            .map_or(Ok(()), |(planned, (row, fault))| Err(fault_error(&*planned.node.op, row, fault, None)))
     }
     /// Returns the live rows of a value of a variant, and its elements, copied to the host.
     fn fetch(&self, variant: &Variant, v: Var, store: &Store) -> Result<(usize, Vec<u64>)> {

@@ -336,9 +336,9 @@ impl Program {
     /// Runs the program once over `store` and waits for it.
     ///
     /// # Errors
-    /// `Diverged` if an op meets a number that is not finite, `Data` if it meets an index outside its table;
-    /// the message names op and row, and what the step has written by then stays written. `Shape` if the
-    /// store is not the tape's, or has another precision than the program.
+    /// `Diverged` if an op reports a number that is not finite, as losses and optimisers do; `Data` if it
+    /// meets an index outside its table. The message names op and row, and what the step has written by then
+    /// stays written. `Shape` if the store is not the tape's, or has another precision than the program.
     pub fn run(&mut self, store: &mut Store) -> Result<()> {
         self.check(store)?;
         self.kept = false;

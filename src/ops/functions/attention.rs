@@ -11,8 +11,7 @@ use crate::{
 };
 
 /// n roots with up to k neighbours each. The raw row of a neighbour is `z = {h | e | Phi(dt)}`, of width
-/// `c = d + f + t`. Widths follow from lengths: n from `count`, k from `row`, t from `time_w`, and f from
-/// `query`.
+/// `c = d + f + t`. Other sizes follow from lengths: n from `count`, k from `row`, and t from `time_w`.
 #[derive(Clone, Copy, Debug)]
 pub struct AttentionRows<'a> {
     /// Number H of heads.
@@ -21,6 +20,8 @@ pub struct AttentionRows<'a> {
     pub head_width: usize,
     /// Width d of `h`.
     pub width: usize,
+    /// Width f of `edge`; 0 without features.
+    pub edge_width: usize,
     /// `[n, H c]`: the query of each root and head, multiplied by the transposed key weights, `W_k^T q`.
     pub query: &'a [f32],
     /// `[u, d]`: embeddings of the neighbours.
@@ -69,7 +70,6 @@ const MOST_HEADS: usize = 1 << 10;
 struct Layout {
     n: usize,
     k: usize,
-    f: usize,
     c: usize,
     starts: Vec<u32>,
 }
@@ -79,11 +79,17 @@ impl AttentionRows<'_> {
         let (op, n, heads) = ("temporal_attention", self.count.len(), self.heads);
         ensure!(op, (1..=MOST_HEADS).contains(&heads), "{heads} heads, want 1 to {MOST_HEADS}");
         ensure!(op, n < u32::MAX as usize, "{n} roots are too many");
-        let known = self.width.saturating_add(self.time_w.len());
-        let c = self.query.len().checked_div(n * heads).unwrap_or(known);
-        ensure!(op, c >= known, "queries have {c} columns a head, want at least {known}");
+        let (d, f, t) = (self.width, self.edge_width, self.time_w.len());
+        let c = d.saturating_add(f).saturating_add(t);
+        let (has, want) = (self.query.len(), c.saturating_mul(heads).saturating_mul(n));
+        ensure!(
+            op,
+            has == want,
+            "query has {has} elements, want {want}: {n} roots of {heads} heads, and rows of h of width {d}, edge \
+             features of width {f}, and a time encoding of width {t}"
+        );
         let k = self.row.len().checked_div(n).unwrap_or(0);
-        Ok(Layout { n, k, f: c - known, c, starts: (0..=n as u32).collect() })
+        Ok(Layout { n, k, c, starts: (0..=n as u32).collect() })
     }
     /// Starts a call of `op` with the inputs of the forward pass. `order` lists all roots, and root i has
     /// query i.
@@ -97,7 +103,7 @@ impl AttentionRows<'_> {
             .input(self.event, slots)?
             .input(self.dt, slots)?
             .input(self.count, [l.n, 1])?
-            .input(self.edge, [table_rows(self.edge.len(), l.f, self.event), l.f])?
+            .input(self.edge, [table_rows(self.edge.len(), self.edge_width, self.event), self.edge_width])?
             .input(self.time_w, [1, t])?
             .input(self.time_b, [1, t])?
             .input(&l.starts[..l.n], [l.n, 1])?
@@ -118,8 +124,8 @@ impl AttentionRows<'_> {
 /// // One root with two neighbours, whose rows are {h | cos 0} = {1 | 1} and {3 | 1}.
 /// let (h, dt, time) = ([1.0, 3.0], [0.0; 2], [0.0]);
 /// let rows = AttentionRows {
-///     heads: 1, head_width: 1, width: 1, query: &[0.0, 0.0], h: &h, row: &[0, 1], event: &[0, 0],
-///     dt: &dt, count: &[2], edge: &[], time_w: &time, time_b: &time,
+///     heads: 1, head_width: 1, width: 1, edge_width: 0, query: &[0.0, 0.0], h: &h, row: &[0, 1],
+///     event: &[0, 0], dt: &dt, count: &[2], edge: &[], time_w: &time, time_b: &time,
 /// };
 /// let out = temporal_attention(&rows)?;
 /// assert_eq!((out.mix, out.sum), (vec![2.0, 1.0], vec![1.0])); // the scores are equal

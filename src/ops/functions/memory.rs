@@ -26,6 +26,8 @@ pub struct MemoryTables<'a> {
     pub mail_time: &'a [i64],
     /// `[e, f]`: features of the events.
     pub edge: &'a [f32],
+    /// Width f of `edge`; 0 without features.
+    pub edge_width: usize,
 }
 
 /// Weights of the update, for messages `{s | s_partner | e | Phi(dt)}` of width `c = 2 d + f + t`; those of
@@ -53,6 +55,8 @@ pub struct UpdatedMemory {
     pub memory: Vec<f32>,
     /// `[n]`: time of the mail, or of the last update if there is no mail.
     pub time: Vec<i64>,
+    /// Widths of the weights.
+    widths: Widths,
     /// The rows with a mail, their messages, gates and gaps.
     rows: Vec<u32>,
     messages: Vec<f32>,
@@ -72,19 +76,52 @@ pub struct GruGrads {
     pub b_h: Vec<f32>,
 }
 
+/// Widths of memory (d), edge features (f) and time encoding (t).
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Widths {
+    d: usize,
+    f: usize,
+    t: usize,
+}
+
+impl Widths {
+    /// Returns the width of a message.
+    fn message(self) -> usize {
+        2 * self.d + self.f + self.t
+    }
+}
+
 impl GruWeights<'_> {
-    /// Returns d, t and c.
-    fn widths(&self) -> Result<[usize; 3]> {
-        let (d, t) = (self.b_h.len() / 3, self.time_w.len());
-        ensure!("gru_memory", d > 0, "b_h has {} numbers, want 3 d for memory of width d", self.b_h.len());
-        let c = self.w_x.len() / (3 * d);
-        ensure!("gru_memory", c >= 2 * d + t, "w_x has {c} columns, want at least {}", 2 * d + t);
-        Ok([d, t, c])
+    /// Returns the widths, for edge features of width `f`.
+    ///
+    /// # Errors
+    /// `Shape` if a weight has another length than these say; it is named.
+    fn widths(&self, f: usize) -> Result<Widths> {
+        let (op, n) = ("gru_memory", self.b_h.len());
+        ensure!(op, n > 0 && n.is_multiple_of(3), "b_h has {n} elements, want 3 d for memory of width d");
+        let widths = Widths { d: n / 3, f, t: self.time_w.len() };
+        let Widths { d, t, .. } = widths;
+        let c = d.saturating_mul(2).saturating_add(f).saturating_add(t);
+        for (name, has, rows, cols) in [
+            ("w_h", self.w_h.len(), 3 * d, d),
+            ("b_x", self.b_x.len(), 1, 3 * d),
+            ("time_b", self.time_b.len(), 1, t),
+            ("w_x", self.w_x.len(), 3 * d, c),
+        ] {
+            let want = rows.saturating_mul(cols);
+            ensure!(
+                op,
+                has == want,
+                "{name} has {has} elements, want {want} for [{rows}, {cols}]: memory has width {d}, the time \
+                 encoding {t}, and edge features {f}"
+            );
+        }
+        Ok(widths)
     }
 }
 
 /// Updates the memory of `nodes` from their mails: `s' = GRU({s | s_partner | e | Phi(t_mail - t_s)}, s)`.
-/// Widths follow from lengths: d from `b_h`, t from `time_w`, c from `w_x`. `seconds_per_tick` converts gaps
+/// Widths follow from lengths: d from `b_h`, and t from `time_w`. `seconds_per_tick` converts gaps
 /// for the time encoding.
 ///
 /// # Errors
@@ -97,7 +134,7 @@ impl GruWeights<'_> {
 /// // Two nodes with memory of width 1; node 0 has a mail at time 30. No edge features.
 /// let tables = MemoryTables {
 ///     memory: &[4.0, 6.0], memory_time: &[5, 7], mail: &[9.0, 0.0], mail_event: &[0, NONE],
-///     mail_time: &[30, 0], edge: &[],
+///     mail_time: &[30, 0], edge: &[], edge_width: 0,
 /// };
 /// let (w_x, zeros) = ([0.0; 9], [0.0; 3]);
 /// let (time_w, time_b) = (&[0.0], &[0.0]);
@@ -115,8 +152,8 @@ pub fn gru_memory(
     weights: GruWeights<'_>,
     seconds_per_tick: f32,
 ) -> Result<UpdatedMemory> {
-    let ([d, t, c], n, v) = (weights.widths()?, nodes.len(), tables.memory_time.len());
-    let f = c - 2 * d - t;
+    let (widths, n) = (weights.widths(tables.edge_width)?, nodes.len());
+    let (Widths { d, f, t }, c, v) = (widths, widths.message(), tables.memory.len() / widths.d);
     let mut listed = HashSet::with_capacity(n);
     if let Some(twice) = nodes.iter().find(|&&node| !listed.insert(node)) {
         return Err(Error::new(ErrorKind::Data, format!("gru_memory: node {twice} is listed twice")));
@@ -152,7 +189,7 @@ pub fn gru_memory(
     messages.truncate(m * c);
     gates.truncate(m * 4 * d);
     dt.truncate(m);
-    Ok(UpdatedMemory { memory, time, rows, messages, gates, dt })
+    Ok(UpdatedMemory { memory, time, widths, rows, messages, gates, dt })
 }
 
 /// Computes the gradients of the weights of [`gru_memory`], given the gradient `dmemory`, `[n, d]`, of the
@@ -165,7 +202,10 @@ pub fn gru_memory_grad(
     weights: GruWeights<'_>,
     dmemory: &[f32],
 ) -> Result<GruGrads> {
-    let ([d, t, c], m, n) = (weights.widths()?, updated.rows.len(), updated.time.len());
+    let (widths, m, n) = (weights.widths(updated.widths.f)?, updated.rows.len(), updated.time.len());
+    let (was, same) = (updated.widths, widths == updated.widths);
+    ensure!("gru_memory", same, "the weights have widths {widths:?}, and those of the update had {was:?}");
+    let (Widths { d, t, .. }, c) = (widths, widths.message());
     let zeros = |n: usize| vec![0.0; n];
     let mut g = GruGrads {
         time_w: zeros(t),

@@ -25,7 +25,7 @@ pub use attention::{
 };
 pub use memory::{GruGrads, GruWeights, MemoryTables, UpdatedMemory, gru_memory, gru_memory_grad};
 pub use neighbors::{EventLists, RecentSlots, recent_neighbors};
-pub use sparse::{Csr, CsrRows, CsrVars, spmm, spmm_grad};
+pub use sparse::{Csr, CsrRows, CsrTable, CsrVars, DeviceCsr, spmm, spmm_grad};
 
 /// Runs `work` with `threads` threads (0: one per core), which its calls of kernels share. The threads are
 /// started once per process, see [`Device::shared_cpu`].

@@ -55,6 +55,9 @@ impl<C: Cell> MemoryUpdateGrad<C> {
 impl<C: Cell> Op for MemoryUpdateGrad<C> {
     const NAME: &'static str = C::GRAD_NAME;
     const KIND: OpKind = OpKind::Nn;
+    const INPUTS: &'static [&'static str] =
+        &["row", "message", "gates", "dt", "time_w", "time_b", "w_x", "w_h", "dmemory"];
+    const OUTPUTS: &'static [&'static str] = &["time_w", "time_b", "w_x", "w_h", "b_x", "b_h"];
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, input::COUNT)?;
         let [w, b, w_x, w_h] = [input::W, input::B, input::W_X, input::W_H].map(|i| ins[i]);
@@ -67,17 +70,18 @@ impl<C: Cell> Op for MemoryUpdateGrad<C> {
             2 * d + t
         );
         let (one, gates) = (Rows::fixed(1), Rows::fixed(C::GATES * d));
-        for (i, what, want) in [
-            (input::ROW, "row", Spec::ids(m, 1)),
-            (input::MESSAGE, "message", Spec::real(m, c)),
-            (input::GATES, "gates", Spec::real(m, C::SUMS * d)),
-            (input::DT, "dt", Spec::real(m, 1)),
-            (input::W, "w", Spec::real(one, t)),
-            (input::B, "b", Spec::real(one, t)),
-            (input::W_X, "w_x", Spec::real(gates, c)),
-            (input::W_H, "w_h", Spec::real(gates, d)),
-            (input::DOUT, "dout", Spec::real(ins[input::DOUT].rows, d)),
+        for (i, want) in [
+            (input::ROW, Spec::ids(m, 1)),
+            (input::MESSAGE, Spec::real(m, c)),
+            (input::GATES, Spec::real(m, C::SUMS * d)),
+            (input::DT, Spec::real(m, 1)),
+            (input::W, Spec::real(one, t)),
+            (input::B, Spec::real(one, t)),
+            (input::W_X, Spec::real(gates, c)),
+            (input::W_H, Spec::real(gates, d)),
+            (input::DOUT, Spec::real(ins[input::DOUT].rows, d)),
         ] {
+            let what = Self::INPUTS[i];
             ensure!(Self::NAME, ins[i] == want, "{what} is {}, want {want}", ins[i]);
         }
         let bias = Spec::real(one, w_h.rows.capacity);

@@ -4,10 +4,10 @@
 //!
 //! | value | shape | meaning |
 //! | --- | --- | --- |
-//! | `unique` | `[n]` u32 | nodes |
+//! | `nodes` | `[n]` u32 | nodes |
 //! | `memory`, `memory time` | `[v, d]` f32, `[v]` i64 | node memory and the time of its last update |
 //! | `mail`, `mail time` | `[v, d]` f32, `[v]` i64 | partner's memory in the node's mail, and the time of the mail's event |
-//! | | `[n, ..]` | shapes of all state if its rows were gathered for this step: row i is that of `unique[i]` |
+//! | | `[n, ..]` | shapes of all state if its rows were gathered for this step: row i is that of `nodes[i]` |
 //! | `mail event` | `[v]` u32 | event of the mail, or [`NONE`] if there is no mail |
 //! | `edge` | `[e, f]` f32 | features of the mails' events, indexed by [`FeatureRow`] |
 //! | `w`, `b` | `[1, t]` f32 | time encoding |
@@ -360,6 +360,22 @@ fn keep<R: Real>(memory: Option<&[R]>, out: &mut [R]) {
 impl<C: Cell> Op for MemoryUpdate<C> {
     const NAME: &'static str = C::NAME;
     const KIND: OpKind = OpKind::Nn;
+    const INPUTS: &'static [&'static str] = &[
+        "nodes",
+        "memory",
+        "memory_time",
+        "mail",
+        "mail_event",
+        "mail_time",
+        "edge",
+        "time_w",
+        "time_b",
+        "w_x",
+        "w_h",
+        "b_x",
+        "b_h",
+    ];
+    const OUTPUTS: &'static [&'static str] = &["memory", "time", "count", "row", "message", "gates", "dt"];
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, input::COUNT)?;
         let w = Widths::of(|i| ins[i]);
@@ -369,12 +385,13 @@ impl<C: Cell> Op for MemoryUpdate<C> {
         let n = unique.rows;
         let nodes = if self.gathered { n } else { memory_time.rows };
         let v = nodes.capacity;
-        ensure!(Self::NAME, unique == Spec::ids(n, 1), "unique is {unique}, want {}", Spec::ids(n, 1));
-        for (i, what, want) in [
-            (input::MEMORY_TIME, "memory time", Spec::times(nodes)),
-            (input::MAIL_EVENT, "mail event", Spec::ids(nodes, 1)),
-            (input::MAIL_TIME, "mail time", Spec::times(nodes)),
+        ensure!(Self::NAME, unique == Spec::ids(n, 1), "nodes is {unique}, want {}", Spec::ids(n, 1));
+        for (i, want) in [
+            (input::MEMORY_TIME, Spec::times(nodes)),
+            (input::MAIL_EVENT, Spec::ids(nodes, 1)),
+            (input::MAIL_TIME, Spec::times(nodes)),
         ] {
+            let what = Self::INPUTS[i];
             ensure!(Self::NAME, ins[i] == want, "{what} is {}, want {want}", ins[i]);
         }
         ensure!(Self::NAME, memory == Spec::real(nodes, d), "memory is {memory}, its times {memory_time}");
@@ -392,14 +409,15 @@ impl<C: Cell> Op for MemoryUpdate<C> {
             countable(Self::NAME, what, n)?;
         }
         let gates = C::GATES * d;
-        for (i, what, rows, cols) in [
-            (input::W, "w", 1, t),
-            (input::B, "b", 1, t),
-            (input::W_X, "w_x", gates, w.message()),
-            (input::W_H, "w_h", gates, d),
-            (input::B_X, "b_x", 1, gates),
-            (input::B_H, "b_h", 1, gates),
+        for (i, rows, cols) in [
+            (input::W, 1, t),
+            (input::B, 1, t),
+            (input::W_X, gates, w.message()),
+            (input::W_H, gates, d),
+            (input::B_X, 1, gates),
+            (input::B_H, 1, gates),
         ] {
+            let what = Self::INPUTS[i];
             typed(Self::NAME, what, &ins[i], DType::F32)?;
             shaped(Self::NAME, what, &ins[i], rows, cols)?;
         }

@@ -45,15 +45,17 @@ pub(super) fn stripes_len(rows: usize, width: usize, bytes: usize) -> usize {
     stripe_columns(rows, width, rows * width * bytes).map_or(0, |_| rows * width)
 }
 
-/// Operands of a product; `begin`, `len` and `scale` are those of the step's vertices, and empty if there is
-/// no step.
+/// Operands of a product; `begin`, `len` and `scale` are those of the step's vertices, `column_scale` those
+/// of its columns, and empty if there is no step.
 pub(super) struct Step<'a, T> {
+    pub io: &'a Io<'a>,
     pub x: &'a [T],
     pub begin: &'a [u32],
     pub len: &'a [u32],
     pub col: &'a [u32],
     pub weight: Option<&'a [f32]>,
     pub scale: &'a [f32],
+    pub column_scale: &'a [f32],
     pub bias: Option<&'a [f32]>,
     pub act: Activation,
 }
@@ -67,8 +69,8 @@ impl<T> Step<'_, T> {
     }
     /// Returns the operands of a product with the stripe `x`, which holds `columns` of the rows.
     fn with_stripe<'a>(&'a self, x: &'a [Scaled], columns: Range<usize>) -> Step<'a, Scaled> {
-        let &Step { begin, len, col, weight, scale, bias, act, .. } = self;
-        Step { x, begin, len, col, weight, scale, bias: bias.map(|b| &b[columns]), act }
+        let &Step { io, begin, len, col, weight, scale, column_scale, bias, act, .. } = self;
+        Step { io, x, begin, len, col, weight, scale, column_scale, bias: bias.map(|b| &b[columns]), act }
     }
 }
 
@@ -199,7 +201,7 @@ fn run_task<V: Block, T: StoredNumber>(s: &Step<'_, T>, task: Task<'_>) {
             }
         }
         Task::Stripe { first, columns, width, to } => {
-            let rows = s.x.chunks_exact(width).zip(s.scale).skip(first);
+            let rows = s.x.chunks_exact(width).zip(s.column_scale).skip(first);
             for (to, (x, &scale)) in to.chunks_exact_mut(columns.len()).zip(rows) {
                 for (to, x) in to.iter_mut().zip(&x[columns.clone()]) {
                     *to = scale * x.widened();
@@ -212,22 +214,33 @@ fn run_task<V: Block, T: StoredNumber>(s: &Step<'_, T>, task: Task<'_>) {
 /// A neighbour: its row index, the row index to prefetch meanwhile, and its weight.
 type Entry = (usize, usize, f32);
 
-/// Computes `out = sum_e w_e s_e x[e]` over neighbours `e`.
+/// Returns false: `column`, of one of `neighbors`, is not there. It is a fault unless it is [`NONE`].
+#[cold]
+#[inline(never)]
+fn skip<T>(s: &Step<'_, T>, neighbors: &Range<usize>, column: usize) -> bool {
+    if column != NONE as usize {
+        let at = neighbors.clone().find(|&e| s.col[e] as usize == column);
+        s.io.fault(at.unwrap_or(neighbors.start), Fault::out_of_range(column));
+    }
+    false
+}
+
+/// Computes `out = sum_e w_e r_e x[e]` over neighbours `e`.
 #[inline(always)]
 fn sum_rows<V: Block, T: StoredNumber>(s: &Step<'_, T>, neighbors: Range<usize>, out: &mut [f32]) {
     let col = &s.col[neighbors.clone()];
     let ahead = s.col.get(neighbors.start + AHEAD..neighbors.end + AHEAD).unwrap_or(col);
-    // Indices that name no vertex are skipped.
-    let vertices = s.scale.len();
+    let columns = s.column_scale.len();
+    let known = |e: &Entry| e.0 < columns || skip(s, &neighbors, e.0);
     let entries = col.iter().zip(ahead).map(|(&j, &ahead)| (j as usize, ahead as usize));
     match s.weight {
         None => {
             let entries = entries.map(|(j, ahead)| (j, ahead, 1.0));
-            sum_entries::<V, T>(s, entries.filter(move |e| e.0 < vertices), out);
+            sum_entries::<V, T>(s, entries.filter(known), out);
         }
         Some(w) => {
-            let weighted = entries.zip(&w[neighbors]).map(|((j, ahead), &w)| (j, ahead, w));
-            sum_entries::<V, T>(s, weighted.filter(move |e| e.0 < vertices), out);
+            let weighted = entries.zip(&w[neighbors.clone()]).map(|((j, ahead), &w)| (j, ahead, w));
+            sum_entries::<V, T>(s, weighted.filter(known), out);
         }
     }
 }
@@ -339,7 +352,7 @@ fn sum_narrow_rows<V: Block, T: StoredNumber>(
 /// Returns the factor of the row of neighbour `j`.
 #[inline(always)]
 fn factor<T: StoredNumber>(s: &Step<'_, T>, j: usize, weight: f32) -> f32 {
-    if T::SCALED { weight } else { s.scale[j] * weight }
+    if T::SCALED { weight } else { s.column_scale[j] * weight }
 }
 
 /// Computes `y = act(scale y + b)`.
@@ -397,7 +410,7 @@ pub(super) fn multiply<T: StoredNumber>(
     y: &mut [f32],
     width: usize,
 ) {
-    let (rows, slice_count) = (y.len() / width, slices.len());
+    let (rows, slice_count) = (s.x.len() / width, slices.len());
     let Some(columns) = stripe_columns(rows, width, size_of_val(s.x)) else {
         return Columns::split(y, width, width).for_each(|y| multiply_columns(s, slices, scratch, y));
     };
@@ -486,13 +499,18 @@ mod tests {
             let draw_real = |e: usize| f32::from(key.draw(e as u64)[1] as u16) / 65536.0 - 0.4;
             let [x, weight, scale, bias] =
                 [v * d, entries, v, d].map(|n| (0..n).map(draw_real).collect::<Vec<f32>>());
+            let status = Status::default();
+            // SAFETY: there are no operands.
+            let io = unsafe { Io::new(&[], &[], (std::ptr::null_mut(), 0), Precision::F32, &[], &status) };
             let step = Step {
+                io: &io,
                 x: &x,
                 begin: &begin,
                 len: &len,
                 col: &col,
                 weight: Some(&weight),
                 scale: &scale,
+                column_scale: &scale,
                 bias: Some(&bias),
                 act: Activation::Relu,
             };

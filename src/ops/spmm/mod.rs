@@ -1,26 +1,34 @@
-//! `y[i] = act(s_i sum_j w_ij s_j x[j] + b)`: a step's adjacency with symmetric normalisation, times a dense
+//! `y[i] = act(s_i sum_j w_ij r_j x[j] + b)`: a step's adjacency with scaled rows and columns, times a dense
 //! matrix
 //!
 //! | value | shape | meaning |
 //! | --- | --- | --- |
-//! | `x` | `[v, d]` f32, or `[t v, d]` f32, bf16 or f16 | one row a vertex; or one row for each vertex of all `t` steps, of which the op reads those of its step |
+//! | `x` | `[u, d]` f32, or `[t u, d]` f32, bf16 or f16 | one row a column (u = v unless there is `column_scale`); or one row for each column of all `t` steps, of which the op reads those of its step |
 //! | `steps` | `[l]` u32 below t, or [`NONE`]: y is `act(b)` | steps of a snapshot group, of which the op reads one |
 //! | `begin`, `len` | `[t v]` u32 | index in the pool of the first neighbour of a step's vertex, and number of its neighbours, itself included; what lies beyond the pool is cut off |
-//! | `col` | `[m]` u32 below v | the pool: neighbours j; others are skipped |
+//! | `col` | `[m]` u32 below u | the pool: neighbours j; [`NONE`] is skipped, others are a fault |
 //! | `weight` | `[m, 1]` f32, optional | w; 1 if absent |
 //! | `scale` | `[t v, 1]` f32 | s: `degree^-1/2`, 0 for an absent vertex |
+//! | `column_scale` | `[t u, 1]` f32, optional | r; `scale` if absent. Comes after `weight` |
 //! | `first`, `slices` | `[t + 1]`, `[n, 4]` u32 | the slices of long rows: see [`LongRows`] |
 //! | `b` | `[1, d]` f32, optional | |
 //! | y | `[v, d]` f32 | |
+//!
+//! Vertices are rows, and their neighbours are columns: usually of the same vertices, with `r = s`, the
+//! symmetric normalisation. A rectangular matrix has u columns that are something else, such as the sources
+//! of a sampled block.
 //!
 //! Backward: `dz` is computed from `dy` by the [`epilogue`]; `dx = A^T dz` with the transposed adjacency,
 //! `db = sum_i dz`. An `x` with rows of all steps is data and has no gradient. Deterministic: the order in
 //! which neighbours are summed depends on the adjacency alone.
 //!
 //! Source: the propagation rule of GCN (Kipf and Welling 2017), equation 2.
+mod case;
 mod cpu;
 mod long_rows;
 
+pub(super) use self::case::build;
+pub(crate) use self::case::matrix_of;
 use super::{
     epilogue::{Activation, Epilogue},
     *,
@@ -36,6 +44,8 @@ pub struct Spmm {
     graph: Option<GraphVars>,
     /// Number of vertices.
     vertices: usize,
+    /// Number of columns, if they have scales of their own.
+    columns: Option<usize>,
     /// Maximum counts over the steps.
     most: Most,
     /// Whether there are weights.
@@ -79,6 +89,19 @@ pub struct GraphVars {
     pub scale: Var,
     /// Number of vertices, v.
     pub vertices: usize,
+    /// The columns, if they are not the vertices: `None` for a square matrix with one scale per vertex.
+    pub columns: Option<ColumnVars>,
+}
+
+/// Columns of a [`GraphVars`] that are not its vertices.
+///
+/// Example: [`Csr::rectangular`](super::functions::Csr::rectangular).
+#[derive(Clone, Copy, Debug)]
+pub struct ColumnVars {
+    /// Scale of each column, `[t u, 1]` f32.
+    pub scale: Var,
+    /// Number of columns, u.
+    pub count: usize,
 }
 
 impl Tape {
@@ -104,7 +127,8 @@ impl Tape {
     /// let steps = store.zeros("steps", Spec::ids(Rows::fixed(1), 1))?;
     /// let steps = tape.stored(&store, steps)?;
     /// let adjacency = AdjacencyVars { begin, len, col, weight: None, slices: [first, slices], most };
-    /// let graph = GraphVars { adjacency, transpose: adjacency, scale, vertices: 3 }; // symmetric
+    /// let transpose = adjacency; // it is symmetric
+    /// let graph = GraphVars { adjacency, transpose, scale, vertices: 3, columns: None };
     /// let y = tape.spmm(graph, x, (steps, 0), None, Activation::Identity)?; // of step 0, the only one
     /// let mut program = Program::new(&tape, &[y], Precision::F32, Backend::Cpu)?;
     /// program.run(&mut store)?;
@@ -121,9 +145,11 @@ impl Tape {
     ) -> Result<Var> {
         let AdjacencyVars { begin, len, col, weight, slices: [first, slices], .. } = graph.adjacency;
         let ins = [x, steps, begin, len, col, graph.scale, first, slices];
-        let ins: Vec<Var> = ins.into_iter().chain(weight).chain(bias).collect();
+        let column_scale = graph.columns.map(|columns| columns.scale);
+        let ins: Vec<Var> = ins.into_iter().chain(weight).chain(column_scale).chain(bias).collect();
         let AdjacencyVars { most, weight, .. } = graph.adjacency;
         let op = Spmm::new(graph.vertices, most, weight.is_some(), step_index, bias.is_some(), act);
+        let op = Spmm { columns: graph.columns.map(|columns| columns.count), ..op };
         self.push1(Spmm { graph: Some(graph), ..op }, &ins)
     }
 }
@@ -131,7 +157,10 @@ impl Tape {
 impl GraphVars {
     /// Returns the graph with all edges reversed.
     fn transposed(self) -> Self {
-        GraphVars { adjacency: self.transpose, transpose: self.adjacency, ..self }
+        let turned = GraphVars { adjacency: self.transpose, transpose: self.adjacency, ..self };
+        let Some(ColumnVars { scale, count }) = self.columns else { return turned };
+        let columns = Some(ColumnVars { scale: self.scale, count: self.vertices });
+        GraphVars { scale, vertices: count, columns, ..turned }
     }
 }
 
@@ -157,7 +186,16 @@ impl Spmm {
         bias: bool,
         act: Activation,
     ) -> Self {
-        Spmm { graph: None, vertices, most, weighted, step_index, bias, act }
+        Spmm { graph: None, vertices, columns: None, most, weighted, step_index, bias, act }
+    }
+    /// Returns the same op for a matrix with `count` columns a step, which have scales of their own.
+    #[must_use]
+    pub fn with_columns(self, count: usize) -> Self {
+        Spmm { columns: Some(count), ..self }
+    }
+    /// Returns the number of columns of a step.
+    fn columns(&self) -> usize {
+        self.columns.unwrap_or(self.vertices)
     }
     /// Returns the number of steps of tables with `rows` rows; [`NONE`] if there are no vertices.
     fn steps(&self, rows: usize) -> usize {
@@ -170,9 +208,23 @@ impl Spmm {
     fn weight(&self) -> Option<usize> {
         self.weighted.then_some(Self::SLICES + 1)
     }
+    /// Returns the input index of the scales of the columns.
+    fn column_scale(&self) -> usize {
+        self.columns.map_or(Self::SCALE, |_| Self::SLICES + 1 + usize::from(self.weighted))
+    }
     /// Returns the input index of the bias.
     fn bias(&self) -> Option<usize> {
-        self.bias.then_some(Self::SLICES + 1 + usize::from(self.weight().is_some()))
+        self.bias.then_some(self.inputs() - 1)
+    }
+    fn inputs(&self) -> usize {
+        Self::SLICES
+            + 1
+            + [self.weighted, self.columns.is_some(), self.bias].map(usize::from).iter().sum::<usize>()
+    }
+    /// Returns the number of rows of tables with a row for each column of each step, if the other tables have
+    /// `rows` rows. Without vertices the steps are unknown, and count as one.
+    fn rows_of_columns(&self, rows: usize) -> usize {
+        rows.checked_div(self.vertices).unwrap_or(1).saturating_mul(self.columns())
     }
     /// Checks the types and shapes of the tables of the adjacency.
     fn check_tables(&self, ins: &[Spec]) -> Result<()> {
@@ -195,6 +247,13 @@ impl Spmm {
             typed(Self::NAME, "weight", &ins[w], DType::F32)?;
             shaped(Self::NAME, "weight", &ins[w], col.rows.capacity, 1)?;
         }
+        if self.columns.is_some() {
+            let scale = &ins[self.column_scale()];
+            typed(Self::NAME, "column_scale", scale, DType::F32)?;
+            // Without vertices the number of steps is unknown.
+            let want = if self.vertices == 0 { scale.rows.capacity } else { self.rows_of_columns(rows) };
+            shaped(Self::NAME, "column_scale", scale, want, 1)?;
+        }
         Ok(())
     }
 }
@@ -202,8 +261,24 @@ impl Spmm {
 impl Op for Spmm {
     const NAME: &'static str = "spmm";
     const KIND: OpKind = OpKind::Graph;
+    const OUTPUTS: &'static [&'static str] = &["y"];
+    fn input_names(&self) -> Vec<&'static str> {
+        present(&[
+            ("x", true),
+            ("steps", true),
+            ("begin", true),
+            ("len", true),
+            ("col", true),
+            ("scale", true),
+            ("first", true),
+            ("slices", true),
+            ("weight", self.weighted),
+            ("column_scale", self.columns.is_some()),
+            ("bias", self.bias),
+        ])
+    }
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, 8 + usize::from(self.weight().is_some()) + usize::from(self.bias))?;
+        arity(Self::NAME, ins, self.inputs())?;
         let (x, steps) = (ins[Self::X], ins[Self::STEPS]);
         kept_reals(Self::NAME, "x", &x)?;
         ensure!(Self::NAME, steps == Spec::ids(steps.rows, 1), "steps are {steps}");
@@ -220,7 +295,9 @@ impl Op for Spmm {
         let (col, first, slices) = (ins[Self::COL], ins[Self::FIRST], ins[Self::SLICES]);
         for (what, n) in [
             ("vertices", v),
+            ("columns", self.columns()),
             ("rows", rows),
+            ("rows of columns", self.rows_of_columns(rows)),
             ("neighbours", col.rows.capacity),
             ("slices", slices.rows.capacity),
             ("slices of a step", most.slices),
@@ -235,10 +312,11 @@ impl Op for Spmm {
             v == 0 || first.rows.capacity == rows / v + 1,
             "first is {first}, want one row a step and one more"
         );
+        let (columns, all) = (self.columns(), self.rows_of_columns(rows));
         ensure!(
             Self::NAME,
-            x.rows == Rows::fixed(v) && !x.dtype.is_half() || x.rows == Rows::fixed(rows),
-            "x is {x}, want {v} rows of f32, or {rows} rows"
+            x.rows == Rows::fixed(columns) && !x.dtype.is_half() || x.rows == Rows::fixed(all),
+            "x is {x}, want {columns} rows of f32, one for each column of the matrix, or {all} rows"
         );
         let out = Spec::real(Rows::fixed(v), x.cols);
         if let Some(b) = self.bias() {
@@ -249,16 +327,16 @@ impl Op for Spmm {
     }
     fn scratch(&self, ins: &[Spec]) -> usize {
         let x = ins[Self::X];
-        let stripes = cpu::stripes_len(self.vertices, x.cols, x.dtype.size(Precision::F32));
+        let stripes = cpu::stripes_len(self.columns(), x.cols, x.dtype.size(Precision::F32));
         self.most().slices * x.cols + stripes
     }
     fn tickets(&self, _: &[Spec]) -> usize {
         self.most().rows
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
-        let (v, d, n) = (self.vertices, outs[0].cols, self.most().neighbors);
+        let (v, u, d, n) = (self.vertices, self.columns(), outs[0].cols, self.most().neighbors);
         let entry = 4 + 4 * usize::from(self.weight().is_some());
-        let rows = v * (d * (ins[Self::X].dtype.size(Precision::F32) + 4) + 12);
+        let rows = u * d * ins[Self::X].dtype.size(Precision::F32) + v * (4 * d + 12);
         // The number of neighbours is the caller's claim and may be anything, so the sums saturate.
         Cost { bytes: rows.saturating_add(n.saturating_mul(entry)), flops: n.saturating_mul(2 * d) }
     }
@@ -286,6 +364,7 @@ impl Op for Spmm {
             slices: on.input(Self::SLICES),
             weight: self.weight().map_or(null(), |w| on.input(w)),
             scale: on.input(Self::SCALE),
+            column_scale: on.input(self.column_scale()),
             bias: self.bias().map_or(null(), |b| on.input(b)),
             y: on.out(0),
             parts: on.scratch(),
@@ -294,12 +373,14 @@ impl Op for Spmm {
             most_steps: self.steps(on.capacity(Self::BEGIN)) as u32,
             x_rows: on.capacity(Self::X) as u32,
             vertices: v as u32,
+            columns: self.columns() as u32,
             d,
             short_rows: most.short as u32,
             most_slices: most.slices as u32,
             most_rows: most.rows as u32,
             pool: on.capacity(Self::COL) as u32,
             cut: on.capacity(Self::SLICES) as u32,
+            unused: 0,
             then: Epilogue::from(self.act).on_device(on),
         };
         // A thread for every four numbers of a row; the blocks of the slices come before those of the rows.
@@ -319,7 +400,7 @@ impl Op for Spmm {
         let mut dins = vec![None; node.ins.len()];
         let Some(dy) = douts[0] else { return Ok(dins) };
         let dz = Epilogue::from(self.act).grad(t, node.outs[0], dy)?;
-        if t.spec(node.ins[Self::X]).rows.capacity == self.vertices {
+        if t.spec(node.ins[Self::X]).rows.capacity == self.columns() {
             let graph = self.graph.ok_or_else(|| Error::shape(Self::NAME, "its transpose is unknown"))?;
             let step = (node.ins[Self::STEPS], self.step_index);
             dins[Self::X] = Some(t.spmm(graph.transposed(), dz, step, None, Activation::Identity)?);
@@ -346,20 +427,22 @@ impl Spmm {
     }
     /// Runs the definition on an `x` stored as `T`.
     fn define_stored<R: Real, T: Stored<R>>(&self, io: &Io<'_>) {
-        let (d, v, x) = (io.cols(Self::X), self.vertices, io.input::<T>(Self::X));
+        let (d, v, u, x) = (io.cols(Self::X), self.vertices, self.columns(), io.input::<T>(Self::X));
         let [begin, len, col] = [Self::BEGIN, Self::LEN, Self::COL].map(|i| io.input::<u32>(i));
-        let (scale, weight) = (io.input::<R>(Self::SCALE), self.weight().map(|w| io.input::<R>(w)));
+        let (scale, column_scale) = (io.input::<R>(Self::SCALE), io.input::<R>(self.column_scale()));
+        let weight = self.weight().map(|w| io.input::<R>(w));
         let bias = self.bias().map(|b| io.input::<R>(b));
         let step = self.step(io);
-        let first_row = if io.rows(Self::X) == v { 0 } else { step.unwrap_or(0) * v };
+        let first_column = step.unwrap_or(0) * u;
+        let first_row = if io.rows(Self::X) == u { 0 } else { first_column };
         let mut row = vec![R::ZERO; d];
         for (i, y) in io.out::<R>(0).chunks_exact_mut(d.max(1)).enumerate() {
             y.fill(R::ZERO);
             let at = step.map(|s| s * v + i);
             let entries = at.map_or(0..0, |at| pool_range(begin[at], len[at], col.len()));
-            for (e, j) in entries.map(|e| (e, col[e] as usize)).filter(|&(_, j)| j < v) {
+            for (e, j) in entries.filter_map(|e| Some((e, io.row_of(e, col[e], u)?))) {
                 T::real(&x[(first_row + j) * d..][..d], &mut row);
-                let factor = scale[step.unwrap_or(0) * v + j] * weight.map_or(R::ONE, |w| w[e]);
+                let factor = column_scale[first_column + j] * weight.map_or(R::ONE, |w| w[e]);
                 y.iter_mut().zip(&row).for_each(|(y, &x)| *y += factor * x);
             }
             let row_scale = at.map_or(R::ZERO, |at| scale[at]);
@@ -370,22 +453,24 @@ impl Spmm {
     }
     /// Runs the fast host path on an `x` stored as `T`.
     fn multiply_stored<T: Element + cpu::StoredNumber>(&self, io: &Io<'_>) {
-        let (d, v, y) = (io.cols(Self::X), self.vertices, io.out::<f32>(0));
+        let (d, v, u, y) = (io.cols(Self::X), self.vertices, self.columns(), io.out::<f32>(0));
         if y.is_empty() {
             return;
         }
         let [begin, len, first] = [Self::BEGIN, Self::LEN, Self::FIRST].map(|i| io.input::<u32>(i));
         let step = self.step(io);
-        let rows = step.map_or(0..0, |s| s * v..(s + 1) * v);
+        let [rows, columns] = [v, u].map(|n| step.map_or(0..0, |s| s * n..(s + 1) * n));
         let slices = step.map_or(0..0, |s| first[s] as usize..first[s + 1] as usize);
-        let first_row = if io.rows(Self::X) == v { 0 } else { rows.start };
+        let first_row = if io.rows(Self::X) == u { 0 } else { columns.start };
         let step = cpu::Step {
-            x: &io.input::<T>(Self::X)[first_row * d..][..v * d],
+            io,
+            x: io.input::<T>(Self::X).get(first_row * d..(first_row + u) * d).unwrap_or(&[]),
             begin: &begin[rows.clone()],
             len: &len[rows.clone()],
             col: io.input(Self::COL),
             weight: self.weight().map(|w| io.input(w)),
             scale: &io.input(Self::SCALE)[rows],
+            column_scale: &io.input(self.column_scale())[columns],
             bias: self.bias().map(|b| io.input(b)),
             act: self.act,
         };
@@ -408,6 +493,8 @@ const BLOCK_ROWS: usize = 64;
 impl Op for SumRows {
     const NAME: &'static str = "sum_rows";
     const KIND: OpKind = OpKind::Nn;
+    const INPUTS: &'static [&'static str] = &["x"];
+    const OUTPUTS: &'static [&'static str] = &["y"];
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 1)?;
         typed(Self::NAME, "x", &ins[0], DType::F32)?;
@@ -439,7 +526,7 @@ impl Op for SumRows {
     }
 }
 
-/// `[v, d, weighted, x, epilogue, mean, longest]`, over three steps.
+/// `[v, d, weighted, x, epilogue, mean, longest, u]`, over three steps; without u the matrix is square.
 /// - `x`: 0 for one row a vertex, n > 0 for rows of all steps stored as `StoredAs::ALL[n - 1]`.
 /// - `epilogue`: 0 for none, without gradients; 1 for bias and tanh, with gradients; 2 for the same, and
 ///   additionally for a step that is [`NONE`].
@@ -453,6 +540,11 @@ pub(super) const CASES: &[&[usize]] = &[
     &[10, 37, 1, 2, 1, 3, 1100],
     &[10, 132, 0, 3, 2, 2, 33],
     &[2, 300, 1, 0, 1, 1, 1030],
+    &[7, 5, 1, 0, 2, 3, 40, 12],
+    &[12, 16, 0, 0, 1, 2, 1100, 3],
+    &[9, 33, 1, 2, 1, 3, 0, 20],
+    &[3, 4, 0, 0, 1, 0, 0, 0],
+    &[0, 4, 0, 0, 1, 0, 0, 5],
 ];
 pub(super) const BENCH: &[&[usize]] = &[
     &[10_000, 64, 0, 0, 1, 20, 0],
@@ -461,82 +553,3 @@ pub(super) const BENCH: &[&[usize]] = &[
     &[10_000, 64, 0, 2, 0, 20, 0],
     &[10_000, 256, 0, 0, 0, 20, 0],
 ];
-
-/// The rows of a case: neighbours with their weights, for each vertex of each step.
-type CaseRows = Vec<Vec<(u32, f32)>>;
-
-fn case_rows(c: &mut CaseBuilder, dims: &[usize]) -> CaseRows {
-    let (v, mean, longest) = (dims[0], dims[5], dims[6]);
-    let len = |row: usize| if row % v == 1 && longest > 0 { longest } else { row % (2 * mean + 1) };
-    (0..3 * v).map(|row| (0..len(row)).map(|_| (c.below(v) as u32, c.uniform() + 1.5)).collect()).collect()
-}
-
-/// Stores the rows of a case as values.
-fn case_adjacency(c: &mut CaseBuilder, rows: &CaseRows, vertices: usize, weighted: bool) -> AdjacencyVars {
-    let len: Vec<u32> = rows.iter().map(|row| row.len() as u32).collect();
-    let begin: Vec<u32> = len.iter().scan(0, |end, n| Some(std::mem::replace(end, *end + n))).collect();
-    let entries = || rows.iter().flatten();
-    let plan = LongRows::of(&len, vertices);
-    let weights: Vec<f32> = entries().map(|e| e.1).collect();
-    AdjacencyVars {
-        begin: c.ids(&begin, 1),
-        len: c.ids(&len, 1),
-        col: c.ids(&entries().map(|e| e.0).collect::<Vec<_>>(), 1),
-        weight: weighted.then(|| c.values(Spec::real(Rows::fixed(weights.len()), 1), &weights)),
-        slices: [c.ids(&plan.first, 1), c.ids(&plan.slices, 4)],
-        most: plan.most,
-    }
-}
-
-pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
-    let [v, d, weighted, stored_as, epilogue, ..] = *dims else {
-        return Err(Error::shape("spmm", "seven sizes"));
-    };
-    let rows = case_rows(c, dims);
-    let scale = c.real_in(3 * v, 1, |u| 0.2 * u + 0.3);
-    let mut transposed = vec![Vec::new(); rows.len()];
-    for (i, row) in rows.iter().enumerate() {
-        row.iter().for_each(|&(j, w)| transposed[i / v * v + j as usize].push(((i % v) as u32, w)));
-    }
-    let [adjacency, transpose] = [rows, transposed].map(|rows| case_adjacency(c, &rows, v, weighted == 1));
-    let graph = GraphVars { adjacency, transpose, scale, vertices: v };
-    let x = match stored_as {
-        0 => c.real(v, d),
-        n => c.kept(3 * v, d, StoredAs::ALL[n - 1]),
-    };
-    let (b, steps) = ((epilogue > 0).then(|| c.real(1, d)), c.ids(&[0, 2, NONE], 1));
-    let act = if epilogue > 0 { Activation::Tanh } else { Activation::Identity };
-    let step_indices = if epilogue == 2 { 1..3 } else { 1..2 };
-    let y = step_indices.map(|index| c.tape.spmm(graph, x, (steps, index), b, act));
-    let y: Vec<Var> = y.collect::<Result<_>>()?;
-    let wrt: Vec<Var> = b.into_iter().chain((epilogue > 0 && stored_as == 0).then_some(x)).collect();
-    Ok(Built::new(&y, &wrt))
-}
-
-/// Returns the sparse matrix of a case, scales included, in CSR: row starts, columns and values.
-///
-/// # Errors
-/// Those of building the case.
-pub(crate) fn matrix_of(case: &Case) -> Result<(Vec<u32>, Vec<u32>, Vec<f32>)> {
-    let mut c = CaseBuilder::new(Precision::F32, case.inputs);
-    (case.build)(&mut c, case.dims)?;
-    let ins = &c.tape.nodes()[0].ins;
-    let (v, weighted) = (case.dims[0], case.dims[2] == 1);
-    let id = |i: usize| match c.tape.home(ins[i]) {
-        Home::Stored { id, .. } => Ok(id),
-        Home::Step => Err(Error::shape("spmm", "a case's inputs are stored")),
-    };
-    // The case reads the last step, whose rows extend to the end of the pool.
-    let (begin, col) = (c.store.read::<u32>(id(Spmm::BEGIN)?)?, c.store.read::<u32>(id(Spmm::COL)?)?);
-    let (scale, first) = (&c.store.read::<f32>(id(Spmm::SCALE)?)?[2 * v..], begin[2 * v] as usize);
-    let weight = if weighted { Some(c.store.read::<f32>(id(Spmm::SLICES + 1)?)?) } else { None };
-    let starts: Vec<u32> =
-        begin[2 * v..].iter().chain([&(col.len() as u32)]).map(|b| b - begin[2 * v]).collect();
-    let mut values = Vec::with_capacity(col.len() - first);
-    for (i, row) in starts.windows(2).enumerate() {
-        for e in first + row[0] as usize..first + row[1] as usize {
-            values.push(scale[i] * scale[col[e] as usize] * weight.map_or(1.0, |w| w[e]));
-        }
-    }
-    Ok((starts, col[first..].to_vec(), values))
-}

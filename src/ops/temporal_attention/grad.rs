@@ -71,6 +71,12 @@ impl TemporalAttentionGrad {
 impl Op for TemporalAttentionGrad {
     const NAME: &'static str = "temporal_attention_grad";
     const KIND: OpKind = OpKind::Graph;
+    const OUTPUTS: &'static [&'static str] = &["query", "time_w", "time_b", "h"];
+    fn input_names(&self) -> Vec<&'static str> {
+        let forward = TemporalAttention::INPUTS;
+        let own = if self.0.drop.is_some() { forward } else { &forward[..input::NOW] };
+        [own, &["weight", "dmix", "dsum", "starts", "slots"]].concat()
+    }
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         let base = self.0.operands();
         let count = if self.0.learn_h { saved::LEARN_H_COUNT } else { saved::COUNT };

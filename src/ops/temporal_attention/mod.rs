@@ -219,6 +219,11 @@ impl TemporalAttention {
 impl Op for TemporalAttention {
     const NAME: &'static str = "temporal_attention";
     const KIND: OpKind = OpKind::Graph;
+    const INPUTS: &'static [&'static str] = &[
+        "query", "starts", "h", "row", "event", "dt", "count", "edge", "time_w", "time_b", "order", "own",
+        "now",
+    ];
+    const OUTPUTS: &'static [&'static str] = &["mix", "sum", "weight"];
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, self.operands())?;
         let (heads, width) = (self.heads, self.head_width);
@@ -248,20 +253,21 @@ impl Op for TemporalAttention {
             query.rows.capacity > 0 || order.is_empty(),
             "query is {query}, order is {order}, want a query for the roots"
         );
-        for (i, what, want) in [
-            (input::QUERY, "query", Spec::real(query.rows, mix_width)),
-            (input::STARTS, "starts", Spec::ids(Rows::fixed(query.rows.capacity + 1), 1)),
-            (input::H, "h", Spec::real(h.rows, h.cols)),
-            (input::ROW, "row", Spec::ids(n, k)),
-            (input::EVENT, "event", Spec::ids(n, k)),
-            (input::DT, "dt", Spec::real(n, k)),
-            (input::COUNT, "count", Spec::ids(n, 1)),
-            (input::EDGE, "edge", Spec::real(edge.rows, edge.cols)),
-            (input::W, "w", Spec::real(Rows::fixed(1), w.cols)),
-            (input::B, "b", Spec::real(Rows::fixed(1), w.cols)),
-            (input::ORDER, "order", Spec::ids(order.rows, 1)),
-            (input::OWN, "own", Spec::ids(order.rows, 1)),
+        for (i, want) in [
+            (input::QUERY, Spec::real(query.rows, mix_width)),
+            (input::STARTS, Spec::ids(Rows::fixed(query.rows.capacity + 1), 1)),
+            (input::H, Spec::real(h.rows, h.cols)),
+            (input::ROW, Spec::ids(n, k)),
+            (input::EVENT, Spec::ids(n, k)),
+            (input::DT, Spec::real(n, k)),
+            (input::COUNT, Spec::ids(n, 1)),
+            (input::EDGE, Spec::real(edge.rows, edge.cols)),
+            (input::W, Spec::real(Rows::fixed(1), w.cols)),
+            (input::B, Spec::real(Rows::fixed(1), w.cols)),
+            (input::ORDER, Spec::ids(order.rows, 1)),
+            (input::OWN, Spec::ids(order.rows, 1)),
         ] {
+            let what = Self::INPUTS[i];
             if let Some(found) = ins.get(i) {
                 ensure!(Self::NAME, *found == want, "{what} is {found}, want {want}");
             }

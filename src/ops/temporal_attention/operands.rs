@@ -82,7 +82,7 @@ impl<'a, R: Real> Operands<'a, R> {
         let i = self.order[at] as usize;
         match self.count.get(i) {
             None => drop(self.io.row_of(at, self.order[at], self.count.len())),
-            Some(&n) if n as usize > self.k => self.io.fault(i, Fault::OutOfRange(n)),
+            Some(&n) if n as usize > self.k => self.io.fault(i, Fault::AboveMost(n)),
             Some(_) => {}
         }
         (i, self.used(i))

@@ -10,7 +10,7 @@ use std::{
     sync::atomic::{AtomicUsize, Ordering::Relaxed},
 };
 
-/// Kernels of one's own, loaded on a device as long as the process lives.
+/// Kernels of one's own, loaded on one device as long as the process lives.
 #[derive(Clone, Debug)]
 pub struct CudaModule {
     gpu: Gpu,
@@ -76,11 +76,12 @@ impl CudaModule {
     /// ```
     ///
     /// # Errors
-    /// `Device` with the compiler's message, or if there is no compiler; also for `__shared__` memory on the
+    /// `Device` with the compiler's message, such as for a kernel that is not `extern "C"`, or if there is no
+    /// compiler; also for `__shared__` memory on the
     /// emulated device, which has none for kernels of other crates.
     ///
     /// # Safety
-    /// The file must contain these kernels, as `extern "C"`. Its code becomes part of this process.
+    /// The file's code becomes part of this process.
     pub unsafe fn compile(gpu: &Gpu, source: &Path, names: &[&str]) -> Result<Self> {
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
         let stem = format!("tgnn-{}-{}", std::process::id(), NUMBER.fetch_add(1, Relaxed));
@@ -108,8 +109,11 @@ impl CudaModule {
             return Err(Error::new(ErrorKind::Device, what).in_file(&source));
         }
         let entries: String = names.iter().map(|n| format!("emu::Entry<&{n}>::as(\"{n}\"), ")).collect();
+        // A kernel that is not `extern "C"` contradicts its second declaration; a GPU would not find it.
+        let declared: String = names.iter().map(|n| format!("extern decltype({n}) {n};\n")).collect();
         let table = format!(
-            "#include \"common.cuh\"\n#include \"{}\"\nextern \"C\" {{\nextern const emu::Kernel tgnn_kernels[];\n\
+            "#include \"common.cuh\"\n#include \"{}\"\nextern \"C\" {{\n{declared}\
+             extern const emu::Kernel tgnn_kernels[];\n\
              const emu::Kernel tgnn_kernels[] = {{{entries}{{nullptr, nullptr, 0, nullptr}}}};\n}}\n",
             source.display()
         );
@@ -156,16 +160,22 @@ impl CudaModule {
 
 impl CudaKernel {
     /// Launches the kernel for an op, on the op's stream. `arguments` are the addresses of the values of the
-    /// kernel's arguments, of which the driver takes copies.
+    /// kernel's arguments, of which the driver takes copies. A kernel is of the device on which its module is
+    /// loaded: a program on several devices loads the module on each of them.
     ///
     /// # Errors
-    /// `Device` if the driver refuses the launch.
+    /// `Device` if the launch is on another device than the kernel's, or if the driver refuses it.
     ///
     /// # Safety
     /// There must be one address for each argument of the kernel, of a value of the argument's type. Device
-    /// memory that they name must be as the kernel needs it until the stream has run the kernel, and `on`
-    /// must be a launch on the device of the kernel.
+    /// memory that they name must be as the kernel needs it until the stream has run the kernel.
     pub unsafe fn launch(&self, on: &Launch<'_>, grid: Grid, arguments: &mut [*mut c_void]) -> Result<()> {
+        let (own, other) = (&self.gpu, on.stream.gpu());
+        if (own.ordinal(), own.is_emulated()) != (other.ordinal(), other.is_emulated()) {
+            let (name, own, other) = (&self.name, own.ordinal(), other.ordinal());
+            let what = format!("kernel {name} is loaded on device {own}, and launched on device {other}");
+            return Err(Error::new(ErrorKind::Device, what).remedy("load its module on every device"));
+        }
         // SAFETY: guaranteed by the caller.
         let launched = unsafe { on.stream.launch(self.raw, grid, arguments, false) };
         checked(launched, &format!("cannot launch {}", self.name))
@@ -180,8 +190,10 @@ fn run(mut command: Command, source: &Path) -> Result<()> {
         Ok(done) if done.status.success() => Ok(()),
         Ok(done) => {
             let text = String::from_utf8_lossy(&done.stderr).into_owned();
-            let line = text.lines().find(|l| l.contains("error")).or(text.lines().next());
-            Err(failed(line.unwrap_or("it failed").to_owned()))
+            let line =
+                text.lines().find(|l| l.contains("error")).or(text.lines().next()).unwrap_or("it failed");
+            let e = failed(line.to_owned());
+            Err(if line.contains("linkage") { e.remedy("declare the kernel as extern \"C\"") } else { e })
         }
         Err(e) => Err(failed(e.to_string()).remedy("install the compiler, or name it by NVCC or CXX")),
     }

@@ -62,6 +62,10 @@ impl CudaStream {
     pub unsafe fn borrowed(gpu: &Gpu, raw: *mut c_void) -> Self {
         Self::of(gpu, raw.cast(), true)
     }
+    /// Returns the device.
+    pub fn gpu(&self) -> &Gpu {
+        &self.gpu
+    }
     /// Returns the driver's handle, for other code that submits work to the stream.
     pub fn handle(&self) -> *mut c_void {
         self.raw().cast()

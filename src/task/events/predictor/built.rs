@@ -4,8 +4,8 @@ use crate::{
     error::{Error, ErrorKind, Result},
     model::{Arrivals, EventTables, HeadKind, Negatives, Net, OpenEnd, StaticConfig, StaticMode},
     ops::{
-        Backend, Tape,
-        sample_neighbors::{Entry, History},
+        Backend, Op, Tape,
+        sample_neighbors::{Entry, History, SampleNeighbors},
     },
     runtime::*,
     task::config::Config,
@@ -20,6 +20,30 @@ pub(super) struct Outputs {
     pub sides: [BufferId; 2],
 }
 
+impl Outputs {
+    fn new(store: &mut Store, batch: usize, width: usize) -> Result<Self> {
+        let batch = Rows::fixed(batch);
+        let logits = store.zeros("logits", Spec::real(batch, 1))?;
+        let mut side = |name| store.zeros(name, Spec::real(batch, width));
+        Ok(Outputs { logits, sides: [side("sources")?, side("destinations")?] })
+    }
+}
+
+/// Checks that the model samples no more neighbours than it says: the history keeps no more.
+///
+/// # Errors
+/// `Usage` if it does.
+fn check_neighbors(t: &Tape, config: &Config) -> Result<()> {
+    let said = config.event_model()?.recent_events()?;
+    let sampled = t.nodes().iter().filter(|node| node.op.name() == SampleNeighbors::NAME);
+    let most = sampled.map(|node| t.spec(node.outs[0]).cols).max().unwrap_or(0);
+    if most <= said {
+        return Ok(());
+    }
+    let what = format!("the model reads {most} neighbours of a node, and its recent_events says {said}");
+    Err(Error::usage(what).remedy(format!("return {most} from ModelConfig::recent_events")))
+}
+
 /// A model and its programs, for tables of given sizes.
 pub(super) struct Built {
     pub store: Store,
@@ -27,7 +51,10 @@ pub(super) struct Built {
     pub net: Net,
     pub tables: EventTables,
     pub arrivals: Arrivals,
+    /// Of the batch that became history last.
     pub outputs: Outputs,
+    /// Of the batch that was only scored last.
+    pub looked: Outputs,
     /// Scores a batch, then updates the state.
     pub advance: Program,
     /// Only scores a batch; recorded at its first use.
@@ -45,7 +72,7 @@ impl Built {
         let state = state.saturating_add(lists);
         check_room("node memory, mailbox and history", state, "take fewer nodes or slots")?;
         if sizes.edge_width > 0 {
-            let bytes = 4 * sizes.edge_width * sizes.events;
+            let bytes = sizes.edge_width.saturating_mul(4).saturating_mul(sizes.events);
             check_room("edge features of the kept events", bytes, "take fewer nodes or slots")?;
         }
         let mut store = Store::new(Precision::F32);
@@ -59,14 +86,34 @@ impl Built {
         // The rows of nodes that training has not seen are zeros.
         let rows = parameters.iter().find(|p| p.0 == StaticConfig::ROWS).map(|p| p.1);
         rows.into_iter().try_for_each(|id| store.clear(id))?;
-        let (batch, width) = (Rows::fixed(sizes.batch), config.event_model()?.width());
-        let logits = store.zeros("logits", Spec::real(batch, 1))?;
-        let mut side = |name| store.zeros(name, Spec::real(batch, width));
-        let outputs = Outputs { logits, sides: [side("sources")?, side("destinations")?] };
+        let width = config.event_model()?.width();
+        let [outputs, looked] =
+            [Outputs::new(&mut store, sizes.batch, width)?, Outputs::new(&mut store, sizes.batch, width)?];
         let mut t = Tape::new();
-        let advance = record(&mut t, &store, &net, &tables, outputs, sizes.batch, true)
-            .and_then(|()| Program::new(&t, &[], Precision::F32, Backend::of(device)))?;
-        Ok(Built { store, parameters, net, tables, arrivals, outputs, advance, look: None })
+        record(&mut t, &store, &net, &tables, outputs, sizes.batch, true)?;
+        check_neighbors(&t, config)?;
+        let advance = Program::new(&t, &[], Precision::F32, Backend::of(device))?;
+        Ok(Built { store, parameters, net, tables, arrivals, outputs, looked, advance, look: None })
+    }
+    /// Records the program that only scores a batch, unless that is done.
+    pub fn record_look(&mut self, batch: usize, device: &Device) -> Result<()> {
+        if self.look.is_none() {
+            let mut t = Tape::new();
+            record(&mut t, &self.store, &self.net, &self.tables, self.looked, batch, false)?;
+            self.look = Some(Program::new(&t, &[], Precision::F32, Backend::of(device))?);
+        }
+        Ok(())
+    }
+    /// Returns the logits of the first `n` events of a batch.
+    pub fn logits(&mut self, of: Outputs, n: usize) -> Result<&[f32]> {
+        self.store.fetch(&[of.logits])?;
+        Ok(&self.store.read::<f32>(of.logits)?[..n])
+    }
+    /// Returns the embeddings of the first `n` events of a batch: those of sources, and of destinations.
+    pub fn sides(&mut self, of: Outputs, n: usize) -> Result<[&[f32]; 2]> {
+        self.store.fetch(&of.sides)?;
+        let first_rows = |id| Ok(&self.store.read::<f32>(id)?[..n * self.store.spec(id).cols]);
+        Ok([first_rows(of.sides[0])?, first_rows(of.sides[1])?])
     }
     /// Returns the buffers to save: parameters, node memory, mailbox, static memory.
     pub fn kept(&self) -> Vec<BufferId> {

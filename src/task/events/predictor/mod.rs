@@ -29,12 +29,11 @@
 mod built;
 
 use crate::{
-    autograd::Program,
     data::{FeatureEncoding, Ids, NodeId, NodeNames, Tcsr, TimeScale},
     error::{Error, ErrorKind, Result},
     model::OpenEnd,
     ops::{
-        Backend, MOST_ITEMS, Tape,
+        MOST_ITEMS,
         sample_neighbors::{Entry, History},
     },
     runtime::*,
@@ -45,7 +44,7 @@ use crate::{
         },
     },
 };
-use built::{Built, record};
+use built::Built;
 use std::path::Path;
 
 /// Default number of slots per node for every event that a query reads.
@@ -101,6 +100,8 @@ pub struct Predictor {
     latest: Option<i64>,
     /// Number of events since training.
     seen: u64,
+    /// Number of events of the batch that became history last.
+    advanced: usize,
 }
 
 brief_debug!(Predictor, p => { nodes: p.sizes.nodes, latest: p.latest, seen: p.seen });
@@ -118,11 +119,12 @@ fn slots_per_node(
 ) -> Result<usize> {
     // The slots of a node also hold the events of a batch that come after the query.
     let later = if history == History::Time && read > 0 { options.batch.max(1) - 1 } else { 0 };
-    let slots = options.slots.or(saved).unwrap_or(SLOTS_PER_NEIGHBOR * read + later);
-    if options.slots.is_none() && slots < read + later {
+    let most_later = SLOTS_PER_NEIGHBOR.saturating_mul(read).saturating_add(later);
+    let slots = options.slots.or(saved).unwrap_or(most_later);
+    if options.slots.is_none() && slots < read.saturating_add(later) {
         let what =
             format!("a node keeps {slots} events, and may have {later} later ones in the batch of a query");
-        let most = slots - read + 1;
+        let most = slots.saturating_sub(read) + 1;
         return Err(Error::usage(what).remedy(format!(
             "give batches of at most {most}, or accept fewer neighbours with {slots} slots"
         )));
@@ -150,13 +152,27 @@ fn node_capacity(options: &PredictorOptions, known: usize) -> Result<usize> {
     Ok(nodes)
 }
 
+/// Returns the maximum number of events of a batch.
+///
+/// # Errors
+/// `Usage` if the options ask for more than kernels can count.
+fn batch_capacity(options: &PredictorOptions) -> Result<usize> {
+    match options.batch.max(1) {
+        batch if batch <= MOST_ITEMS => Ok(batch),
+        batch => {
+            Err(Error::usage(format!("batches of {batch} events"))
+                .remedy(format!("give at most {MOST_ITEMS}")))
+        }
+    }
+}
+
 /// Returns the initial number of event ids if `held` events are kept.
 fn initial_event_ids(options: &PredictorOptions, edge_width: usize, held: usize) -> usize {
-    let needed = held + options.batch.max(1);
+    let needed = held.saturating_add(options.batch.max(1));
     match (options.events, edge_width) {
         (Some(events), _) => events.max(needed),
         (None, 0) => MOST_ITEMS,
-        (None, _) => FEWEST_ROWS.max(2 * needed),
+        (None, _) => FEWEST_ROWS.max(needed.saturating_mul(2)),
     }
 }
 
@@ -212,6 +228,7 @@ impl Predictor {
             return Err(Error::usage(format!("the checkpoint is of task {:?}", config.task).to_lowercase())
                 .remedy("give one of task link"));
         }
+        let batch = batch_capacity(options)?;
         let (stream, (_, known, edge_width)) = (manifest.stream.clone(), manifest.data);
         let slots = slots_per_node(options, stream.as_ref().map(|r| r.slots), read, config.history())?;
         let nodes = node_capacity(options, stream.as_ref().map_or(known, |r| r.nodes))?;
@@ -223,7 +240,7 @@ impl Predictor {
         let held = stream.as_ref().map_or(0, |r| r.next as usize);
         let sizes = OpenEnd {
             nodes,
-            batch: options.batch.max(1),
+            batch,
             slots,
             events: initial_event_ids(options, edge_width, held),
             edge_width,
@@ -234,8 +251,19 @@ impl Predictor {
         };
         let (built, ids) = (Built::new(config, &sizes, &device)?, extract.ids.take());
         let config = config.clone();
-        let mut p =
-            Predictor { manifest, config, device, sizes, ids, data, built, next: 0, latest: None, seen: 0 };
+        let mut p = Predictor {
+            manifest,
+            config,
+            device,
+            sizes,
+            ids,
+            data,
+            built,
+            next: 0,
+            latest: None,
+            seen: 0,
+            advanced: 0,
+        };
         match stream {
             Some(record) => p.load_stream(checkpoint, &record)?,
             None => p.load_training(checkpoint, &extract, options, latest.as_ref())?,
@@ -313,23 +341,27 @@ impl Predictor {
         for (to, e) in features.chunks_mut(width.max(1)).zip(events) {
             to.iter_mut().zip(e.features).for_each(|(to, &x)| *to = stored_as.nearest(x));
         }
+        self.advanced = 0;
         self.built.run(&self.device, true)?;
+        self.advanced = events.len();
         self.next += events.len() as u32;
         self.seen += events.len() as u64;
         self.latest = events.last().map(|e| e.time).or(self.latest);
-        self.logits(events.len())
+        self.built.logits(self.built.outputs, events.len())
     }
-    /// Returns the embeddings of the first `n` events of the batch that was scored last: `[n, width]` for the
-    /// sources, and for the destinations.
+    /// Returns the embeddings of the first `n` events of the last [`advance`](Self::advance), as they were
+    /// when these were scored: `[n, width]` for the sources, and for the destinations. What was only scored
+    /// or embedded since then changes nothing.
     ///
     /// # Errors
+    /// `Usage` if the last `advance` had fewer events, or there was none since the predictor was opened;
     /// `Device` if a copy fails.
     pub fn embeddings(&mut self, n: usize) -> Result<[&[f32]; 2]> {
-        let Built { store, outputs, .. } = &mut self.built;
-        store.fetch(&outputs.sides)?;
-        let first_rows = |id| Ok(&store.read::<f32>(id)?[..n * store.spec(id).cols]);
-        let [sources, destinations] = outputs.sides;
-        Ok([first_rows(sources)?, first_rows(destinations)?])
+        if n > self.advanced {
+            let what = format!("embeddings of {n} events, and the last batch had {}", self.advanced);
+            return Err(Error::usage(what).remedy("ask for those of the last `advance`"));
+        }
+        self.built.sides(self.built.outputs, n)
     }
     /// Returns the logits of an event of each pair at `time`, after all events so far. Changes nothing. If
     /// `time` is before the last event, only the part of the history before it that is still kept counts.
@@ -342,7 +374,7 @@ impl Predictor {
         let mut logits = Vec::with_capacity(pairs.len());
         for events in events.chunks(self.sizes.batch) {
             self.look(events)?;
-            logits.extend_from_slice(self.logits(events.len())?);
+            logits.extend_from_slice(self.built.logits(self.built.looked, events.len())?);
         }
         Ok(logits)
     }
@@ -360,7 +392,7 @@ impl Predictor {
         let mut embeddings = Vec::new();
         for events in events.chunks(self.sizes.batch) {
             self.look(events)?;
-            embeddings.extend_from_slice(self.embeddings(events.len())?[0]);
+            embeddings.extend_from_slice(self.built.sides(self.built.looked, events.len())?[0]);
         }
         Ok(embeddings)
     }
@@ -467,20 +499,9 @@ impl Predictor {
     fn look(&mut self, events: &[NewEvent<'_>]) -> Result<()> {
         self.check(events)?;
         self.reserve_ids()?;
-        if self.built.look.is_none() {
-            let Built { store, net, tables, outputs, .. } = &self.built;
-            let mut t = Tape::new();
-            record(&mut t, store, net, tables, *outputs, self.sizes.batch, false)?;
-            self.built.look = Some(Program::new(&t, &[], Precision::F32, Backend::of(&self.device))?);
-        }
+        self.built.record_look(self.sizes.batch, &self.device)?;
         self.bring(events)?;
         self.built.run(&self.device, false)
-    }
-    /// Returns the logits of the first `n` events of the batch that was scored last.
-    fn logits(&mut self, n: usize) -> Result<&[f32]> {
-        let Built { store, outputs, .. } = &mut self.built;
-        store.fetch(&[outputs.logits])?;
-        Ok(&store.read::<f32>(outputs.logits)?[..n])
     }
     /// Makes sure that there are ids for the events of a batch.
     fn reserve_ids(&mut self) -> Result<()> {
@@ -520,7 +541,8 @@ impl Predictor {
         self.sizes.events = events;
         let fresh = Built::new(&self.config, &self.sizes, &self.device)?;
         let mut old = std::mem::replace(&mut self.built, fresh);
-        let moved = |b: &Built| [b.kept(), vec![b.arrivals.entries, b.arrivals.edge]].concat();
+        let moved =
+            |b: &Built| [&b.kept()[..], &[b.arrivals.entries, b.arrivals.edge], &b.outputs.sides].concat();
         let (from, to) = (moved(&old), moved(&self.built));
         old.store.fetch(&from)?;
         for (from, to) in from.into_iter().zip(to) {
