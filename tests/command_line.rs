@@ -352,7 +352,17 @@ fn a_wrong_event_file_is_refused_with_the_position_of_the_error() {
     write_npy(&dir.join("short.npy"), "<f4", 2, 1, &[1.0f32, 2.0]);
     write_npy(&dir.join("nan.npy"), "<f4", 3, 1, &[1.0f32, f32::NAN, 2.0]);
     for (features, said) in [("short.npy", "2 rows of features for 3 events"), ("nan.npy", "NaN")] {
-        let words = ["data", "import", "good.csv", "--out", "kept", "--edge-features", features];
+        let words = [
+            "data",
+            "import",
+            "good.csv",
+            "--out",
+            "kept",
+            "--missing",
+            "refuse",
+            "--edge-features",
+            features,
+        ];
         refused(dir, &words, 3, &[features, said]);
     }
     refused(

@@ -1,7 +1,7 @@
 //! Events as people have them, from the command line: names, dates, odd headers, many kinds of files.
 use crate::{
     command_line::{done, refused},
-    paths::root,
+    paths::{program, root},
 };
 use std::{fmt::Write, fs, path::Path};
 
@@ -182,4 +182,65 @@ fn the_last_of_equal_flags_counts() {
     let args = ["train", "--data", "wikipedia", "--epochs", "9", "--data", "strings.csv", "--epochs", "1"];
     let ran = done(dir.path(), &args);
     assert!(ran.out.contains("60 events") && ran.out.contains("1 epoch"), "{}", ran.out);
+}
+
+/// Runs a call with `bytes` on standard input.
+fn piped(dir: &Path, words: &[&str], bytes: &[u8]) -> (i32, String, String) {
+    use std::{io::Write as _, process::Command, process::Stdio};
+    let mut child = Command::new(program())
+        .args(words)
+        .current_dir(dir)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // A program that refuses its arguments reads nothing.
+    let _ = child.stdin.take().unwrap().write_all(bytes);
+    let ended = child.wait_with_output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (ended.status.code().unwrap(), text(ended.stdout), text(ended.stderr))
+}
+
+#[test]
+fn pipes_are_read_like_files_as_data_and_as_every_table_beside_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let text = "user,page,time\n".to_owned() + &rows(|u, p, s| format!("u{u},p{p},{}", 1_700_000_000 + s));
+    fs::write(dir.join("stdin.csv"), &text).unwrap();
+    let parquet = fs::read(root().join("tests/golden/foreign/own/pandas.parquet")).unwrap();
+    fs::write(dir.join("stdin.parquet"), &parquet).unwrap();
+    let compressed = zstd::encode_all(text.as_bytes(), 1).unwrap();
+    for (file, bytes) in
+        [("stdin.csv", text.as_bytes()), ("stdin.csv", &compressed), ("stdin.parquet", &parquet)]
+    {
+        let want = done(dir, &["data", "info", file]).out;
+        for name in ["-", "/dev/stdin"] {
+            let (code, out, err) = piped(dir, &["data", "info", name], bytes);
+            assert_eq!((code, out.as_str()), (0, want.as_str()), "{err}");
+        }
+    }
+    for (flag, table, shown) in [
+        ("--node-features", "id,age\nu1,3\np2,4\n", "node features"),
+        (
+            "--edge-features",
+            &"x\n".to_owned().chars().chain("1\n".repeat(60).chars()).collect::<String>(),
+            "edge features",
+        ),
+        ("--labels", "time,node,label\n1700000000,u1,a\n1700000060,u2,b\n", "label"),
+    ] {
+        let (code, out, err) =
+            piped(dir, &["data", "info", "stdin.csv", flag, "/dev/stdin"], table.as_bytes());
+        assert!(code == 0 && out.contains(shown), "{flag}: {err} {out}");
+    }
+    let (code, _, err) = piped(dir, &["data", "info", "-"], b"");
+    assert_eq!(
+        (code, err.as_str()),
+        (3, "error: standard input: the file is empty; write one event per line: src,dst,time\n")
+    );
+    done(dir, &["train", "--data", "stdin.csv", "--epochs", "1", "--batch", "20", "--out", "run"]);
+    let embed = ["embed", "--checkpoint", "run", "--out", "z.csv", "--nodes", "-"];
+    let (code, _, err) = piped(dir, &embed, "\u{feff}u1\r\np2\r\n".as_bytes());
+    assert_eq!(code, 0, "{err}");
+    assert_eq!(fs::read_to_string(dir.join("z.csv")).unwrap().lines().count(), 3);
 }

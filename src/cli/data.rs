@@ -159,6 +159,7 @@ pub fn run(command: &DataCommand) -> Result<()> {
             print(&report::imported(&events, &args.out))
         }
         DataCommand::Info(args) if args.read.tells_nothing() && Snapshots::are_at(&args.path) => {
+            args.read.options().refuse_writing("snapshots")?;
             print(&Describe::of(&args.path, args.json).report()?)
         }
         DataCommand::Info(args) => {

@@ -6,7 +6,10 @@ use crate::{
     task::{self, After},
 };
 use clap::Args;
-use std::path::{Path, PathBuf};
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
 
 /// Arguments of `embed`.
 #[derive(Args)]
@@ -111,6 +114,11 @@ impl Embed {
         if let [time] = times[..] {
             times.resize(n, time);
         }
+        let last = events.time.last().copied().unwrap_or(0);
+        if let Some(&far) = times.iter().find(|&&time| scale.is_far(time, last)) {
+            let far = scale.text(far);
+            say(format_args!("note: --times has {far}, far from the events: is it in the unit of the data?"));
+        }
         if times.len() != n {
             let what = format!("--times: {n} nodes and {} times", times.len());
             return Err(Error::usage(what).remedy("give one for each node, or one for all"));
@@ -132,15 +140,20 @@ fn write_csv(path: &Path, ids: &[String], width: usize, z: &[f32]) -> Result<()>
     std::fs::write(path, text).map_err(|e| Error::io(path, "cannot write", e))
 }
 
-/// Parses the items of `text`, separated by commas, or the lines of the file of that name. Errors name the
-/// flag, or the file and the line.
+/// Parses the items of `text`, separated by commas, or the lines of the file or pipe of that name; `-` is
+/// standard input. Errors name the flag, or the file and the line.
 fn each<T>(text: &str, flag: &str, parse: impl Fn(&str) -> Result<T>) -> Result<Vec<T>> {
     let path = Path::new(text);
-    if !path.is_file() {
-        let items = text.split(',').map(str::trim).filter(|item| !item.is_empty());
-        return items.map(|item| parse(item).map_err(|e| Error::usage(format!("{flag}: {e}")))).collect();
-    }
-    let content = std::fs::read_to_string(path).map_err(|e| Error::io(path, "cannot read", e))?;
-    let lines = content.lines().map(str::trim).enumerate().filter(|(_, line)| !line.is_empty());
+    let content = match (text, path.is_dir() || !path.exists()) {
+        ("-", _) => io::read_to_string(io::stdin()),
+        (_, false) => std::fs::read_to_string(path),
+        (_, true) => {
+            let items = text.split(',').map(str::trim).filter(|item| !item.is_empty());
+            return items.map(|item| parse(item).map_err(|e| Error::usage(format!("{flag}: {e}")))).collect();
+        }
+    };
+    let content = content.map_err(|e| Error::io(path, "cannot read", e))?;
+    let lines = content.trim_start_matches('\u{feff}').lines().map(str::trim).enumerate();
+    let lines = lines.filter(|(_, line)| !line.is_empty());
     lines.map(|(i, line)| parse(line).map_err(|e| e.in_file(path).at(i as u64 + 1, 0))).collect()
 }

@@ -2,18 +2,20 @@
 use super::train::Trained;
 use crate::{
     data::{
-        NodeId, NodeNames,
-        format::{EventFormat, EventLine, EventLines},
-        text::counted,
+        NodeId, NodeNames, TimeScale,
+        format::{
+            EventFormat, EventPart, EventRow, LaterBytes, LaterEvent, LaterEvents, LaterInput, LaterTable,
+        },
+        text::{counted, span},
     },
-    error::{Error, Result},
+    error::{Error, ErrorKind, Result},
     runtime::{Real, is_waiting, peak_memory_bytes},
     task::{After, Checkpoint, NewEvent, Predictor, PredictorOptions},
 };
 use clap::Args;
 use std::{
     fs::File,
-    io::{self, BufWriter, Read, Write},
+    io::{self, BufWriter, Write},
     ops::Range,
     path::{Path, PathBuf},
     time::{Duration, Instant},
@@ -27,9 +29,9 @@ const LONGEST_LINE: usize = 1 << 24;
 pub struct Predict {
     #[command(flatten)]
     trained: Trained,
-    /// Events after those that the model knows, in time order, one per line: `src,dst,time` and the
-    /// columns of features, written as in the data, or in the order of a header; a file, or - for standard
-    /// input
+    /// Events after those that the model knows, in time order: lines of `src,dst,time` and the columns of
+    /// features, written as in the data, or in the order of a header; or any other table that data may be; a
+    /// file, or - for standard input
     #[arg(long, value_name = "FILE", default_value = "-")]
     input: PathBuf,
     /// What the model knows at first: stream (all events of the data), or validation (only those of training
@@ -68,7 +70,6 @@ impl Predict {
         }
         let (checkpoint, config) = self.trained.open(None)?;
         config.event_model()?;
-        let mut input = Lines::open(&self.input)?;
         let device = config.open_device()?;
         let options = PredictorOptions {
             batch: self.batch,
@@ -79,23 +80,30 @@ impl Predict {
         };
         let predictor = Predictor::open(&checkpoint, &config, &device, &options)?;
         let known = known(&predictor, self.after);
+        // After the model is ready, because this waits for the first bytes of a pipe.
+        let input = LaterInput::open(&self.input)?;
         let format = EventFormat {
             scale: predictor.time_scale(),
             encoding: predictor.encoding(),
+            has_names: predictor.has_feature_names(),
             columns: config.data.columns.clone().unwrap_or_default(),
+            missing: config.data.missing,
         };
         let mut run = Run {
             names: predictor.names(),
-            lines: EventLines::new(&input.path, format),
             pending: Vec::new(),
+            batch: self.batch,
             embeddings: self.embeddings,
             latest: predictor.latest(),
+            scale: predictor.time_scale(),
+            told_far: false,
             predictor,
             out: Out::open(self.out.as_deref())?,
             statistics: Statistics::default(),
         };
         let started = Instant::now();
-        match run.score_lines(&mut input, self.batch) {
+        let (events, scored) = run.score_all(input, format);
+        match scored {
             // The reader of the scores has closed the pipe.
             Err(Stop::BrokenPipe) => return Ok(()),
             Err(Stop::Failed(e)) => return Err(e),
@@ -106,8 +114,14 @@ impl Predict {
             run.predictor.save(dir, run.names.added())?;
         }
         run.statistics.print(&known, seconds, self.batch, self.save.as_deref());
+        events.notes().iter().for_each(|note| tell(note));
         Ok(())
     }
+}
+
+/// Prints a note to standard error.
+fn tell(note: &str) {
+    eprintln!("note: {note}");
 }
 
 /// Says after which events scoring began.
@@ -136,38 +150,56 @@ impl From<Error> for Stop {
 /// An event that was read and is not yet scored.
 struct Pending {
     nodes: [u32; 2],
-    line: EventLine,
+    event: LaterEvent,
 }
 
 /// The state of the command.
 struct Run {
     predictor: Predictor,
     names: NodeNames,
-    lines: EventLines,
     pending: Vec<Pending>,
+    /// Maximum number of pending events.
+    batch: usize,
     /// Time of the last event read.
     latest: Option<i64>,
+    scale: TimeScale,
+    /// Whether a note told of an event that is implausibly late.
+    told_far: bool,
     embeddings: bool,
     out: Out,
     statistics: Statistics,
 }
 
 impl Run {
+    /// Scores the events of `input`. Also returns the reader of its events.
+    fn score_all(&mut self, input: LaterInput, format: EventFormat) -> (LaterEvents, Result<(), Stop>) {
+        match input {
+            LaterInput::Lines(path, bytes) => {
+                let mut events = LaterEvents::new(&path, format);
+                let scored = self.score_lines(&mut Lines::new(path, bytes), &mut events);
+                (events, scored)
+            }
+            LaterInput::Table(path, table) => {
+                let mut events = LaterEvents::new(&path, format);
+                let scored = self.score_table(table, &mut events);
+                (events, scored)
+            }
+        }
+    }
     /// Scores every line of `input`. A batch is scored when it has `batch` events, or earlier if no complete
     /// line is waiting.
-    fn score_lines(&mut self, input: &mut Lines, batch: usize) -> Result<(), Stop> {
+    fn score_lines(&mut self, input: &mut Lines, events: &mut LaterEvents) -> Result<(), Stop> {
         loop {
             match input.next()? {
                 Next::Line(at) => {
-                    if let Err(e) = self.take(&input.buffer[at]) {
+                    let line = &input.buffer[at];
+                    if let Err(e) = events.line(line, &mut |event, row| self.take(event, row)) {
                         // The earlier events get their scores before the error is reported.
                         self.score()?;
                         self.out.flush()?;
                         return Err(e.into());
                     }
-                    if self.pending.len() == batch {
-                        self.score()?;
-                    }
+                    self.score_batch()?;
                 }
                 Next::Wait => {
                     self.score()?;
@@ -181,41 +213,79 @@ impl Run {
             }
         }
     }
-    /// Parses a line and adds its event to the pending ones.
-    fn take(&mut self, line: &[u8]) -> Result<()> {
-        let Some(line) = self.lines.parse(line)? else { return Ok(()) };
-        if let Some(latest) = self.latest.filter(|&t| line.time < t) {
-            let before = latest.saturating_sub(line.time);
-            let what = format!("the event is {} earlier than one before it", counted(before as u64, "tick"));
-            return Err(self.lines.error(self.lines.time(), what).remedy("give events in order of time"));
+    /// Scores every row of a table.
+    fn score_table(&mut self, table: LaterTable, events: &mut LaterEvents) -> Result<(), Stop> {
+        let mut closed = false;
+        let read = events.table(table, &mut |event, row| {
+            self.take(event, row)?;
+            self.score_batch().map_err(|stop| match stop {
+                Stop::Failed(e) => e,
+                Stop::BrokenPipe => {
+                    closed = true;
+                    Error::new(ErrorKind::Interrupted, "the reader of the scores has gone")
+                }
+            })
+        });
+        if closed {
+            return Err(Stop::BrokenPipe);
         }
+        self.score()?;
+        self.out.flush()?;
+        Ok(read?)
+    }
+    /// Adds an event to the pending ones.
+    fn take(&mut self, event: LaterEvent, row: &EventRow<'_>) -> Result<()> {
+        if let Some(latest) = self.latest.filter(|&t| event.time < t) {
+            let before = latest.saturating_sub(event.time);
+            let what = format!("the event is {} earlier than one before it", counted(before as u64, "tick"));
+            return Err(row.error(EventPart::Time, what).remedy("give events in order of time"));
+        }
+        self.tell_far(&event, row);
         let mut nodes = [0; 2];
         for (side, node) in nodes.iter_mut().enumerate() {
-            let id = &line.ends[side];
-            if let (NodeId::Text(text), true) = (id, self.names.are_numbers()) {
-                let e = self.lines.error(Some(self.lines.end(side)), format!("`{text}` is not a node"));
-                return Err(e.remedy("nodes are whole numbers from 0"));
-            }
-            *node = self.names.number(id, side == 1).ok_or_else(|| {
-                let nodes = self.predictor.nodes();
-                let what = format!("node {id} does not fit: the predictor holds {nodes} nodes");
-                self.lines.error(Some(self.lines.end(side)), what).remedy("allow more with --nodes")
-            })?;
+            *node = self.node(&event.ends[side], side, row)?;
         }
-        self.latest = Some(line.time);
-        self.pending.push(Pending { nodes, line });
+        self.latest = Some(event.time);
+        self.pending.push(Pending { nodes, event });
         Ok(())
+    }
+    /// Returns the number of a node.
+    fn node(&mut self, id: &NodeId, side: usize, row: &EventRow<'_>) -> Result<u32> {
+        if let (NodeId::Text(text), true) = (id, self.names.are_numbers()) {
+            let e = row.error(EventPart::End(side), format!("`{text}` is not a node"));
+            return Err(e.remedy("nodes are whole numbers from 0"));
+        }
+        self.names.number(id, side == 1).ok_or_else(|| {
+            let nodes = self.predictor.nodes();
+            let what = format!("node {id} does not fit: the predictor holds {nodes} nodes");
+            row.error(EventPart::End(side), what).remedy("allow more with --nodes")
+        })
+    }
+    /// Tells, once, if an event is so late that its time must be in another unit.
+    fn tell_far(&mut self, event: &LaterEvent, row: &EventRow<'_>) {
+        let Some(latest) = self.latest.filter(|&t| !self.told_far && self.scale.is_far(event.time, t)) else {
+            return;
+        };
+        let later = span((event.time - latest) as f64 / self.scale.ticks_per_second);
+        let what =
+            format!("the event is {later} after the one before it; is its time in the unit of the data?");
+        tell(&row.error(EventPart::Time, what).to_string());
+        self.told_far = true;
+    }
+    /// Scores the pending events if they are a full batch.
+    fn score_batch(&mut self) -> Result<(), Stop> {
+        if self.pending.len() == self.batch { self.score() } else { Ok(()) }
     }
     /// Scores the pending events and writes the results.
     fn score(&mut self) -> Result<(), Stop> {
         if self.pending.is_empty() {
             return Ok(());
         }
-        let events = self.pending.iter().map(|Pending { nodes: [src, dst], line }| NewEvent {
+        let events = self.pending.iter().map(|Pending { nodes: [src, dst], event }| NewEvent {
             src: *src,
             dst: *dst,
-            time: line.time,
-            features: &line.features,
+            time: event.time,
+            features: &event.features,
         });
         let events: Vec<NewEvent<'_>> = events.collect();
         let n = events.len();
@@ -228,12 +298,12 @@ impl Run {
             let ends = sources.chunks_exact(width).zip(destinations.chunks_exact(width));
             for (p, (u, v)) in self.pending.iter().zip(ends) {
                 let numbers: Vec<String> = u.iter().chain(v).map(ToString::to_string).collect();
-                self.out.line(format_args!("{},{}", p.line.text, numbers.join(",")))?;
+                self.out.line(format_args!("{},{}", p.event.text, numbers.join(",")))?;
             }
         } else {
             self.statistics.add(started.elapsed(), n);
             for (p, logit) in self.pending.iter().zip(logits) {
-                self.out.line(format_args!("{},{logit},{}", p.line.text, logit.sigmoid()))?;
+                self.out.line(format_args!("{},{logit},{}", p.event.text, logit.sigmoid()))?;
             }
         }
         self.pending.clear();
@@ -271,10 +341,10 @@ impl Out {
     }
 }
 
-/// Reads lines from a file, and can tell without blocking whether a complete line has arrived.
+/// Splits bytes into lines, and can tell without blocking whether a complete line has arrived.
 struct Lines {
     path: PathBuf,
-    file: File,
+    bytes: LaterBytes,
     buffer: Vec<u8>,
     /// Start in `buffer` of the bytes that were not returned yet.
     start: usize,
@@ -295,15 +365,8 @@ enum Next {
 }
 
 impl Lines {
-    fn open(path: &Path) -> Result<Self> {
-        let (path, file) = if path == Path::new("-") {
-            let path = PathBuf::from("standard input");
-            let file = standard_input().map_err(|e| Error::io(&path, "cannot open", e))?;
-            (path, file)
-        } else {
-            (path.to_owned(), File::open(path).map_err(|e| Error::io(path, "cannot open", e))?)
-        };
-        Ok(Lines { path, file, buffer: Vec::new(), start: 0, searched: 0, ended: false })
+    fn new(path: PathBuf, bytes: LaterBytes) -> Self {
+        Lines { path, bytes, buffer: Vec::new(), start: 0, searched: 0, ended: false }
     }
     /// Returns the next line if it has arrived.
     fn next(&mut self) -> Result<Next> {
@@ -322,7 +385,7 @@ impl Lines {
                     (self.start, self.searched) = (line.end, 0);
                     return Ok(Next::Line(line));
                 }
-                _ if !is_waiting(&self.file) => return Ok(Next::Wait),
+                _ if !is_waiting(&self.bytes.file) => return Ok(Next::Wait),
                 _ => self.read()?,
             }
         }
@@ -337,28 +400,11 @@ impl Lines {
                 .remedy("give one event per line"));
         }
         self.buffer.resize(end + (1 << 16), 0);
-        let read = loop {
-            match self.file.read(&mut self.buffer[end..]) {
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                other => break other.map_err(|e| Error::io(&self.path, "cannot read", e))?,
-            }
-        };
+        let read = self.bytes.read(&mut self.buffer[end..])?;
         self.buffer.truncate(end + read);
         self.ended = read == 0;
         Ok(())
     }
-}
-
-/// Opens standard input without a buffer, so that the program can tell which bytes have arrived.
-#[cfg(unix)]
-fn standard_input() -> io::Result<File> {
-    use std::os::fd::AsFd;
-    Ok(File::from(io::stdin().as_fd().try_clone_to_owned()?))
-}
-#[cfg(windows)]
-fn standard_input() -> io::Result<File> {
-    use std::os::windows::io::AsHandle;
-    Ok(File::from(io::stdin().as_handle().try_clone_to_owned()?))
 }
 
 /// A histogram of times in logarithmic classes about 2 % wide, so that memory does not grow with the number
@@ -458,8 +504,9 @@ mod tests {
     fn lines_are_returned_as_they_arrive_and_the_last_one_needs_no_newline() {
         let (read, mut write) = io::pipe().unwrap();
         let file = File::from(std::os::fd::OwnedFd::from(read));
-        let (path, buffer) = (PathBuf::from("pipe"), Vec::new());
-        let mut lines = Lines { path, file, buffer, start: 0, searched: 0, ended: false };
+        let path = PathBuf::from("pipe");
+        let bytes = LaterBytes::new(&path, Vec::new(), file).unwrap();
+        let mut lines = Lines::new(path, bytes);
         fn next(lines: &mut Lines) -> Option<String> {
             match lines.next().unwrap() {
                 Next::Line(at) => Some(String::from_utf8(lines.buffer[at].to_vec()).unwrap()),

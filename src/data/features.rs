@@ -150,11 +150,31 @@ impl Features {
     /// Io if the file cannot be read; data if the file does not hold such an array, the array has no columns,
     /// or a value is not finite in f32.
     pub fn read(path: impl AsRef<Path>) -> Result<Self> {
-        let path = path.as_ref();
-        let features =
-            if torch::is_tensor(path)? { Self::from_map(torch::read(path)?) } else { Self::read_npy(path)? };
-        features.check_finite(path)?;
+        let features = Self::read_unchecked(path.as_ref())?;
+        features.check_finite(path.as_ref())?;
         Ok(features)
+    }
+
+    /// Reads a file as [`read`](Self::read) does, with 0 for NaN, which stands for a missing value. Also
+    /// returns the row of every NaN, in ascending order.
+    ///
+    /// # Errors
+    /// Those of [`read`](Self::read), but for NaN.
+    pub(super) fn read_filled(path: &Path) -> Result<(Self, Vec<usize>)> {
+        let read = Self::read_unchecked(path)?;
+        if read.first_not_finite().is_none() {
+            return Ok((read, Vec::new()));
+        }
+        let mut values = read.values().to_vec();
+        let missing: Vec<usize> = (0..values.len()).filter(|&i| values[i].is_nan()).collect();
+        missing.iter().for_each(|&i| values[i] = 0.0);
+        let filled = Self::owned(read.rows, read.cols, values);
+        filled.check_finite(path)?;
+        Ok((filled.kept_as(read.kept)?, missing.iter().map(|i| i / read.cols).collect()))
+    }
+
+    fn read_unchecked(path: &Path) -> Result<Self> {
+        if torch::is_tensor(path)? { torch::read(path).map(Self::from_map) } else { Self::read_npy(path) }
     }
 
     fn read_npy(path: &Path) -> Result<Self> {

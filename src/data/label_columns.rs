@@ -49,12 +49,17 @@ impl LabelColumns {
     /// that a later row of the same time, node and label replaces.
     ///
     /// # Errors
-    /// Data if the columns differ in length, an index is too large, a label occurs twice, or no row is of a
-    /// node of the events; or as [`NodeLabels::new`].
+    /// Data if the columns differ in length, an index is too large, a label occurs twice, no row is of a node
+    /// of the events, or a source and a destination share an id; or as [`NodeLabels::new`].
     pub fn attach(self, events: &mut Events) -> Result<()> {
         self.check()?;
         let names = events.names();
-        let found: Vec<Option<u32>> = self.nodes.iter().map(|id| names.find(id).ok()).collect();
+        let found: Vec<Option<u32>> = self
+            .nodes
+            .iter()
+            .map(|id| names.lookup(id, None))
+            .collect::<Result<_>>()
+            .map_err(|e| bad(e.to_string()))?;
         if let (Some(id), true) = (self.nodes.first(), found.iter().all(Option::is_none)) {
             let why = names.find(id).err().map_or_else(String::new, |e| e.to_string());
             let what = format!("none of its nodes has an event, such as {}", shown(id.as_bytes()));

@@ -78,7 +78,7 @@ use std::{io, path::Path};
 pub const BUNDLED: [&str; 1] = ["wikipedia"];
 
 /// Reads an event file in any known layout, a folder of `.npy` files, or a bundled data set by name (see
-/// [`BUNDLED`]).
+/// [`BUNDLED`]). A pipe is read like a file; `-` is standard input.
 ///
 /// An existing file or folder takes precedence over a bundled data set of the same name.
 ///
@@ -95,6 +95,9 @@ pub fn load(path_or_name: &str, options: &ReadOptions) -> Result<Events> {
 
 fn load_events(path_or_name: &str, options: &ReadOptions) -> Result<Events> {
     let path = Path::new(path_or_name);
+    if format::is_stream(path) {
+        return format::read_file(path, options);
+    }
     match path.metadata() {
         Ok(meta) if meta.is_dir() => format::read_folder(path, options),
         Ok(_) => format::read_file(path, options),

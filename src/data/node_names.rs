@@ -3,6 +3,15 @@ use super::{Ids, NodeId};
 use crate::error::{Error, Result};
 use std::collections::HashMap;
 
+/// One of the two kinds of nodes of an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    /// Where events come from.
+    Source,
+    /// Where they go.
+    Destination,
+}
+
 /// Maps original ids to node numbers, and numbers nodes that the data set does not have.
 #[derive(Debug)]
 pub struct NodeNames {
@@ -102,37 +111,61 @@ impl NodeNames {
     /// # Ok::<(), tgnn::error::Error>(())
     /// ```
     pub fn find(&self, text: &str) -> Result<u32> {
+        self.lookup(text, None)?.ok_or_else(|| self.unknown(text))
+    }
+
+    /// Returns the node that a user calls `text`, as [`find`](Self::find) does; `None` if there is none. If a
+    /// source and a destination have the id, `side` says which of them is meant.
+    ///
+    /// # Errors
+    /// Usage if there are two and `side` is not given.
+    pub(super) fn lookup(&self, text: &str, side: Option<Side>) -> Result<Option<u32>> {
+        let sides = [Side::Source, Side::Destination].map(|side| self.of_side(text, side));
+        let found = match (sides, side) {
+            ([Some(_), Some(_)], None) if self.separate => {
+                return Err(Error::usage(format!("`{text}` is a source and a destination"))
+                    .remedy(format!("write src:{text} or dst:{text}")));
+            }
+            ([source, destination], None) => source.or(destination),
+            (sides, Some(side)) => sides[side as usize],
+        };
+        Ok(found.or_else(|| match text.split_once(':')? {
+            ("src", id) => self.of_side(id, Side::Source),
+            ("dst", id) => self.of_side(id, Side::Destination),
+            _ => None,
+        }))
+    }
+
+    /// Returns the node of this side with the id `text`; any node if sides do not share ids.
+    fn of_side(&self, text: &str, side: Side) -> Option<u32> {
         let id = NodeId::of(text);
         let Some(by_id) = &self.by_id else {
-            let number = match id {
-                NodeId::Number(n) => u32::try_from(n).ok().filter(|&v| (v as usize) < self.known),
-                NodeId::Text(_) => None,
-            };
-            return number.ok_or_else(|| {
-                Error::usage(format!("`{text}` is not a node"))
-                    .remedy(format!("nodes are 0 to {}", self.known.saturating_sub(1)))
-            });
+            let NodeId::Number(n) = id else { return None };
+            return u32::try_from(n).ok().filter(|&v| (v as usize) < self.known);
         };
-        let found = |side: usize, text: &str| by_id[side].get(&*self.as_written(&NodeId::of(text))).copied();
-        let sides = [found(0, text), found(1, text)];
-        match sides {
-            [Some(_), Some(_)] => Err(Error::usage(format!("`{text}` is a source and a destination"))
-                .remedy(format!("write src:{text} or dst:{text}"))),
-            [Some(v), None] | [None, Some(v)] => Ok(v),
-            [None, None] => {
-                let side = match text.split_once(':') {
-                    Some(("src", id)) => found(0, id),
-                    Some(("dst", id)) => found(1, id).or_else(|| found(0, id)),
-                    _ => None,
-                };
-                side.ok_or_else(|| {
-                    let example =
-                        by_id[0].iter().min_by_key(|(_, v)| **v).map(|(id, _)| format!(", such as `{id}`"));
-                    Error::usage(format!("`{text}` is not a node"))
-                        .remedy(format!("give ids of the data set{}", example.unwrap_or_default()))
-                })
-            }
-        }
+        let map = if self.separate { side as usize } else { 0 };
+        by_id[map].get(&*self.as_written(&id)).copied()
+    }
+
+    /// Returns the error for an id that no node has.
+    fn unknown(&self, text: &str) -> Error {
+        let remedy = match &self.by_id {
+            None => format!("nodes are 0 to {}", self.known.saturating_sub(1)),
+            Some(_) => format!("give ids of the data set{}", self.example().unwrap_or_default()),
+        };
+        Error::usage(format!("`{text}` is not a node")).remedy(remedy)
+    }
+
+    /// Returns `, such as` the id of the first node.
+    pub(super) fn example(&self) -> Option<String> {
+        let first = self.by_id.as_ref()?[0].iter().min_by_key(|(_, v)| **v)?.0;
+        let ambiguous = self.lookup(&first.to_string(), None).is_err();
+        Some(format!(", such as `{}{first}`", if ambiguous { "src:" } else { "" }))
+    }
+
+    /// Whether a source and a destination may have the same id.
+    pub(super) fn share_ids(&self) -> bool {
+        self.separate
     }
 
     /// Whether a node's id is its number, so that no other id can be a node.

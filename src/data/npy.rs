@@ -37,54 +37,16 @@ pub(crate) struct Array {
 impl Array {
     /// Maps a file and checks its header against its length.
     pub(crate) fn open(path: &Path) -> Result<Self> {
-        let file = File::open(path).map_err(|e| Error::io(path, "cannot open", e))?;
-        // SAFETY: the map is read-only. The contract of `Features::read` forbids that any process shortens or
-        // rewrites the file meanwhile; the other arrays are copied and dropped before the caller of `open`
-        // returns.
-        let map = unsafe { Mmap::map(&file) }.map_err(|e| Error::io(path, "cannot map", e))?;
-        Self::in_map(path, map)
+        Self::in_map(path, mapped(path)?)
     }
 
     /// Checks the header of the bytes of a file, of which errors say that it is at `path`.
     pub(crate) fn in_map(path: &Path, map: Mmap) -> Result<Self> {
-        let bad = |what: String| Error::data(path, what).remedy("write the array with numpy.save");
-        let header_at = match map.get(..8) {
-            Some([magic @ .., major, _]) if magic == MAGIC => {
-                if *major == 1 {
-                    10
-                } else {
-                    12
-                }
-            }
-            _ => return Err(bad("this is not a .npy file".into())),
-        };
-        let text_len = map.get(8..header_at).map(|b| b.iter().rev().fold(0, |n, &b| n << 8 | usize::from(b)));
-        let text = text_len.and_then(|n| map.get(header_at..header_at.checked_add(n)?));
-        let text = text.and_then(|t| std::str::from_utf8(t).ok());
-        let text = text.ok_or_else(|| bad("the header is cut short".into()))?;
-        let start = header_at + text.len();
-        let value = |key| value(text, key).ok_or_else(|| bad(format!("the header has no {key}")));
-
-        let descr = value("descr")?;
-        let values = descr.strip_prefix(['\'', '"']).and_then(|d| d.strip_suffix(['\'', '"']));
-        let values = values.and_then(ScalarType::parse);
-        let values = values.ok_or_else(|| bad(format!("values of type {descr} are not numbers")))?;
-        let fortran = value("fortran_order")? == "True";
-        let shape = value("shape")?;
-        let dims = shape.trim_matches(['(', ')']).split(',').map(str::trim).filter(|d| !d.is_empty());
-        let shape: Option<Vec<usize>> = dims.map(|d| d.trim_end_matches('L').parse().ok()).collect();
-        let shape = shape.ok_or_else(|| bad("the shape in the header is not a tuple of sizes".into()))?;
-        let len = shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d));
-        let available = (map.len() - start) / values.size;
-        match len {
-            Some(len) if len <= available => {
-                Ok(Array { path: path.into(), map: Arc::new(map), start, values, fortran, shape, len })
-            }
-            _ => {
-                let has = counted(available as u64, "value");
-                Err(bad(format!("the file is cut short: shape {shape:?}, but {has} in the file")))
-            }
-        }
+        let header = Header::parse(path, &map)?;
+        let values = ScalarType::parse(&header.descr).ok_or_else(|| not_numbers(path, &header.descr))?;
+        let len = header.check_count(path, &map, values.size)?;
+        let Header { start, fortran, shape, .. } = header;
+        Ok(Array { path: path.into(), map: Arc::new(map), start, values, fortran, shape, len })
     }
 
     /// Returns the path that errors name.
@@ -98,7 +60,7 @@ impl Array {
     }
 
     /// Returns value `i` in the order of the file; `i` is below the product of the shape.
-    fn scalar(&self, i: usize) -> Scalar {
+    pub(crate) fn scalar(&self, i: usize) -> Scalar {
         self.values.read(&self.map[self.start + i * self.values.size..][..self.values.size])
     }
 
@@ -107,14 +69,8 @@ impl Array {
     /// # Errors
     /// Data, naming the shape, if the array is not a vector.
     pub(crate) fn vector(&self) -> Result<impl ExactSizeIterator<Item = Scalar>> {
-        match self.shape[..] {
-            [_] | [_, 1] => Ok((0..self.len).map(|i| self.scalar(i))),
-            _ => Err(Error::data(
-                &self.path,
-                format!("an array of shape {:?} instead of a vector", self.shape),
-            )
-            .remedy("save one value per event")),
-        }
+        check_vector(&self.path, &self.shape)?;
+        Ok((0..self.len).map(|i| self.scalar(i)))
     }
 
     /// Whether timestamps of this type lose whole seconds.
@@ -163,6 +119,93 @@ impl Array {
         let in_place = self.values.stored().is_some() && self.is_c_order() && self.len > 0;
         (in_place && self.start.is_multiple_of(self.values.size))
             .then(|| (self.map.clone(), self.start, self.values))
+    }
+}
+
+/// Maps a file.
+pub(crate) fn mapped(path: &Path) -> Result<Mmap> {
+    let file = File::open(path).map_err(|e| Error::io(path, "cannot open", e))?;
+    // SAFETY: the map is read-only. The contract of `Features::read` forbids that any process shortens or
+    // rewrites the file meanwhile; the other arrays are copied and dropped before the caller returns.
+    unsafe { Mmap::map(&file) }.map_err(|e| Error::io(path, "cannot map", e))
+}
+
+/// Checks that an array of `shape` is a vector: `[n]` or `[n, 1]`.
+///
+/// # Errors
+/// Data, naming the shape.
+pub(crate) fn check_vector(path: &Path, shape: &[usize]) -> Result<()> {
+    match shape {
+        [_] | [_, 1] => Ok(()),
+        _ => Err(Error::data(path, format!("an array of shape {shape:?} instead of a vector"))
+            .remedy("save one value per event")),
+    }
+}
+
+/// Returns the error for values of a type that is not read.
+#[cold]
+pub(crate) fn not_numbers(path: &Path, descr: &str) -> Error {
+    let kind = descr.trim_start_matches(['<', '>', '=', '|']);
+    let (what, remedy) = match kind.as_bytes().first() {
+        Some(b'O') => ("are Python objects", "convert them, as in array.astype(float), and save them again"),
+        Some(b'[') => ("are records", "save each field as an array of its own"),
+        Some(b'M' | b'm') => ("are times, and this array holds numbers", "save numbers"),
+        Some(b'U' | b'S') => ("are text, and this array holds numbers", "save numbers"),
+        Some(b'c') => ("are complex numbers", "save the real numbers that you need"),
+        _ => ("are not read", "save them as float64 or int64"),
+    };
+    Error::data(path, format!("values of type `{descr}` {what}")).remedy(remedy)
+}
+
+/// The header of a file.
+pub(crate) struct Header {
+    /// Type of the values, such as `<f4`.
+    pub descr: String,
+    pub fortran: bool,
+    pub shape: Vec<usize>,
+    /// Position of the first value in the file.
+    pub start: usize,
+}
+
+impl Header {
+    /// Parses the header at the beginning of `bytes`.
+    ///
+    /// # Errors
+    /// Data, naming `path`, if there is none or if it is damaged.
+    pub(crate) fn parse(path: &Path, bytes: &[u8]) -> Result<Self> {
+        let bad = |what: &str| Error::data(path, what).remedy("write the array with numpy.save");
+        let header_at = match bytes.get(..8) {
+            Some([magic @ .., major, _]) if magic == MAGIC => 8 + if *major == 1 { 2 } else { 4 },
+            _ => return Err(bad("this is not a .npy file")),
+        };
+        let len = bytes.get(8..header_at).map(|b| b.iter().rev().fold(0, |n, &b| n << 8 | usize::from(b)));
+        let text = len.and_then(|n| bytes.get(header_at..header_at.checked_add(n)?));
+        let text = text.and_then(|t| std::str::from_utf8(t).ok());
+        let text = text.ok_or_else(|| bad("the header is cut short"))?;
+        let value = |key| value(text, key).ok_or_else(|| bad(&format!("the header has no {key}")));
+        let dims = value("shape")?.trim_matches(['(', ')']).split(',').map(str::trim);
+        let dims = dims.filter(|d| !d.is_empty()).map(|d| d.trim_end_matches('L').parse().ok());
+        let shape: Option<Vec<usize>> = dims.collect();
+        Ok(Header {
+            descr: value("descr")?.trim_matches(['\'', '"']).to_owned(),
+            fortran: value("fortran_order")? == "True",
+            shape: shape.ok_or_else(|| bad("the shape in the header is not a tuple of sizes"))?,
+            start: header_at + text.len(),
+        })
+    }
+
+    /// Returns the number of values, after a check that `bytes` has so many values of `size` bytes.
+    ///
+    /// # Errors
+    /// Data, naming `path`, if the file is cut short.
+    pub(crate) fn check_count(&self, path: &Path, bytes: &[u8], size: usize) -> Result<usize> {
+        let len = self.shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d));
+        let available = bytes.len().saturating_sub(self.start) / size.max(1);
+        len.filter(|&len| len <= available).ok_or_else(|| {
+            let has = counted(available as u64, "value");
+            let what = format!("the file is cut short: shape {:?}, but {has} in the file", self.shape);
+            Error::data(path, what).remedy("write the array with numpy.save")
+        })
     }
 }
 

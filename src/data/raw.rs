@@ -38,6 +38,8 @@ pub(super) struct Raw {
     pub dense_destinations: bool,
     /// Whether event numbers, if the file has them, are consecutive.
     pub numbered: bool,
+    /// Rows of the file that are no events because they lack a value, in ascending order.
+    pub left_out: Vec<usize>,
     pub notes: Vec<String>,
 }
 
@@ -60,6 +62,7 @@ impl Raw {
             separate: false,
             dense_destinations: false,
             numbered: true,
+            left_out: Vec::new(),
             notes: Vec::new(),
         }
     }
@@ -131,6 +134,31 @@ impl Raw {
         Ok(events)
     }
 
+    /// Returns the number of rows of the file.
+    pub(super) fn rows(&self) -> usize {
+        self.ids.src.len() + self.left_out.len()
+    }
+
+    /// Returns the rows of the file that are events.
+    pub(super) fn kept(&self) -> Vec<usize> {
+        (0..self.rows()).filter(|row| self.left_out.binary_search(row).is_err()).collect()
+    }
+
+    /// Leaves out the `events` (in ascending order), which lack features.
+    pub(super) fn leave_out(&mut self, events: &[usize]) {
+        if events.is_empty() {
+            return;
+        }
+        let rows = self.kept();
+        let order: Vec<u32> = (0..self.ids.src.len() as u32)
+            .filter(|e| events.binary_search(&(*e as usize)).is_err())
+            .collect();
+        self.left_out.extend(events.iter().map(|&event| rows[event]));
+        self.left_out.sort_unstable();
+        self.notes.extend(left_out_note(events.len()));
+        self.reorder(&order);
+    }
+
     /// Sorts by time. The sort is stable: events with equal times keep the order of the file.
     pub(super) fn sort(&mut self) {
         let mut latest = i64::MIN;
@@ -145,14 +173,19 @@ impl Raw {
         self.notes.push(format!("sorted {}", counted(late as u64, "out-of-order event")));
         let mut order: Vec<u32> = (0..self.time.len() as u32).collect();
         order.sort_by_key(|&i| self.time[i as usize]);
+        self.reorder(&order);
+    }
+
+    /// Makes event `order[k]` event `k`, for all `k`.
+    fn reorder(&mut self, order: &[u32]) {
         fn permute<T: Copy>(values: &mut Vec<T>, order: &[u32]) {
             *values = order.iter().map(|&i| values[i as usize]).collect();
         }
-        permute(&mut self.ids.src, &order);
-        permute(&mut self.ids.dst, &order);
-        permute(&mut self.time, &order);
+        permute(&mut self.ids.src, order);
+        permute(&mut self.ids.dst, order);
+        permute(&mut self.time, order);
         if let Some(label) = &mut self.label {
-            permute(label, &order);
+            permute(label, order);
         }
         let rows = || order.iter().map(|&i| i as usize);
         if let Some(classes) = &mut self.classes {
@@ -162,6 +195,11 @@ impl Raw {
             *features = features.gather(rows());
         }
     }
+}
+
+/// Returns a note about so many rows that lack a value; `None` if there are none.
+pub(super) fn left_out_note(rows: usize) -> Option<String> {
+    (rows > 0).then(|| format!("left out {} with a missing value", counted(rows as u64, "row")))
 }
 
 /// Checks that `n` fits the 32 bits of node and event numbers.

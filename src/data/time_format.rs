@@ -148,7 +148,7 @@ impl From<TimeFormat> for String {
 }
 
 /// Converts a number of units of `seconds / 10^digits` seconds to seconds.
-fn in_unit(number: Decimal, seconds: i64, digits: u32) -> Result<Decimal, Fault> {
+pub(crate) fn in_unit(number: Decimal, seconds: i64, digits: u32) -> Result<Decimal, Fault> {
     let mantissa = number.mantissa.checked_mul(seconds).ok_or(Fault::TooLarge)?;
     let beyond = (number.digits + digits).saturating_sub(MAX_DIGITS);
     if beyond == 0 {
@@ -340,6 +340,19 @@ impl TimeScale {
             TimeFormat::Pattern(pattern) => format!("write times as in the data, by the pattern {pattern}"),
             unit => format!("write a time as in the data, a number in the unit {unit}"),
         }
+    }
+
+    /// Converts a time in seconds as [`of`](Self::of) does, but cuts off digits that are finer than a tick.
+    pub(crate) fn cut(&self, time: Decimal) -> Option<i64> {
+        let digits = (0..time.digits).find(|&d| 10f64.powi(d as i32) == self.ticks_per_second)?;
+        self.of(Decimal::new(time.mantissa.div_euclid(10i64.pow(time.digits - digits)), digits))
+    }
+
+    /// Whether a time is so far from the events, the last of which is at `last`, that it must be in another
+    /// unit: by more than a year and a hundred times their span. Both are in ticks.
+    pub(crate) fn is_far(&self, ticks: i64, last: i64) -> bool {
+        let distance = ticks.abs_diff(ticks.clamp(0, last.max(0))) as f64;
+        distance > 100.0 * last as f64 && distance > 366.0 * 86_400.0 * self.ticks_per_second
     }
 
     /// Converts a time in seconds to ticks since the first event; `None` if it is not a whole number of ticks

@@ -1,7 +1,7 @@
 //! Cells of a table: fields of text, or typed values.
 use super::number::{Decimal, Fault, parse_f32};
-use crate::data::{ids::IdField, scalar::Scalar, text::shown, time_format::TimeFormat};
-use crate::error::Error;
+use crate::data::{NodeId, ids::IdField, scalar::Scalar, text::shown, time_format::TimeFormat};
+use crate::error::{Error, Result};
 use std::borrow::Cow;
 
 /// Words that, like an empty field, mean that a number or a time is missing.
@@ -95,6 +95,9 @@ impl<'a> Cell<'a> {
     pub(super) fn describe(&self, fault: Fault, what: &str) -> String {
         match self {
             Cell::Text(field) => fault.describe(field, what),
+            Cell::Number(value) if fault == Fault::Empty => {
+                Fault::Text.describe(value.text().as_bytes(), what)
+            }
             Cell::Number(value) => fault.describe(value.text().as_bytes(), what),
             Cell::Missing => Fault::Empty.describe(b"", what),
             Cell::Time(_) => format!("a timestamp is not {what}"),
@@ -123,6 +126,19 @@ pub(super) trait Row {
     fn cell(&self, i: usize) -> Cell<'_>;
     /// Returns a data error at this row, and at cell `i` if given.
     fn error(&self, i: Option<usize>, what: String) -> Error;
+}
+
+/// Returns the id in cell `i`, which should be `what`.
+///
+/// # Errors
+/// Data, with the place and `remedy`, if it is none.
+pub(super) fn id(row: &dyn Row, i: usize, what: &str, remedy: &str) -> Result<NodeId> {
+    let cell = row.cell(i);
+    match cell.id() {
+        Ok(IdField::Number(n)) => Ok(NodeId::Number(n)),
+        Ok(IdField::Text(text)) => Ok(NodeId::Text(text.into())),
+        Err(f) => Err(row.error(Some(i), cell.describe(f, what)).remedy(remedy)),
+    }
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
 //! How many events a file has, and how much memory they need, before it is read.
-use super::{layout::Layout, options::ReadOptions, sample::Sample, source::Source};
+use super::{input::is_stream, layout::Layout, options::ReadOptions, sample::Sample, source::Source};
 use crate::{data::ids::NodeId, error::Result, runtime::check_room};
 use std::path::Path;
 
@@ -30,7 +30,7 @@ impl Estimate {
     pub(in crate::data) fn of(path: &Path, options: &ReadOptions) -> Option<Self> {
         let is_small = |size: u64| size < SMALL;
         let file = path.metadata().ok()?;
-        if file.is_file() && is_small(file.len()) {
+        if is_stream(path) || file.is_file() && is_small(file.len()) {
             return None;
         }
         let source = Source::open(path).ok()?;

@@ -1,9 +1,11 @@
 //! Files of edge and node features that belong to an event file.
 use super::{
+    cell::{self, Row},
     columns::{ColumnName, FeatureColumns},
     feature_values::FeatureValues,
-    header::listed,
-    options::ReadOptions,
+    header::{Role, listed, position, role, side, suggestion},
+    number::Fault,
+    options::{Missing, ReadOptions},
     sample::Sample,
     source::Source,
 };
@@ -11,10 +13,19 @@ use crate::{
     data::{Features, NodeId, ids::IdField, node_rows::NodeRows, raw::Raw, text::counted},
     error::{Error, Result},
 };
-use std::{
-    collections::HashMap,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
+
+/// Remedy for a row without an id.
+const IDS: &str = "write the id of a node in every row";
+/// Remedy for a missing feature.
+const FILL_IN: &str = "fill it in, or give --missing zero or drop";
+
+/// Rows of features of a file.
+pub(in crate::data) struct FeatureRows {
+    pub features: Features,
+    /// The rows that lack a value and are to be left out.
+    pub incomplete: Vec<usize>,
+}
 
 /// Adds features to `raw` from the files named in `options`, or else from the (edge, node) feature files
 /// `beside` that were found next to the events.
@@ -36,33 +47,98 @@ pub(in crate::data) fn attach(
             )
             .remedy("write the features in the order of the events and remove the column of event numbers"));
         }
-        let events = raw.ids.src.len();
-        raw.encoding = None;
-        raw.edge_features = Some(match is_table(file) {
-            true => edge_table(file, events, &mut raw.notes)?,
-            false => edge_rows(file, events)?,
-        });
+        attach_edges(raw, file, options)?;
     }
     if let Some(file) = options.node_features.as_ref().or(nodes_beside.as_ref()) {
-        let rows = match is_table(file) {
-            true => node_table(file, &mut raw.notes)?,
-            false => NodeRows::Matrix(Features::read(file)?),
-        };
+        let rows = node_rows(file, options, &mut raw.notes)?;
         raw.node_features = Some((rows, file.clone()));
+    }
+    check_id_column(options)
+}
+
+/// Refuses the name of a column of ids if there is no table that has one.
+fn check_id_column(options: &ReadOptions) -> Result<()> {
+    let named = options.columns.as_ref().is_some_and(|columns| columns.id.is_some());
+    if named && !options.node_features.as_deref().is_some_and(is_table) {
+        return Err(Error::usage(
+            "--columns id= names the ids in a table of node features, and there is none",
+        )
+        .remedy("give the table with --node-features, or leave it out"));
     }
     Ok(())
 }
 
-/// Reads one row of edge features per event. If the file has `events + 1` rows, row 0 is dropped as padding:
-/// some data sets number their events from 1.
-pub(in crate::data) fn edge_rows(file: &Path, events: usize) -> Result<Features> {
-    let features = Features::read(file)?;
-    match features.rows() {
-        n if n == events => Ok(features),
-        n if n == events + 1 => Ok(features.skip_first()),
-        n => Err(Error::data(file, format!("{n} rows of features for {events} events"))
-            .remedy("there must be one row per event, and at most one padding row before them")),
+/// Adds the edge features in `file` to `raw`.
+fn attach_edges(raw: &mut Raw, file: &Path, options: &ReadOptions) -> Result<()> {
+    let FeatureRows { features, incomplete } = edge_rows(file, raw.rows(), options, &mut raw.notes)?;
+    raw.encoding = None;
+    if raw.left_out.is_empty() && incomplete.is_empty() {
+        raw.edge_features = Some(features);
+        return Ok(());
     }
+    let kept = raw.kept();
+    let lacks = |event: &usize| incomplete.binary_search(&kept[*event]).is_ok();
+    let lacking: Vec<usize> = (0..kept.len()).filter(lacks).collect();
+    raw.edge_features = Some(features.gather(kept.iter().copied()));
+    raw.leave_out(&lacking);
+    Ok(())
+}
+
+/// Reads one row of edge features per row of the events, of which there are `rows`. If an array has one row
+/// more, its row 0 is dropped as padding: some data sets number their events from 1.
+///
+/// # Errors
+/// Data if the number of rows differs, or as [`attach`].
+pub(in crate::data) fn edge_rows(
+    file: &Path,
+    rows: usize,
+    options: &ReadOptions,
+    notes: &mut Vec<String>,
+) -> Result<FeatureRows> {
+    let FeatureRows { features, mut incomplete } = match is_table(file) {
+        true => feature_table(file, false, options, notes)?.rows,
+        false => array(file, options.missing, notes)?,
+    };
+    let padded = !is_table(file) && features.rows() == rows + 1;
+    let features = match features.rows() {
+        n if n == rows => features,
+        _ if padded => {
+            notes.extend(padding_note(file, &features));
+            incomplete = incomplete.iter().filter_map(|row| row.checked_sub(1)).collect();
+            features.skip_first()
+        }
+        n => {
+            return Err(Error::data(file, format!("{n} rows of features for {rows} events")).remedy(
+                "there must be one row per event, and in an array at most one row of padding before",
+            ));
+        }
+    };
+    Ok(FeatureRows { features, incomplete })
+}
+
+/// Returns a note if row 0 is dropped as padding but has values.
+fn padding_note(file: &Path, features: &Features) -> Option<String> {
+    let what = format!("row 0 of {} is dropped: there is one row more than events", file.display());
+    features.row(0).iter().any(|&v| v != 0.0).then_some(what)
+}
+
+/// Reads an array of features, in which NaN is a missing value.
+fn array(file: &Path, missing: Missing, notes: &mut Vec<String>) -> Result<FeatureRows> {
+    if missing == Missing::Refuse {
+        return Ok(FeatureRows { features: Features::read(file)?, incomplete: Vec::new() });
+    }
+    let (features, mut rows) = Features::read_filled(file)?;
+    if missing == Missing::Zero {
+        notes.extend(filled_note(file, rows.len() as u64));
+        rows.clear();
+    }
+    rows.dedup();
+    Ok(FeatureRows { features, incomplete: rows })
+}
+
+/// Returns a note about values that are missing in a file and read as 0; `None` if there are none.
+fn filled_note(file: &Path, missing: u64) -> Option<String> {
+    (missing > 0).then(|| format!("{} of {}: read as 0", counted(missing, "missing value"), file.display()))
 }
 
 /// Whether a file of features is a table, not an array.
@@ -71,68 +147,134 @@ fn is_table(file: &Path) -> bool {
 }
 
 /// Names of columns that hold the id of a row.
-const ID_NAMES: [&str; 8] = ["id", "node", "node_id", "nodeid", "name", "key", "code", "user_id"];
+const ID_NAMES: [&str; 7] = ["id", "node", "node_id", "nodeid", "name", "key", "code"];
 
-/// Rows of a table of features.
+/// A table of features.
 struct FeatureTable {
+    /// The ids of the rows, if they have some.
     ids: Vec<NodeId>,
-    features: Features,
+    /// The name of the column of ids; empty without a header.
+    id_name: String,
+    rows: FeatureRows,
 }
 
 /// Reads a table of features. Columns of numbers are features, and columns of text are categories; `with_id`
 /// says whether one column is an id: one that is called so, or the first.
-fn feature_table(file: &Path, with_id: bool, notes: &mut Vec<String>) -> Result<FeatureTable> {
+fn feature_table(
+    file: &Path,
+    with_id: bool,
+    options: &ReadOptions,
+    notes: &mut Vec<String>,
+) -> Result<FeatureTable> {
     let source = Source::open(file)?;
     let sample = source.sample()?;
     let names = sample.header.clone().unwrap_or_default();
     let width = if names.is_empty() { sample.width() } else { names.len() };
-    let called = |name: &String| ID_NAMES.contains(&name.trim().to_ascii_lowercase().as_str());
-    let id = with_id.then(|| names.iter().position(called).unwrap_or(0));
-    let columns = feature_columns(&sample, width, id, &names, notes);
-    let mut features = None;
-    let mut ids = Vec::new();
+    let id = if with_id { Some(id_column(file, &names, width, options, notes)?) } else { None };
+    let number = if with_id { None } else { names.iter().position(|name| role(name) == Role::Index) };
+    let others: Vec<usize> = if with_id { id.into_iter().collect() } else { event_columns(&names, notes) };
+    let columns = feature_columns(&sample, width, &others, &names, notes);
+    let (mut features, mut ids, mut incomplete, mut at, mut first) = (None, Vec::new(), Vec::new(), 0, None);
     source.for_each(&sample, &mut |row| {
         if row.len() != width {
             let what = format!("this row has {} columns, the first one has {width}", row.len());
             return Err(row.error(Some(row.len().min(width)), what).remedy("fix or remove the row"));
         }
-        if let Some(i) = id {
-            let cell = row.cell(i);
-            ids.push(match cell.id() {
-                Ok(IdField::Number(n)) => NodeId::Number(n),
-                Ok(IdField::Text(text)) => NodeId::Text(text.into()),
-                Err(f) => {
-                    let e = row.error(Some(i), cell.describe(f, "a node id"));
-                    return Err(e.remedy("write the id of a node in every row"));
-                }
-            });
-        }
-        match &mut features {
+        ids.extend(id.map(|i| cell::id(row, i, "a node id", IDS)).transpose()?);
+        let features = match &mut features {
             Some(features) => features,
             None => features.insert(FeatureValues::new(row, &columns, &names)?),
+        };
+        if let Some(i) = number {
+            check_number(row, i, at, &mut first)?;
         }
-        .push(row)
+        match (options.missing, features.missing_in(row)) {
+            (Missing::Refuse, Some(i)) => {
+                return Err(row
+                    .error(Some(i), row.cell(i).describe(Fault::Empty, "a feature"))
+                    .remedy(FILL_IN));
+            }
+            (Missing::Drop, Some(_)) => incomplete.push(at),
+            _ => {}
+        }
+        at += 1;
+        features.push(row)
     })?;
-    let missing = features.as_ref().map_or(0, |features| features.missing);
-    if missing > 0 {
-        notes.push(format!("{} of {}: read as 0", counted(missing, "missing value"), file.display()));
+    if options.missing == Missing::Zero {
+        notes.extend(filled_note(file, features.as_ref().map_or(0, |features| features.missing)));
     }
     let none =
         || Error::data(file, "the table has no features").remedy("write a column of numbers or categories");
     let features = features.map(|features| features.finish(&names)).transpose()?.flatten();
-    Ok(FeatureTable { ids, features: features.ok_or_else(none)?.0 })
+    let rows = FeatureRows { features: features.ok_or_else(none)?.0, incomplete };
+    Ok(FeatureTable { ids, id_name: id.and_then(|i| names.get(i).cloned()).unwrap_or_default(), rows })
+}
+
+/// Returns the column of ids: the one that the options name, one that is called so, or like a source or a
+/// destination, or else the first, with a note.
+fn id_column(
+    file: &Path,
+    names: &[String],
+    width: usize,
+    options: &ReadOptions,
+    notes: &mut Vec<String>,
+) -> Result<usize> {
+    if let Some(given) = options.columns.as_ref().and_then(|columns| columns.id.as_ref()) {
+        let at = match given {
+            ColumnName::Number(n) => Some(n - 1).filter(|i| *i < width),
+            ColumnName::Name(name) => position(names, name),
+        };
+        return at.ok_or_else(|| {
+            Error::data(file, format!("there is no column `{given}`"))
+                .remedy(suggestion(names, &given.to_string()))
+        });
+    }
+    let called = |name: &String| ID_NAMES.contains(&name.trim().to_ascii_lowercase().as_str());
+    let known = names.iter().position(called).or_else(|| names.iter().position(|name| side(name).is_some()));
+    if let (None, Some(first)) = (known, names.first()) {
+        notes.push(format!("no column of {} is named `id`; the ids are those of `{first}`", file.display()));
+    }
+    Ok(known.unwrap_or(0))
+}
+
+/// Returns the columns of a table of edge features that are no features, with a note: the number of the
+/// event, and if all of them are there, its source, destination and time.
+fn event_columns(names: &[String], notes: &mut Vec<String>) -> Vec<usize> {
+    let roles: Vec<Role> = names.iter().map(|name| role(name)).collect();
+    let parts = [Role::Src, Role::Dst, Role::Time];
+    let whole = parts.iter().all(|part| roles.contains(part));
+    let is_event = |i: &usize| roles[*i] == Role::Index || whole && parts.contains(&roles[*i]);
+    let columns: Vec<usize> = (0..names.len()).filter(is_event).collect();
+    if !columns.is_empty() {
+        let names: Vec<String> = columns.iter().map(|&i| names[i].clone()).collect();
+        notes.push(format!("columns of events are no features: {}", listed(&names)));
+    }
+    columns
+}
+
+/// Checks that the event number in cell `i` of row `at` follows that of the row before.
+fn check_number(row: &dyn Row, i: usize, at: usize, first: &mut Option<u64>) -> Result<()> {
+    let number = match row.cell(i).id() {
+        Ok(IdField::Number(n)) => n.checked_sub(at as u64),
+        _ => None,
+    };
+    if number.is_some() && number == Some(*first.get_or_insert(number.unwrap_or(0))) {
+        return Ok(());
+    }
+    let what = format!("{} does not follow the event number of the row before", row.cell(i).shown());
+    Err(row.error(Some(i), what).remedy("write one row per event, in the order of the events"))
 }
 
 /// Chooses the columns of features: those of numbers, and those of few categories.
 fn feature_columns(
     sample: &Sample,
     width: usize,
-    id: Option<usize>,
+    others: &[usize],
     names: &[String],
     notes: &mut Vec<String>,
 ) -> Vec<FeatureColumns> {
     let (mut columns, mut unread) = (Vec::new(), Vec::new());
-    for i in (0..width).filter(|i| Some(*i) != id) {
+    for i in (0..width).filter(|i| !others.contains(i)) {
         let name = ColumnName::Number(i + 1);
         if sample.are_numbers(i) || sample.measured.contains(&i) {
             columns.push(FeatureColumns::Values(name));
@@ -148,25 +290,33 @@ fn feature_columns(
     columns
 }
 
-/// Reads one row of edge features per event from a table, in the order of the events.
-fn edge_table(file: &Path, events: usize, notes: &mut Vec<String>) -> Result<Features> {
-    let features = feature_table(file, false, notes)?.features;
-    if features.rows() == events {
-        return Ok(features);
+/// Reads rows of node features: of an array, or by the ids of a table.
+///
+/// # Errors
+/// Those of reading the file.
+pub(in crate::data) fn node_rows(
+    file: &Path,
+    options: &ReadOptions,
+    notes: &mut Vec<String>,
+) -> Result<NodeRows> {
+    if !is_table(file) {
+        let FeatureRows { features, incomplete } = array(file, options.missing, notes)?;
+        return Ok(NodeRows::Matrix(without(features, &incomplete)?));
     }
-    Err(Error::data(file, format!("{} rows of features for {events} events", features.rows()))
-        .remedy("write one row per event, in the order of the events"))
+    let FeatureTable { ids, id_name, rows } = feature_table(file, true, options, notes)?;
+    let is_complete = |row: &usize| rows.incomplete.binary_search(row).is_err();
+    let ids = ids.into_iter().enumerate().map(|(row, id)| is_complete(&row).then_some(id)).collect();
+    Ok(NodeRows::ById { ids, side: side(&id_name), features: rows.features })
 }
 
-/// Reads rows of node features by id.
-fn node_table(file: &Path, notes: &mut Vec<String>) -> Result<NodeRows> {
-    let FeatureTable { ids, features } = feature_table(file, true, notes)?;
-    let mut row_of = HashMap::with_capacity(ids.len());
-    for (row, id) in ids.into_iter().enumerate() {
-        if let Some(first) = row_of.insert(id.clone(), row) {
-            let what = format!("rows {} and {} are both of node `{id}`", first + 1, row + 1);
-            return Err(Error::data(file, what).remedy("write one row per node"));
-        }
+/// Returns the features with zeros in the rows that lack a value.
+fn without(features: Features, incomplete: &[usize]) -> Result<Features> {
+    if incomplete.is_empty() {
+        return Ok(features);
     }
-    Ok(NodeRows::ById(row_of, features))
+    let mut values = features.values().to_vec();
+    for row in incomplete {
+        values[row * features.cols()..][..features.cols()].fill(0.0);
+    }
+    Features::from_vec(features.rows(), features.cols(), values)
 }

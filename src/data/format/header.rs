@@ -1,6 +1,6 @@
 //! Roles of columns, as their names suggest them.
 use super::{cell::Cell, sample::Sample};
-use crate::data::{text::similar, time_format::TimeFormat};
+use crate::data::{node_names::Side, text::similar, time_format::TimeFormat};
 
 /// Role of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +51,15 @@ pub(super) fn role(name: &str) -> Role {
                 _ => Role::Other,
             }
         }
+    }
+}
+
+/// Returns the kind of node whose ids a column of this name has, if it tells.
+pub(super) fn side(name: &str) -> Option<Side> {
+    match role(name) {
+        Role::Src => Some(Side::Source),
+        Role::Dst => Some(Side::Destination),
+        _ => None,
     }
 }
 
@@ -240,7 +249,7 @@ pub(super) fn suggestion(names: &[String], wanted: &str) -> String {
 }
 
 /// Lists the names of columns, at most twelve of them.
-pub(super) fn listed(names: &[String]) -> String {
+pub(in crate::data) fn listed(names: &[String]) -> String {
     let mut shown: Vec<&str> = names.iter().map(String::as_str).filter(|n| !n.is_empty()).take(12).collect();
     if names.len() > 12 {
         shown.push("…");

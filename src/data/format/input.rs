@@ -8,6 +8,8 @@ use std::{
 
 /// Number of bytes examined to recognise a layout: enough for thousands of rows, or for one very wide row.
 pub(super) const HEAD: usize = 256 << 10;
+/// Number of bytes that tell any format.
+const LONGEST_MARK: usize = 6;
 /// Name and first bytes of each compression.
 const COMPRESSIONS: [(&str, &[u8]); 2] = [("gzip", &[0x1f, 0x8b]), ("zstd", &[0x28, 0xb5, 0x2f, 0xfd])];
 
@@ -22,10 +24,10 @@ pub(super) struct Input {
 }
 
 impl Input {
-    /// Opens a file. Compression is recognised by content, not by name.
+    /// Opens a file, or standard input (`-`). Compression is recognised by content, not by name.
     pub(super) fn open(path: &Path) -> Result<Self> {
-        let file = File::open(path).map_err(|e| Error::io(path, "cannot open", e))?;
-        Self::new(path, file)
+        let (path, file) = opened(path)?;
+        Self::new(&path, file)
     }
 
     /// Opens `bytes` in memory; error messages name `path`.
@@ -33,11 +35,11 @@ impl Input {
         Self::new(path, Cursor::new(bytes))
     }
 
-    fn new(path: &Path, source: impl Read + 'static) -> Result<Self> {
+    /// Starts to read a source, of which errors name `path`.
+    pub(super) fn new(path: &Path, source: impl Read + 'static) -> Result<Self> {
         let mut source = BufReader::with_capacity(HEAD, source);
         let start = io::BufRead::fill_buf(&mut source).map_err(|e| Error::io(path, "cannot read", e))?;
-        let compression =
-            COMPRESSIONS.iter().find(|(_, mark)| start.starts_with(mark)).map(|(name, _)| *name);
+        let compression = compression(start);
         let mut input =
             Input { path: path.to_owned(), head: Vec::new(), rest: Box::new(io::empty()), compression };
         let mut rest: Box<dyn Read> = match compression {
@@ -73,9 +75,61 @@ impl Input {
     }
 }
 
+/// Whether `path` is standard input (`-`), a pipe or a device: it can be read once, from start to end.
+pub(in crate::data) fn is_stream(path: &Path) -> bool {
+    path == Path::new("-") || path.metadata().is_ok_and(|meta| !meta.is_file() && !meta.is_dir())
+}
+
+/// Opens a file, or standard input (`-`). Also returns the path that errors name.
+pub(super) fn opened(path: &Path) -> Result<(PathBuf, File)> {
+    let (path, file) = match path == Path::new("-") {
+        true => (PathBuf::from("standard input"), standard_input()),
+        false => (path.to_owned(), File::open(path)),
+    };
+    match file {
+        Ok(file) => Ok((path, file)),
+        Err(e) => Err(Error::io(path, "cannot open", e)),
+    }
+}
+
+/// Opens standard input without a buffer, so that a caller can tell which bytes have arrived.
+#[cfg(unix)]
+fn standard_input() -> io::Result<File> {
+    use std::os::fd::AsFd;
+    Ok(File::from(io::stdin().as_fd().try_clone_to_owned()?))
+}
+#[cfg(windows)]
+fn standard_input() -> io::Result<File> {
+    use std::os::windows::io::AsHandle;
+    Ok(File::from(io::stdin().as_handle().try_clone_to_owned()?))
+}
+
+/// Returns the first bytes of a stream: enough to recognise its format, fewer only if it ends.
+pub(super) fn first_bytes(path: &Path, source: &mut impl Read) -> Result<Vec<u8>> {
+    let (mut bytes, mut part) = (Vec::new(), [0; 4096]);
+    while bytes.len() < LONGEST_MARK {
+        match source.read(&mut part) {
+            Ok(0) => break,
+            Ok(n) => bytes.extend_from_slice(&part[..n]),
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(Error::io(path, "cannot read", e)),
+        }
+    }
+    Ok(bytes)
+}
+
+/// Returns the name of the compression of a stream that starts with `start`.
+pub(super) fn compression(start: &[u8]) -> Option<&'static str> {
+    COMPRESSIONS.iter().find(|(_, mark)| start.starts_with(mark)).map(|(name, _)| *name)
+}
+
 /// Returns the decompressed bytes of a stream, given the name of its compression.
 #[cfg(feature = "formats")]
-fn decompressed(path: &Path, compression: &str, source: impl io::BufRead + 'static) -> Result<Box<dyn Read>> {
+pub(super) fn decompressed(
+    path: &Path,
+    compression: &str,
+    source: impl io::BufRead + 'static,
+) -> Result<Box<dyn Read>> {
     if compression == "gzip" {
         return Ok(Box::new(flate2::bufread::MultiGzDecoder::new(source)));
     }
@@ -84,7 +138,11 @@ fn decompressed(path: &Path, compression: &str, source: impl io::BufRead + 'stat
 }
 
 #[cfg(not(feature = "formats"))]
-fn decompressed(path: &Path, compression: &str, _: impl io::BufRead + 'static) -> Result<Box<dyn Read>> {
+pub(super) fn decompressed(
+    path: &Path,
+    compression: &str,
+    _: impl io::BufRead + 'static,
+) -> Result<Box<dyn Read>> {
     Err(crate::data::text::needs_formats(compression).in_file(path))
 }
 
@@ -92,7 +150,8 @@ fn decompressed(path: &Path, compression: &str, _: impl io::BufRead + 'static) -
 pub(super) struct Failure {
     /// Path that error messages name.
     pub path: PathBuf,
-    compression: Option<&'static str>,
+    /// Name of the compression.
+    pub compression: Option<&'static str>,
 }
 
 impl Failure {

@@ -85,7 +85,7 @@ pub(super) fn for_each(
 }
 
 /// Parses a line.
-fn parse(path: &Path, number: u64, line: &[u8]) -> Result<Map<String, Value>> {
+pub(super) fn parse(path: &Path, number: u64, line: &[u8]) -> Result<Map<String, Value>> {
     serde_json::from_slice(line).map_err(|e| {
         Error::data(path, "the line is not a JSON object")
             .at(number, e.column() as u64)
@@ -94,12 +94,12 @@ fn parse(path: &Path, number: u64, line: &[u8]) -> Result<Map<String, Value>> {
 }
 
 /// Row of a line.
-struct Object<'a> {
-    path: &'a Path,
+pub(super) struct Object<'a> {
+    pub path: &'a Path,
     /// Line number, from 1.
-    number: u64,
-    names: &'a [String],
-    object: &'a Map<String, Value>,
+    pub number: u64,
+    pub names: &'a [String],
+    pub object: &'a Map<String, Value>,
 }
 
 impl Row for Object<'_> {

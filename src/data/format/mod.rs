@@ -20,22 +20,25 @@
 //! Ids are any text ([`NodeId`](super::NodeId)), times are numbers or dates
 //! ([`TimeFormat`](super::TimeFormat)), and [`Missing`] is the rule for missing values. A label is a number;
 //! [`Events::class_labels`] returns the numbers that are classes.
+pub(super) mod array_columns;
 mod cell;
 #[cfg(feature = "formats")]
 pub(crate) mod columnar;
 mod columns;
 mod dyglib;
 mod estimate;
-#[cfg(feature = "cli")]
-mod event_line;
 pub(super) mod feature_files;
 mod feature_values;
 mod file_set;
 pub(super) mod graph;
-mod header;
+pub(super) mod header;
 mod input;
 mod jodie;
 mod json_lines;
+#[cfg(feature = "cli")]
+mod later_events;
+#[cfg(feature = "cli")]
+mod later_input;
 mod layout;
 mod names;
 pub(super) mod node_labels;
@@ -48,6 +51,8 @@ mod sample;
 mod signed;
 mod snap;
 mod source;
+#[cfg(feature = "formats")]
+mod spool;
 mod table;
 #[cfg(all(test, feature = "formats"))]
 mod tests;
@@ -57,8 +62,11 @@ mod tkg;
 
 pub use columns::{ColumnName, Columns, FeatureColumns};
 pub use estimate::Estimate;
+pub(super) use input::is_stream;
 #[cfg(feature = "cli")]
-pub(crate) use event_line::{EventFormat, EventLine, EventLines};
+pub(crate) use later_events::{EventFormat, EventPart, EventRow, LaterEvent, LaterEvents};
+#[cfg(feature = "cli")]
+pub(crate) use later_input::{LaterBytes, LaterInput, LaterTable};
 pub(super) use names::{files_by_name, folder_name, stem};
 pub use options::{Format, Missing, ReadOptions};
 
@@ -74,9 +82,7 @@ use table::Table;
 pub(super) fn read_file(path: &Path, options: &ReadOptions) -> Result<Events> {
     let tgb = tgb::edge_list(path).is_some() && options.format.is_none() && options.columns.is_none();
     if tgb || options.format == Some(Format::Tgb) {
-        if options.columns.is_some() {
-            return Err(Error::usage("the columns of TGB's files are fixed").remedy("leave out --columns"));
-        }
+        options.refuse_writing("TGB's files")?;
         let mut raw = tgb::read(path, options)?;
         attach(&mut raw, options, (None, None))?;
         return raw.build(options.bipartite);
@@ -84,7 +90,12 @@ pub(super) fn read_file(path: &Path, options: &ReadOptions) -> Result<Events> {
     if let Some(estimate) = Estimate::of(path, options) {
         estimate.check()?;
     }
-    read(path, Source::open(path)?, stem(path), options)
+    let source = Source::open(path)?;
+    match path == Path::new("-") {
+        true => read(Path::new("standard input"), source, "stdin".into(), options),
+        false if is_stream(path) => read(path, source, "stdin".into(), options),
+        false => read(path, source, stem(path), options),
+    }
 }
 
 /// Reads events from memory; error messages use `name` as the file name.
@@ -97,8 +108,12 @@ pub(super) fn read_bytes(name: &str, bytes: &'static [u8], options: &ReadOptions
 /// layout, or with a file of events per day.
 pub(super) fn read_folder(path: &Path, options: &ReadOptions) -> Result<Events> {
     let name = folder_name(path);
-    if options.format.is_none_or(|format| format == Format::Native) && native::is_native(path) {
-        return native::read(path, name, options);
+    if native::is_native(path) {
+        return match options.format {
+            None | Some(Format::Native) => native::read(path, name, options),
+            Some(format) => Err(Error::usage(format!("a folder of arrays is not of the format {format}"))
+                .remedy("leave out --format")),
+        };
     }
     if let Some(file) = tgb::edge_list(path) {
         return read_file(&file, options);
@@ -128,8 +143,11 @@ fn table_inside(path: &Path, name: &str) -> Option<PathBuf> {
 /// replaced by the folder's name and a prefix `ml_` is removed.
 fn read(path: &Path, source: Source, name: String, options: &ReadOptions) -> Result<Events> {
     if let Some(format @ (Format::Native | Format::Tkg)) = options.format {
-        return Err(Error::usage(format!("{} is a file, the {format} format is a folder", path.display()))
-            .remedy("leave out --format"));
+        let what = match path.is_dir() {
+            true => format!("{} has no files of the {format} format", path.display()),
+            false => format!("{} is a file, the {format} format is a folder", path.display()),
+        };
+        return Err(Error::usage(what).remedy("leave out --format"));
     }
     let sample = source.sample()?;
     let layout = layout::recognise(path, &sample, options)?;
@@ -146,6 +164,23 @@ fn read(path: &Path, source: Source, name: String, options: &ReadOptions) -> Res
         Format::Tgl => tgl::beside(path),
         _ => (None, None),
     };
+    raw.notes.extend(unread_negatives(path));
     attach(&mut raw, options, beside)?;
     raw.build(options.bipartite)
+}
+
+/// Returns a note if negatives lie beside a table or in its folder: TGB-Seq has them for its test part, in
+/// `NAME_test_ns.npy`.
+fn unread_negatives(path: &Path) -> Option<String> {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let folder = if path.is_dir() { path } else { parent };
+    let of_file = format!("{}_", stem(path));
+    let names =
+        std::fs::read_dir(folder).ok()?.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let is_beside =
+        |name: &String| name.ends_with("_ns.npy") && (path.is_dir() || name.starts_with(&of_file));
+    let mut found: Vec<String> = names.filter(is_beside).collect();
+    found.sort();
+    let names = (!found.is_empty()).then(|| header::listed(&found))?;
+    Some(format!("not read: {names}; scores are not those of TGB-Seq, which ranks against these negatives"))
 }

@@ -1,20 +1,21 @@
 //! Tables of node labels: a time, a node, a label and its weight per row.
 use super::{
-    cell::Row,
-    header::{Role, listed, role},
+    cell::{self, Row},
+    header::{self, Role, listed, role},
     number::Fault,
     sample::Sample,
     source::Source,
     table::value,
 };
 use crate::{
-    data::{Events, LabelColumns, NodeId, ids::IdField, time_format::TimeScale},
+    data::{Events, LabelColumns, NodeId, node_names::Side, time_format::TimeScale},
     error::{Error, Result},
 };
 use indexmap::IndexSet;
 use std::path::Path;
 
 const SYNTAX: &str = "name the columns time, node, label and weight; without a weight, every label has 1";
+const FILL_IN: &str = "fill it in, or remove the row";
 
 /// Reads the labels of the nodes of `events` from a table into [`Events::node_labels`], which it replaces.
 /// Ids and times are written as in the events. Labels of nodes without an event are left out, with a note.
@@ -24,12 +25,31 @@ const SYNTAX: &str = "name the columns time, node, label and weight; without a w
 pub(in crate::data) fn attach(file: &Path, events: &mut Events) -> Result<()> {
     let table = LabelTable::read(file, &events.time_scale())?;
     events.notes.extend(table.note);
+    events.notes.extend(distance_note(file, &table.rows.time, events));
+    let names = events.names();
+    // Of a shared id, the column's name may tell whose it is.
+    let named = |id: Box<str>| match table.side {
+        Some(Side::Source) if names.lookup(&id, None).is_err() => format!("src:{id}").into(),
+        Some(Side::Destination) if names.lookup(&id, None).is_err() => format!("dst:{id}").into(),
+        _ => id,
+    };
     let columns = LabelColumns {
-        nodes: table.nodes.into_iter().collect(),
+        nodes: table.nodes.into_iter().map(named).collect(),
         labels: table.labels.into_iter().collect(),
         ..table.rows
     };
     columns.attach(events).map_err(|e| e.in_file(file))
+}
+
+/// Returns a note if labels are so far from the events that their times must be in another unit.
+fn distance_note(file: &Path, times: &[i64], events: &Events) -> Option<String> {
+    let (last, scale) = (*events.time.last()?, events.time_scale());
+    let far = times.iter().find(|&&time| scale.is_far(time, last))?;
+    Some(format!(
+        "a label of {} is of the time {}, far from the events: is it in the same unit?",
+        file.display(),
+        scale.text(*far)
+    ))
 }
 
 /// The rows of a table, and the ids of which they have the indices.
@@ -40,6 +60,8 @@ struct LabelTable {
     rows: LabelColumns,
     /// Says which column the labels are, if its name does not.
     note: Option<String>,
+    /// Whether the name of the column says that all nodes are sources or destinations.
+    side: Option<Side>,
 }
 
 impl LabelTable {
@@ -50,7 +72,7 @@ impl LabelTable {
         let note = columns.note.as_ref().map(|name| {
             format!("no column of {} is named `label`; the labels are those of `{name}`", file.display())
         });
-        let mut table = LabelTable { note, ..LabelTable::default() };
+        let mut table = LabelTable { note, side: columns.side, ..LabelTable::default() };
         source.for_each(&sample, &mut |row| table.push(row, &columns, scale))?;
         Ok(table)
     }
@@ -71,13 +93,13 @@ impl LabelTable {
             );
             row.error(Some(columns.time), what).remedy(scale.remedy())
         })?;
-        let node = id(row, columns.node, "a node id")?.to_string();
+        let node = cell::id(row, columns.node, "a node id", FILL_IN)?.to_string();
         let weight = columns.weight.map_or(Ok(1.0), |i| value(row, i, "a weight"))?;
         if weight < 0.0 {
             let e = row.error(columns.weight, format!("the weight of a label is {weight}"));
             return Err(e.remedy("weights are 0 or more"));
         }
-        let label = self.labels.insert_full(id(row, columns.label, "a label")?).0 as u32;
+        let label = self.labels.insert_full(cell::id(row, columns.label, "a label", FILL_IN)?).0 as u32;
         let node = match self.nodes.get_index_of(node.as_str()) {
             Some(known) => known as u32,
             None => self.nodes.insert_full(node.into()).0 as u32,
@@ -90,16 +112,6 @@ impl LabelTable {
     }
 }
 
-/// Returns the id in cell `i`, which should be `what`.
-fn id(row: &dyn Row, i: usize, what: &str) -> Result<NodeId> {
-    let cell = row.cell(i);
-    match cell.id() {
-        Ok(IdField::Number(n)) => Ok(NodeId::Number(n)),
-        Ok(IdField::Text(text)) => Ok(NodeId::Text(text.into())),
-        Err(f) => Err(row.error(Some(i), cell.describe(f, what)).remedy("fill it in, or remove the row")),
-    }
-}
-
 /// The columns of a table of node labels, from 0.
 struct TableColumns {
     time: usize,
@@ -109,6 +121,8 @@ struct TableColumns {
     width: usize,
     /// The name of the column of labels, if it does not say that it has labels.
     note: Option<String>,
+    /// Whether the name of the column of nodes says that they are sources or destinations.
+    side: Option<Side>,
 }
 
 /// Names of the columns, where their [`role`] does not tell.
@@ -123,7 +137,7 @@ impl TableColumns {
             return match sample.width() {
                 width @ (3 | 4) => {
                     let weight = (width == 4).then_some(3);
-                    Ok(TableColumns { time: 0, node: 1, label: 2, weight, width, note: None })
+                    Ok(TableColumns { time: 0, node: 1, label: 2, weight, width, note: None, side: None })
                 }
                 width => {
                     let what = format!("a row of {width} columns is not a label of a node");
@@ -152,6 +166,7 @@ impl TableColumns {
             weight: find(&WEIGHTS, &[]),
             width: names.len(),
             note: (role(&names[label]) == Role::Dst).then(|| names[label].clone()),
+            side: header::side(&names[node]),
         })
     }
 }
@@ -196,6 +211,22 @@ mod tests {
         let labels = e.node_labels.unwrap();
         assert_eq!((labels.ids(), labels.of(0).collect::<Vec<_>>()), (None, vec![(0, 2.0), (1, 3.0)]));
         assert!(e.notes.last().unwrap().contains("1 label that a later one"), "{:?}", e.notes);
+    }
+
+    #[test]
+    fn an_id_of_two_nodes_is_refused_unless_the_columns_name_tells_and_distant_times_are_noted() {
+        let events = "user_id,item_id,time\n1,1,1600000000\n2,2,1600000060\n";
+        let e = read(events, "time,node,label\n1600000060,2,a\n").unwrap_err().to_string();
+        assert!(e.ends_with("labels.csv: `2` is a source and a destination; write src:2 or dst:2"), "{e}");
+        let e =
+            read(events, "time,node,label\n1600000060,src:1,a\n1600000060,2,a\n").unwrap_err().to_string();
+        assert!(e.contains("`2` is a source and a destination"), "{e}");
+        let nodes = |text: &str| read(events, text).unwrap().node_labels.unwrap().nodes().to_vec();
+        assert_eq!(nodes("time,user_id,label\n1600000060,2,a\n"), [1]);
+        assert_eq!(nodes("time,node,label\n1600000060,dst:2,a\n"), [3]);
+        let e = read(events, "time,user_id,label\n1600000060000,2,a\n").unwrap();
+        let note = "is of the time 1600000060000, far from the events: is it in the same unit?";
+        assert!(e.notes.iter().any(|n| n.ends_with(note)), "{:?}", e.notes);
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! Exact parsing of numbers in text, without allocation.
-use crate::data::{scalar::Scalar, text::shown};
+use crate::data::text::shown;
 
 /// Maximum number of digits after the decimal point of a time. With nanoseconds, a Unix time still fits an
 /// `i64`.
@@ -55,15 +55,6 @@ impl Decimal {
             digits -= 1;
         }
         Decimal { mantissa, digits, rounded: false }
-    }
-
-    /// Converts a number of an array. A float becomes the shortest decimal that rounds to it, which is most
-    /// likely the number that was written.
-    pub(crate) fn of(value: Scalar) -> Result<Self, Fault> {
-        match value {
-            Scalar::Int(v) => Ok(Decimal::new(v, 0)),
-            other => parse_decimal(other.text().as_bytes()),
-        }
     }
 }
 

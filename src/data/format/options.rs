@@ -140,4 +140,24 @@ impl ReadOptions {
         let features = self.edge_features.is_some() || self.node_features.is_some() || self.labels.is_some();
         self.format.is_some() || self.columns.is_some() || features
     }
+
+    /// Refuses options that say how columns and times are written, for `what`, in which that is settled.
+    ///
+    /// # Errors
+    /// Usage, naming the options.
+    pub(crate) fn refuse_writing(&self, what: &str) -> Result<()> {
+        // Files of features may lack values even if the events cannot.
+        let features = self.edge_features.is_some() || self.node_features.is_some();
+        let given = [
+            ("--columns", self.columns.is_some()),
+            ("--time-format", self.time_format.is_some()),
+            ("--missing", self.missing != Missing::Zero && !features),
+        ];
+        let given: Vec<&str> = given.into_iter().filter(|option| option.1).map(|option| option.0).collect();
+        if given.is_empty() {
+            return Ok(());
+        }
+        Err(Error::usage(format!("how {what} are written is settled"))
+            .remedy(format!("leave out {}", given.join(" and "))))
+    }
 }

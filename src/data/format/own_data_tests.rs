@@ -248,3 +248,95 @@ fn tables_of_features_are_joined_by_id() {
         assert!(e.contains(said), "{e}");
     }
 }
+
+#[test]
+fn a_table_of_edge_features_follows_the_rule_for_missing_values_and_its_event_numbers() {
+    let (dir, path) = write("e.csv", "src,dst,time\na,b,1\nb,c,2\nc,a,3\n");
+    let with = |text: &str, missing| {
+        let file = dir.path().join("f.csv");
+        fs::write(&file, text).unwrap();
+        load(&path, &ReadOptions { edge_features: Some(file), missing, ..ReadOptions::default() })
+    };
+    let text = "idx,f\n1,5\n2,\n3,7\n";
+    let e = with(text, Missing::Zero).unwrap();
+    assert_eq!(e.edge_features.unwrap().values(), [5., 0., 7.]);
+    assert_eq!(e.notes[0], "columns of events are no features: idx");
+    assert!(e.notes[1].starts_with("1 missing value of ") && e.notes[1].ends_with("f.csv: read as 0"));
+    let e = with(text, Missing::Drop).unwrap();
+    assert_eq!((e.time, e.edge_features.unwrap().values()), (vec![0, 2], &[5., 7.][..]));
+    for (text, missing, said) in [
+        (text, Missing::Refuse, "f.csv:3:3: an empty field is not a feature; "),
+        (
+            "idx,f\n2,5\n1,6\n3,7\n",
+            Missing::Zero,
+            "f.csv:3:1: `1` does not follow the event number of the row",
+        ),
+        ("f\n1\n2\n", Missing::Zero, "f.csv: 2 rows of features for 3 events; "),
+    ] {
+        let e = with(text, missing).unwrap_err().to_string();
+        assert!(e.contains(said), "{e}");
+    }
+    let e = with("src,dst,time,f\na,b,1,5\nb,c,2,6\nc,a,3,7\n", Missing::Zero).unwrap();
+    assert_eq!(e.edge_features.unwrap().values(), [5., 6., 7.]);
+}
+
+#[test]
+fn rows_left_out_keep_files_of_features_in_step() {
+    let (dir, path) = write("e.csv", "src,dst,time,idx\na,b,1,1\nb,,2,2\nc,a,3,3\n");
+    let file = dir.path().join("f.csv");
+    fs::write(&file, "f\n5\n6\n7\n").unwrap();
+    let options = ReadOptions { edge_features: Some(file), missing: Missing::Drop, ..ReadOptions::default() };
+    assert_eq!(load(&path, &options).unwrap().edge_features.unwrap().values(), [5., 7.]);
+}
+
+#[test]
+fn the_options_may_name_the_column_of_ids_in_a_table_of_node_features() {
+    let (dir, path) = write("e.csv", "src,dst,time\na,b,1\nb,c,2\n");
+    let file = dir.path().join("nodes.csv");
+    fs::write(&file, "age,who\n1,a\n2,b\n").unwrap();
+    let given = |column: &str, node_features| {
+        let columns = Some(format!("id={column}").parse().unwrap());
+        load(&path, &ReadOptions { columns, node_features, ..ReadOptions::default() })
+    };
+    for column in ["who", "2"] {
+        let e = given(column, Some(file.clone())).unwrap();
+        assert_eq!(e.node_features.unwrap().values(), [1., 2., 0.]);
+    }
+    let said = given("whom", Some(file.clone())).unwrap_err().to_string();
+    assert!(said.ends_with("nodes.csv: there is no column `whom`; did you mean `who`?"), "{said}");
+    assert!(
+        given("who", None).unwrap_err().to_string().starts_with("--columns id= names the ids in a table")
+    );
+}
+
+#[test]
+fn ids_of_users_in_a_table_of_node_features_are_not_those_of_items() {
+    let (dir, path) = write("e.csv", "user_id,item_id,timestamp\n1,1,10\n2,2,20\n3,3,30\n");
+    let features = |head: &str, rows: &str| {
+        let file = dir.path().join("users.csv");
+        fs::write(&file, format!("{head}\n{rows}")).unwrap();
+        let options = ReadOptions { node_features: Some(file), ..ReadOptions::default() };
+        load(&path, &options).map(|e| e.node_features.unwrap().values().to_vec())
+    };
+    let rows = "1,21\n2,32\n3,43\n";
+    assert_eq!(features("user_id,age", rows).unwrap(), [21., 32., 43., 0., 0., 0.]);
+    assert_eq!(features("item_id,age", rows).unwrap(), [0., 0., 0., 21., 32., 43.]);
+    assert_eq!(features("id,age", "src:1,21\ndst:1,5\n").unwrap(), [21., 0., 0., 5., 0., 0.]);
+    let said = features("id,age", rows).unwrap_err().to_string();
+    assert!(said.ends_with("row 1: `1` is a source and a destination; write src:1 or dst:1"), "{said}");
+}
+
+#[test]
+fn negatives_of_tgb_seq_beside_a_table_are_noted() {
+    let (dir, path) = write("Local.csv", "src,dst,time,split\n1,2,1,0\n2,3,2,2\n");
+    fs::write(dir.path().join("Local_test_ns.npy"), "").unwrap();
+    for path in [path.as_str(), dir.path().to_str().unwrap()] {
+        let e = load(path, &ReadOptions::default()).unwrap();
+        assert!(
+            e.notes.iter().any(|n| n.starts_with("not read: Local_test_ns.npy; scores are not")),
+            "{:?}",
+            e.notes
+        );
+        assert!(e.notes.contains(&"columns not read: split".into()));
+    }
+}

@@ -1,17 +1,24 @@
 //! Files with one event, or one row of features, per row: text, JSON lines, Parquet, Arrow, and sets of them.
-#[cfg(feature = "formats")]
-use super::columnar::{self, Columnar};
 use super::{
     cell::Row,
     estimate::rows_of_text,
     file_set::{self, FileSet},
-    input::Input,
+    input::{Input, first_bytes, is_stream, opened},
     json_lines,
     records::records,
     sample::Sample,
 };
+#[cfg(feature = "formats")]
+use super::{
+    columnar::{self, Columnar},
+    spool,
+};
 use crate::error::Result;
-use std::path::Path;
+use std::{
+    fs::File,
+    io::{Cursor, Read},
+    path::Path,
+};
 
 /// An open file with rows.
 pub(super) enum Source {
@@ -27,11 +34,17 @@ pub(super) enum Source {
 }
 
 impl Source {
-    /// Opens a file, whose content decides how it is read, or a folder of files of one layout.
+    /// Opens a file or a pipe, whose content decides how it is read, or a folder of files of one layout. `-`
+    /// is standard input.
     ///
     /// # Errors
     /// Io if it cannot be read; data if it is damaged.
     pub(super) fn open(path: &Path) -> Result<Self> {
+        if is_stream(path) {
+            let (path, mut file) = opened(path)?;
+            let first = first_bytes(&path, &mut file)?;
+            return Self::of_stream(&path, first, file);
+        }
         if path.is_dir() {
             return FileSet::of_folder(path).map(Source::Set);
         }
@@ -40,6 +53,19 @@ impl Source {
             return Columnar::open(path).map(Source::Columnar);
         }
         Self::of(Input::open(path)?)
+    }
+
+    /// Recognises the content of a stream that starts with the bytes `first`, which are read already.
+    pub(super) fn of_stream(path: &Path, first: Vec<u8>, rest: File) -> Result<Self> {
+        #[cfg(feature = "formats")]
+        let is_typed = columnar::is_typed(&first);
+        let all = Cursor::new(first).chain(rest);
+        #[cfg(feature = "formats")]
+        if is_typed {
+            // Typed tables are not read from their start to their end.
+            return Columnar::of_file(path, spool::copy(path, all)?).map(Source::Columnar);
+        }
+        Self::of(Input::new(path, all)?)
     }
 
     /// Recognises the content of an input.

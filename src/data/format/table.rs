@@ -9,7 +9,12 @@ use super::{
     tgl,
 };
 use crate::{
-    data::{ids::IdField, raw::Raw, text::counted, time_format::TimeFormat},
+    data::{
+        ids::IdField,
+        raw::{self, Raw},
+        text::counted,
+        time_format::TimeFormat,
+    },
     error::{Error, Result},
 };
 use std::{borrow::Cow, path::Path};
@@ -37,8 +42,6 @@ pub(super) struct Table<'a> {
     rolls: [u64; 3],
     /// Event number of the first row.
     first_number: Option<u64>,
-    /// Number of rows left out because a cell was missing.
-    dropped: u64,
     /// Place and text of the first id that is not a number, after ids that were.
     first_text: Option<String>,
 }
@@ -56,7 +59,6 @@ impl<'a> Table<'a> {
             features: None,
             rolls: [0; 3],
             first_number: None,
-            dropped: 0,
             first_text: None,
         }
     }
@@ -82,7 +84,7 @@ impl<'a> Table<'a> {
             let mut read =
                 [layout.src, layout.dst].into_iter().chain(layout.time.iter().copied()).chain(layout.label);
             if read.any(|i| lacks(&i)) || features.missing_in(row).is_some() {
-                self.dropped += 1;
+                self.raw.left_out.push(self.raw.ids.src.len() + self.raw.left_out.len());
                 return Ok(());
             }
         } else if self.options.missing == Missing::Refuse
@@ -174,7 +176,7 @@ impl<'a> Table<'a> {
         if let Some(i) = self.layout.index {
             // Feature files are joined by position, which is correct only if event numbers are consecutive.
             let number = whole(row, i, "an event number", IDS)?;
-            let position = self.raw.ids.src.len() as u64 - 1;
+            let position = (self.raw.ids.src.len() + self.raw.left_out.len()) as u64 - 1;
             let first = number.checked_sub(position);
             self.raw.numbered &= first.is_some_and(|first| *self.first_number.get_or_insert(first) == first);
         }
@@ -202,9 +204,7 @@ impl<'a> Table<'a> {
     fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
         notes.extend(self.layout.roll.map(|_| tgl::note(self.rolls)));
-        if self.dropped > 0 {
-            notes.push(format!("left out {} with a missing value", counted(self.dropped, "row")));
-        }
+        notes.extend(raw::left_out_note(self.raw.left_out.len()));
         let filled = self.features.as_ref().map_or(0, |(features, _)| features.missing);
         if filled > 0 {
             let were = counted(filled, "missing feature");

@@ -19,7 +19,7 @@ use crate::{
         raw::Raw,
         text::{counted, grouped},
     },
-    error::{Error, Result},
+    error::Result,
     runtime::NONE,
 };
 use std::{
@@ -37,10 +37,7 @@ pub(super) fn is_here(dir: &Path) -> bool {
 
 /// Reads a folder for which [`is_here`] returns true. The stream is bipartite only if the options say so.
 pub(super) fn read(dir: &Path, name: String, options: &ReadOptions) -> Result<Events> {
-    if options.columns.is_some() {
-        return Err(Error::usage("the columns of a temporal knowledge graph are fixed")
-            .remedy("leave out --columns, or give one of its files"));
-    }
+    options.refuse_writing("the files of a temporal knowledge graph")?;
     let mut facts = Facts::new(dir);
     facts.raw.name = name;
     let events: Vec<u64> =

@@ -2,8 +2,8 @@
 //!
 //! | file | shape and type as written | types that are read |
 //! | --- | --- | --- |
-//! | `src.npy`, `dst.npy` | `[events]` u32 | any integers, or floats that are whole |
-//! | `time.npy` | `[events]` i64, ticks since the first event | integers, or floats as seconds |
+//! | `src.npy`, `dst.npy` | `[events]` u32 | any integers, floats that are whole, or text |
+//! | `time.npy` | `[events]` i64, ticks since the first event | numbers, text, `datetime64` or `timedelta64`, as the times of a table |
 //! | `label.npy` | `[events]` f32, optional | any numbers |
 //! | `classes.npy` | `[events, most]` u32, optional: one set of classes per row, padded with 2^32 - 1 | any integers, padded with -1 |
 //! | `edge_features.npy` | `[events, width]` f32, f16 or bfloat16, optional | any numbers; the types as written are mapped |
@@ -20,7 +20,8 @@
 //! NumPy has no bfloat16. Such an array has the type `V2`, two untyped bytes, as `ml_dtypes` saves it;
 //! `numpy.load(file).view(ml_dtypes.bfloat16)` reads it.
 //!
-//! A folder without `info.json` is treated like any other input: sorted, renumbered, with times in seconds.
+//! A folder without `info.json` is read like a table: times of any unit or dates, ids that are numbers or
+//! text, and missing values by the rule of the options.
 mod node_labels;
 mod read;
 mod write;

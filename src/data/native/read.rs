@@ -4,18 +4,31 @@ use crate::{
     data::{
         Classes, Events, Features, Ids,
         format::{
-            feature_files::{attach, edge_rows},
-            number,
+            array_columns,
+            feature_files::{FeatureRows, attach, edge_rows, node_rows},
+            header::listed,
             options::ReadOptions,
         },
         npy::Array,
-        raw::Raw,
         scalar::Scalar,
     },
     error::{Error, Result},
     runtime::NONE,
 };
 use std::path::{Path, PathBuf};
+
+/// Names of the arrays that are read in a folder without `info.json`.
+const READ: [&str; 9] = [
+    "src",
+    "dst",
+    "time",
+    "label",
+    "classes",
+    "edge_features",
+    "node_features",
+    "val_negatives",
+    "test_negatives",
+];
 
 const REQUIRED: [&str; 3] = ["src.npy", "dst.npy", "time.npy"];
 
@@ -35,9 +48,6 @@ pub(in crate::data) fn is_imported(dir: &Path) -> bool {
 /// Usage if the options contradict the folder; io if a file cannot be read; data, naming the file, if it is
 /// damaged.
 pub(in crate::data) fn read(dir: &Path, name: String, options: &ReadOptions) -> Result<Events> {
-    if options.columns.is_some() {
-        return Err(Error::usage("a folder of arrays has no columns to name").remedy("leave out --columns"));
-    }
     let path = dir.join("info.json");
     if is_imported(dir) { read_imported(dir, &path, options) } else { read_plain(dir, name, options) }
 }
@@ -55,6 +65,7 @@ fn read_imported(dir: &Path, path: &Path, options: &ReadOptions) -> Result<Event
         )
         .remedy("import the data again with this version"));
     }
+    options.refuse_writing("the arrays of an imported data set")?;
     if options.bipartite.is_some_and(|b| b != info.first_destination.is_some()) {
         return Err(Error::usage("whether this data set is bipartite was settled when it was imported")
             .remedy("import the original file again with --bipartite"));
@@ -77,9 +88,23 @@ fn read_imported(dir: &Path, path: &Path, options: &ReadOptions) -> Result<Event
         let what = format!("{} events in src.npy, {} expected", src.len(), info.events);
         return Err(Error::data(path, what).remedy("import the data again"));
     }
-    let given_or_own = |given: &Option<PathBuf>, name| given.clone().or_else(|| optional(dir, name));
-    let edge_features = given_or_own(&options.edge_features, "edge_features.npy");
-    let node_features = given_or_own(&options.node_features, "node_features.npy");
+    let mut notes = info.notes;
+    let ids = original_ids(dir)?;
+    let edge_features = match &options.edge_features {
+        Some(file) => Some(given_edges(file, info.events, options, &mut notes)?),
+        None => optional(dir, "edge_features.npy").map(|file| own_edges(&file, info.events)).transpose()?,
+    };
+    let split = info.first_destination.map(|first| first as usize);
+    let node_features = match &options.node_features {
+        Some(file) => Some(node_rows(file, options, &mut notes)?.by_node(
+            ids.as_ref(),
+            info.nodes,
+            split,
+            file,
+            &mut notes,
+        )?),
+        None => optional(dir, "node_features.npy").map(Features::read).transpose()?,
+    };
     let events = Events {
         name: info.name,
         src,
@@ -93,57 +118,74 @@ fn read_imported(dir: &Path, path: &Path, options: &ReadOptions) -> Result<Event
         ticks_per_second: info.ticks_per_second,
         origin: info.origin,
         time_format: info.time_format,
-        ids: original_ids(dir)?,
+        ids,
         encoding: info.encoding.filter(|_| options.edge_features.is_none()),
-        edge_features: edge_features.map(|f| edge_rows(&f, info.events)).transpose()?,
-        node_features: node_features.map(Features::read).transpose()?,
-        notes: info.notes,
+        edge_features,
+        node_features,
+        notes,
     };
     events.validate(dir)?;
     Ok(events)
 }
 
+/// Reads the edge features of an imported data set from a file that the user gives.
+fn given_edges(
+    file: &Path,
+    events: usize,
+    options: &ReadOptions,
+    notes: &mut Vec<String>,
+) -> Result<Features> {
+    let FeatureRows { features, incomplete } = edge_rows(file, events, options, notes)?;
+    match incomplete.is_empty() {
+        true => Ok(features),
+        false => Err(Error::usage("events of an imported data set cannot be left out")
+            .remedy("leave out --missing drop, or import the original file again with the features")),
+    }
+}
+
+/// Reads the edge features in the folder of an imported data set.
+fn own_edges(file: &Path, events: usize) -> Result<Features> {
+    let features = Features::read(file)?;
+    match features.rows() {
+        rows if rows == events => Ok(features),
+        rows => Err(Error::data(file, format!("{rows} rows of features for {events} events"))
+            .remedy("import the data again")),
+    }
+}
+
 /// Reads a folder without `info.json`, such as one that a script wrote.
 fn read_plain(dir: &Path, name: String, options: &ReadOptions) -> Result<Events> {
-    let mut raw = Raw::new(dir);
+    if options.columns.is_some() {
+        return Err(Error::usage("a folder of arrays has no columns to name").remedy("leave out --columns"));
+    }
+    let mut raw = array_columns::read(dir, options)?;
     raw.name = name;
-    raw.ids.src = ids(&dir.join("src.npy"))?;
-    raw.ids.dst = ids(&dir.join("dst.npy"))?;
-    let file = dir.join("time.npy");
-    let array = Array::open(&file)?;
-    if array.is_short_float() {
-        raw.notes
-            .push("time.npy holds 32-bit floats or shorter: times beyond 2^24 s have lost seconds".into());
-    }
-    let mut clock = number::Clock::default();
-    for (i, value) in array.vector()?.enumerate() {
-        let bad = |what: String| Error::data(&file, format!("value {i}: {what}")).remedy("write seconds");
-        let late = number::Decimal::of(value)
-            .and_then(|t| clock.push(t))
-            .map_err(|f| bad(f.describe(value.text().as_bytes(), "a time")))?;
-        if late && options.strict {
-            return Err(bad("this event is earlier than one before it".into())
-                .remedy("sort the arrays by time, or leave out --strict"));
-        }
-    }
-    raw.ticks_per_second = clock.ticks_per_second();
-    raw.time = clock.ticks;
-    raw.label = labels(dir)?;
-    raw.classes = classes(dir, None)?;
-    let lengths = [("dst.npy", raw.ids.dst.len()), ("time.npy", raw.time.len())];
-    let label = raw.label.as_ref().map(|l| ("label.npy", l.len()));
-    let sets = raw.classes.as_ref().map(|c| ("classes.npy", c.events()));
-    if let Some((file, len)) =
-        lengths.into_iter().chain(label).chain(sets).find(|(_, len)| *len != raw.ids.src.len())
-    {
-        return Err(Error::data(
-            dir.join(file),
-            format!("{len} values, but src.npy has {}", raw.ids.src.len()),
-        )
-        .remedy("write one value per event"));
+    if let Some(classes) = classes(dir, None)? {
+        check_length(&dir.join("classes.npy"), classes.events(), raw.rows())?;
+        raw.classes =
+            Some(if raw.left_out.is_empty() { classes } else { classes.gather(raw.kept().into_iter()) });
     }
     attach(&mut raw, options, (optional(dir, "edge_features.npy"), optional(dir, "node_features.npy")))?;
+    raw.notes.extend(unread_note(dir));
     raw.build(options.bipartite)
+}
+
+/// Checks that an array has a value per event.
+fn check_length(file: &Path, len: usize, events: usize) -> Result<()> {
+    if len == events {
+        return Ok(());
+    }
+    Err(Error::data(file, format!("{len} values, but src.npy has {events}"))
+        .remedy("write one value per event"))
+}
+
+/// Returns a note that lists the arrays in a folder that are not read.
+fn unread_note(dir: &Path) -> Option<String> {
+    let names = std::fs::read_dir(dir).ok()?.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let is_unread = |name: &String| name.ends_with(".npy") && !READ.contains(&name.trim_end_matches(".npy"));
+    let mut unread: Vec<String> = names.filter(is_unread).collect();
+    unread.sort();
+    (!unread.is_empty()).then(|| format!("arrays not read: {}", listed(&unread)))
 }
 
 /// Returns the path of `file` in `dir`, if it exists.

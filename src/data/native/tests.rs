@@ -1,8 +1,8 @@
 //! Tests that write folders, read them back and damage them.
 use crate::{
     data::{
-        Classes, Events, Features, GivenNegatives, Ids, Part, ReadOptions, TimeFormat, bundled, load, npy,
-        save,
+        Classes, Events, Features, GivenNegatives, Ids, Missing, Part, ReadOptions, TimeFormat, bundled,
+        load, npy, save,
     },
     error::{ErrorKind, Result},
     runtime::{NONE, StoredAs},
@@ -191,12 +191,185 @@ fn wrong_arrays_of_a_script_are_noted_or_refused() {
     assert!(message().contains("time.npy: value 1: `NaN` is not a time"));
     write("time.npy", "<i8", &[1i64, 2].map(i64::to_le_bytes).concat());
     assert!(message().contains("time.npy: 2 values, but src.npy has 3"));
+    write("time.npy", "<i8", &[1i64, 2, 3].map(i64::to_le_bytes).concat());
     write("dst.npy", "<f8", &f64_bytes(&[7., 9.5, 9.]));
-    assert!(message().contains("dst.npy: value 1 is 9.5, which is not a node id"));
+    assert!(message().contains("dst.npy: value 1: 9.5 is not a node id; ids are integers from 0, or text"));
     fs::write(dir.path().join("dst.npy"), npy::tests::bytes("<u8", false, "(1, 3)", &[0; 24])).unwrap();
     assert!(message().contains("dst.npy: an array of shape [1, 3] instead of a vector"));
+    write("dst.npy", "<i8", &[7i64, 9, 9].map(i64::to_le_bytes).concat());
     write("src.npy", "<i8", &[5i64, -7, 5].map(i64::to_le_bytes).concat());
-    assert!(message().contains("src.npy: value 1 is -7"));
+    assert!(message().contains("src.npy: value 1: -7 is not a node id"));
+}
+
+/// Writes three events between numbered nodes, at times of the type `descr`.
+fn write_timed(dir: &Path, descr: &str, times: &[i64]) {
+    write_vector(dir, "src.npy", "<i8", &[5i64, 7, 5].map(i64::to_le_bytes).concat());
+    write_vector(dir, "dst.npy", "<i8", &[7i64, 9, 9].map(i64::to_le_bytes).concat());
+    let data: Vec<u8> = times.iter().flat_map(|t| t.to_le_bytes()).collect();
+    fs::write(dir.join("time.npy"), npy::tests::bytes(descr, false, &format!("({},)", times.len()), &data))
+        .unwrap();
+}
+
+#[test]
+fn times_of_a_script_are_read_in_their_unit_with_a_note_or_in_that_of_the_options() {
+    let dir = tempdir().unwrap();
+    let start = 1_700_000_000i64;
+    for (factor, unit) in [(1_000, "ms"), (1_000_000, "us"), (1_000_000_000, "ns")] {
+        write_timed(dir.path(), "<i8", &[0, 60, 43_200].map(|t| (start + t) * factor));
+        let e = read(dir.path()).unwrap();
+        assert_eq!((e.span_seconds(), e.time_scale().text(0)), (43_200.0, (start * factor).to_string()));
+        let note = format!("times read in {unit}, by their size; else give --time-format s");
+        assert!(e.notes.contains(&note), "{:?}", e.notes);
+        let options = ReadOptions { time_format: Some(TimeFormat::Seconds), ..ReadOptions::default() };
+        let e = load(dir.path().to_str().unwrap(), &options).unwrap();
+        assert_eq!(e.span_seconds(), 43_200.0 * factor as f64);
+    }
+    let options = ReadOptions { time_format: "h".parse().ok(), ..ReadOptions::default() };
+    write_timed(dir.path(), "<i8", &[1, 2, 4]);
+    assert_eq!(load(dir.path().to_str().unwrap(), &options).unwrap().span_seconds(), 3.0 * 3_600.0);
+}
+
+#[test]
+fn datetime64_is_read_in_every_unit_and_timedelta64_as_seconds() {
+    let dir = tempdir().unwrap();
+    for (descr, times, first, span) in [
+        (
+            "<M8[ns]",
+            [1_700_000_000_500_000_000, 1_700_000_001_000_000_000, 1_700_000_002_000_000_000],
+            "2023-11-14T22:13:20.500",
+            1.5,
+        ),
+        (
+            "<M8[us]",
+            [1_700_000_000_000_000, 1_700_000_000_000_000, 1_700_000_060_000_000],
+            "2023-11-14T22:13:20",
+            60.0,
+        ),
+        ("<M8[10ms]", [100, 200, 300], "1970-01-01T00:00:01", 2.0),
+        ("<M8[s]", [-1, 0, 59], "1969-12-31T23:59:59", 60.0),
+        ("<M8[m]", [1, 2, 3], "1970-01-01T00:01:00", 120.0),
+        ("<M8[h]", [1, 2, 3], "1970-01-01T01:00:00", 7_200.0),
+        ("<M8[D]", [19_675, 19_676, 19_677], "2023-11-14T00:00:00", 172_800.0),
+        ("<M8[W]", [1, 2, 3], "1970-01-08T00:00:00", 1_209_600.0),
+        ("<M8[M]", [-1, 0, 1], "1969-12-01T00:00:00", 62.0 * 86_400.0),
+        ("<M8[Y]", [30, 31, 32], "2000-01-01T00:00:00", 731.0 * 86_400.0),
+        ("<m8[ms]", [0, 500, 2_500], "0", 2.5),
+        ("<m8[D]", [0, 1, 2], "0", 172_800.0),
+    ] {
+        write_timed(dir.path(), descr, &times);
+        let e = read(dir.path()).unwrap();
+        assert_eq!((e.time_scale().text(0).as_str(), e.span_seconds()), (first, span), "{descr}");
+    }
+    let options = ReadOptions { time_format: "ms".parse().ok(), ..ReadOptions::default() };
+    let e = load(dir.path().to_str().unwrap(), &options).unwrap_err();
+    assert!(
+        e.kind() == ErrorKind::Usage && e.to_string().contains("time.npy has the type `<m8[D]`, which"),
+        "{e}"
+    );
+    for (descr, times, said) in [
+        ("<M8[s]", [0, i64::MIN, 1], "time.npy: value 1: an empty field is not a time; "),
+        (
+            "<M8[Y]",
+            [0, i64::MAX, 1],
+            "time.npy: value 1: 9223372036854775807 of type `<M8[Y]` is too far away; ",
+        ),
+        ("<M8", [0, 1, 2], "time.npy: times of type `<M8` have no unit of a fixed length; convert them, "),
+        ("<m8[M]", [0, 1, 2], "time.npy: times of type `<m8[M]` have no unit of a fixed length; "),
+        ("|O", [0, 1, 2], "time.npy: values of type `|O` are Python objects; convert them, "),
+    ] {
+        write_timed(dir.path(), descr, &times);
+        let e = read(dir.path()).unwrap_err().to_string();
+        assert!(e.contains(said), "{e}");
+    }
+}
+
+#[test]
+fn text_of_a_script_is_ids_and_dates() {
+    let dir = tempdir().unwrap();
+    write_timed(dir.path(), "<i8", &[1, 2, 3]);
+    let wide = |names: [&str; 3], swap: bool| -> Vec<u8> {
+        let letter = |c: char| if swap { (c as u32).to_be_bytes() } else { (c as u32).to_le_bytes() };
+        let padded = |name: &str| {
+            name.chars().chain(std::iter::repeat('\0')).take(10).flat_map(letter).collect::<Vec<_>>()
+        };
+        names.iter().flat_map(|name| padded(name)).collect()
+    };
+    let write = |name: &str, descr: &str, data: &[u8]| {
+        fs::write(dir.path().join(name), npy::tests::bytes(descr, false, "(3,)", data)).unwrap();
+    };
+    write("src.npy", "<U10", &wide(["Zürich", "Bern", "Zürich"], false));
+    write("dst.npy", "|S4", b"a\0\0\0bern7\0\0\0");
+    write("time.npy", ">U10", &wide(["2023-11-14", "2023-11-15", "2023-11-16"], true));
+    let e = read(dir.path()).unwrap();
+    assert_eq!([0, 1, 2, 3, 4].map(|v| e.id(v).to_string()), ["Zürich", "Bern", "a", "bern", "7"]);
+    assert_eq!((e.time_scale().text(0), e.span_seconds()), ("2023-11-14T00:00:00".into(), 172_800.0));
+    write("src.npy", "<U10", &[0xff; 120]);
+    let said = read(dir.path()).unwrap_err().to_string();
+    assert!(said.contains("src.npy: value 0 is not Unicode"), "{said}");
+    write("src.npy", "<U10", &[0; 80]);
+    assert!(read(dir.path()).unwrap_err().to_string().contains("shape [3], but 2 values in the file"));
+}
+
+#[test]
+fn missing_values_of_a_script_follow_the_rule_of_the_options() {
+    let dir = tempdir().unwrap();
+    write_timed(dir.path(), "<M8[s]", &[10, 20, 30]);
+    npy::write(dir.path().join("classes.npy"), &[3, 1], &[4i32, 5, 6]).unwrap();
+    npy::write(dir.path().join("edge_features.npy"), &[3, 2], &[1f32, 2., 3., f32::NAN, 5., 6.]).unwrap();
+    npy::write(dir.path().join("features.npy"), &[1], &[1f32]).unwrap();
+    let with =
+        |missing| load(dir.path().to_str().unwrap(), &ReadOptions { missing, ..ReadOptions::default() });
+    let e = with(Missing::Zero).unwrap();
+    assert_eq!(e.edge_features.unwrap().values(), [1., 2., 3., 0., 5., 6.]);
+    assert!(
+        e.notes
+            .iter()
+            .any(|n| n.starts_with("1 missing value of ") && n.ends_with("edge_features.npy: read as 0"))
+    );
+    assert!(e.notes.iter().any(|n| n == "arrays not read: features.npy"), "{:?}", e.notes);
+    let e = with(Missing::Drop).unwrap();
+    assert_eq!((e.time, e.edge_features.unwrap().values()), (vec![0, 20], &[1., 2., 5., 6.][..]));
+    assert_eq!([0, 1].map(|i| e.classes.as_ref().unwrap().of(i)[0]), [4, 6]);
+    assert!(e.notes.iter().any(|n| n == "left out 1 row with a missing value"), "{:?}", e.notes);
+    let said = with(Missing::Refuse).unwrap_err().to_string();
+    assert!(said.contains("edge_features.npy: the feature in row 1, column 1 is NaN; "), "{said}");
+    // Rows left out for their times keep the other arrays in step.
+    write_timed(dir.path(), "<M8[s]", &[i64::MIN, 20, 30]);
+    let e = with(Missing::Drop).unwrap();
+    assert_eq!((e.time, e.edge_features.unwrap().values()), (vec![0], &[5., 6.][..]));
+    assert_eq!(e.classes.unwrap().of(0), [6]);
+}
+
+#[test]
+fn options_that_an_imported_folder_cannot_follow_are_refused_and_features_may_be_a_table() {
+    let dir = tempdir().unwrap();
+    let path = dir.path().join("x");
+    save(&full(), &path, false).unwrap();
+    let read = |options: &ReadOptions| load(path.to_str().unwrap(), options);
+    let refused = [
+        ReadOptions { time_format: Some(TimeFormat::Milliseconds), ..ReadOptions::default() },
+        ReadOptions { missing: Missing::Drop, ..ReadOptions::default() },
+        ReadOptions { columns: "src=1".parse().ok(), ..ReadOptions::default() },
+    ];
+    for (options, flag) in refused.into_iter().zip(["--time-format", "--missing", "--columns"]) {
+        let e = read(&options).unwrap_err();
+        assert!(
+            e.kind() == ErrorKind::Usage && e.to_string().ends_with(&format!("; leave out {flag}")),
+            "{e}"
+        );
+    }
+    let nodes = dir.path().join("nodes.csv");
+    fs::write(&nodes, "id,age\n4,1\n9,\n").unwrap();
+    let e = read(&ReadOptions { node_features: Some(nodes), ..ReadOptions::default() }).unwrap();
+    assert_eq!(e.node_features.unwrap().values(), [0., 1., 0.]);
+    let edges = dir.path().join("edges.csv");
+    fs::write(&edges, "a\n1\nNA\n3\n").unwrap();
+    let drop = ReadOptions { edge_features: Some(edges), missing: Missing::Drop, ..ReadOptions::default() };
+    assert!(
+        read(&drop).unwrap_err().to_string().starts_with("events of an imported data set cannot be left out")
+    );
+    let zero = ReadOptions { missing: Missing::Zero, ..drop };
+    assert_eq!(read(&zero).unwrap().edge_features.unwrap().values(), [1., 0., 3.]);
 }
 
 #[test]

@@ -32,6 +32,7 @@ impl Snapshots {
         let path = Path::new(path_or_name);
         let folder = || path.is_dir() && !format::is_folder_of_events(path);
         let mut s = if !read.says_events() && (Self::are_at(path) || folder()) {
+            read.refuse_writing("snapshots")?;
             read_files(path, options)?
         } else {
             let s = Self::of_events(&data::load(path_or_name, read)?, options, seed)?;

@@ -6,6 +6,7 @@
 //! lists of numbers are features.
 use super::{
     cell::{Cell, Row},
+    input::is_stream,
     number::{Decimal, Fault},
     records::Delimiter,
     sample::{ROWS, Sample},
@@ -30,7 +31,7 @@ use std::{
     borrow::Cow,
     cell::Cell as Flag,
     fs::File,
-    io::{BufReader, Read},
+    io::{BufReader, Read, Seek},
     panic::{self, AssertUnwindSafe},
     path::{Path, PathBuf},
 };
@@ -42,10 +43,12 @@ const STREAM: &[u8] = b"\xff\xff\xff\xff";
 /// Maximum number of rows read at a time.
 const BATCH: usize = 1 << 14;
 
-/// Returns the first bytes of a file.
+/// Returns the first bytes of a file; none of a pipe, which cannot be read twice.
 fn head(path: &Path) -> [u8; 6] {
     let mut head = [0; 6];
-    if let Ok(mut file) = File::open(path) {
+    if !is_stream(path)
+        && let Ok(mut file) = File::open(path)
+    {
         let _ = file.read(&mut head);
     }
     head
@@ -53,8 +56,12 @@ fn head(path: &Path) -> [u8; 6] {
 
 /// Whether a file starts like a Parquet or Arrow file.
 pub(super) fn recognises(path: &Path) -> bool {
-    let head = head(path);
-    [PARQUET, ARROW, STREAM].iter().any(|mark| head.starts_with(mark))
+    is_typed(&head(path))
+}
+
+/// Whether these are the first bytes of a Parquet or Arrow file.
+pub(super) fn is_typed(first: &[u8]) -> bool {
+    [PARQUET, ARROW, STREAM].iter().any(|mark| first.starts_with(mark))
 }
 
 // Set while this thread is inside a library for typed tables.
@@ -104,8 +111,14 @@ pub(super) struct Columnar {
 impl Columnar {
     /// Opens a file that is [recognised](recognises) and reads its first rows.
     pub(super) fn open(path: &Path) -> Result<Self> {
-        let file = File::open(path).map_err(|e| Error::io(path, "cannot open", e))?;
-        let head = head(path);
+        Self::of_file(path, File::open(path).map_err(|e| Error::io(path, "cannot open", e))?)
+    }
+
+    /// Reads the first rows of an open file, of which errors name `path`.
+    pub(super) fn of_file(path: &Path, mut file: File) -> Result<Self> {
+        let mut head = [0; 6];
+        let first = file.read_exact(&mut head).and_then(|()| file.rewind());
+        first.map_err(|e| Error::io(path, "cannot read", e))?;
         let mut rows = None;
         let (schema, mut rest): (SchemaRef, Box<dyn Iterator<Item = _>>) = if head.starts_with(PARQUET) {
             let open = || {

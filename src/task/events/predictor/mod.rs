@@ -441,6 +441,12 @@ impl Predictor {
     pub fn encoding(&self) -> FeatureEncoding {
         self.data.encoding.clone().unwrap_or_else(|| FeatureEncoding::numbers(self.sizes.edge_width))
     }
+    /// Whether the edge features were columns of the data, which have names.
+    pub fn has_feature_names(&self) -> bool {
+        // Columns without a header are called by their numbers.
+        let is_named = |name: &str| name.parse::<usize>().is_err();
+        self.data.encoding.as_ref().is_some_and(|encoding| encoding.0.iter().any(|c| is_named(&c.name)))
+    }
     /// Returns the maximum number of nodes.
     pub fn nodes(&self) -> usize {
         self.sizes.nodes

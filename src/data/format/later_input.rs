@@ -1,0 +1,84 @@
+//! Where later events come from: lines that arrive one by one, or a table.
+use super::{
+    columnar,
+    input::{Failure, compression, decompressed, first_bytes, opened},
+    source::Source,
+};
+use crate::error::{Error, Result};
+use std::{
+    fs::File,
+    io::{self, BufReader, Cursor, Read},
+    path::{Path, PathBuf},
+};
+
+/// Open input of later events, and the path that errors name.
+pub(crate) enum LaterInput {
+    /// Lines of text or JSON.
+    Lines(PathBuf, LaterBytes),
+    /// Any other table.
+    Table(PathBuf, LaterTable),
+}
+
+/// Table of events that is no text: typed columns, an archive, or a folder of files.
+pub(crate) struct LaterTable(pub(super) Source);
+
+/// Bytes of lines, decompressed.
+pub(crate) struct LaterBytes {
+    /// The file that they come from, by which a caller can tell whether more have arrived.
+    pub file: File,
+    bytes: Box<dyn Read>,
+    failure: Failure,
+}
+
+impl LaterInput {
+    /// Opens a file, a folder or a pipe; `-` is standard input. Of a pipe, only its first bytes are read.
+    ///
+    /// # Errors
+    /// Io if it cannot be read; data if it is damaged, or neither text nor a known table.
+    pub(crate) fn open(path: &Path) -> Result<Self> {
+        if path.is_dir() || path.is_file() {
+            match Source::open(path)? {
+                Source::Text(_) | Source::JsonLines(_) => {}
+                other => return Ok(LaterInput::Table(path.to_owned(), LaterTable(other))),
+            }
+        }
+        let (path, mut file) = opened(path)?;
+        let first = first_bytes(&path, &mut file)?;
+        if columnar::is_typed(&first) {
+            let source = Source::of_stream(&path, first, file)?;
+            return Ok(LaterInput::Table(path, LaterTable(source)));
+        }
+        LaterBytes::new(&path, first, file).map(|bytes| LaterInput::Lines(path, bytes))
+    }
+}
+
+impl LaterBytes {
+    /// Starts with the bytes `first` of `file`, which are read already.
+    pub(crate) fn new(path: &Path, first: Vec<u8>, file: File) -> Result<Self> {
+        let compression = compression(&first);
+        if compression.is_none() && first.contains(&0) {
+            return Err(Error::data(path, "is neither text in UTF-8 nor a table that is read")
+                .remedy("give text, JSON lines, Parquet or Arrow, which gzip or zstd may compress"));
+        }
+        let rest = file.try_clone().map_err(|e| Error::io(path, "cannot open", e))?;
+        let all = Cursor::new(first).chain(rest);
+        let bytes: Box<dyn Read> = match compression {
+            Some(name) => decompressed(path, name, BufReader::new(all))?,
+            None => Box::new(all),
+        };
+        Ok(LaterBytes { file, bytes, failure: Failure { path: path.to_owned(), compression } })
+    }
+
+    /// Reads bytes into `to`; blocks until some arrive. Returns their number, 0 at the end.
+    ///
+    /// # Errors
+    /// Io; data if a compressed stream is damaged.
+    pub(crate) fn read(&mut self, to: &mut [u8]) -> Result<usize> {
+        loop {
+            match self.bytes.read(to) {
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                other => return other.map_err(|e| self.failure.error(e)),
+            }
+        }
+    }
+}
