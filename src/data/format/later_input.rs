@@ -4,7 +4,10 @@ use super::{
     input::{Failure, compression, decompressed, first_bytes, opened},
     source::Source,
 };
-use crate::error::{Error, Result};
+use crate::{
+    data::native::is_native,
+    error::{Error, Result},
+};
 use std::{
     fs::File,
     io::{self, BufReader, Cursor, Read},
@@ -36,6 +39,10 @@ impl LaterInput {
     /// # Errors
     /// Io if it cannot be read; data if it is damaged, or neither text nor a known table.
     pub(crate) fn open(path: &Path) -> Result<Self> {
+        if is_native(path) {
+            return Err(Error::data(path, "is a folder of arrays")
+                .remedy("give a table of later events: text, JSON lines, Parquet or Arrow"));
+        }
         if path.is_dir() || path.is_file() {
             match Source::open(path)? {
                 Source::Text(_) | Source::JsonLines(_) => {}

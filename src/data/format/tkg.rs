@@ -140,7 +140,7 @@ impl Facts {
 
 #[cfg(test)]
 mod tests {
-    use crate::data::{Events, Format, ReadOptions, load};
+    use crate::data::{Events, Format, Missing, ReadOptions, load};
     use crate::error::{ErrorKind, Result};
     use std::fs;
     use tempfile::tempdir;
@@ -229,6 +229,11 @@ mod tests {
             |text: &str| ReadOptions { columns: Some(text.parse().unwrap()), ..ReadOptions::default() };
         let e = read_with(files, &named("src=1,dst=3,time=4")).unwrap_err();
         assert_eq!(e.kind(), ErrorKind::Usage, "{e}");
+        let (time_format, missing) = ("ms".parse().ok(), Missing::Drop);
+        let e = read_with(files, &ReadOptions { time_format, missing, ..ReadOptions::default() });
+        let said = "how the files of a temporal knowledge graph are written is settled; leave out \
+                    --time-format and --missing";
+        assert_eq!(e.unwrap_err().to_string(), said);
         let tkg = ReadOptions { format: Some(Format::Tkg), ..ReadOptions::default() };
         assert_eq!(read_with(files, &tkg).unwrap().len(), 1);
         let dir = tempdir().unwrap();

@@ -161,11 +161,13 @@ impl Places {
             [] => vec![one(&None, named.time, "time")?],
             columns => columns.iter().map(given).collect::<Result<_, _>>()?,
         };
+        let others = [named.label, named.index].into_iter().flatten();
+        let taken: Vec<usize> = ends.iter().chain(&time).copied().chain(others).collect();
         let features = match named.features {
             Some((first, None)) if format.starts_at(&names[first]) => {
                 (first..first + format.encoding.0.len()).collect()
             }
-            _ => Self::features(names, format, &ends, &time).map_err(|name| {
+            _ => Self::features(names, format, &taken).map_err(|name| {
                 format!("the header does not name the feature `{name}`; its columns are {listed}")
             })?,
         };
@@ -177,13 +179,8 @@ impl Places {
     }
 
     /// Returns the columns of features; the error is the name of one that is not there. Features without
-    /// names are all other columns, if there are so many.
-    fn features(
-        names: &[String],
-        format: &EventFormat,
-        ends: &[usize],
-        time: &[usize],
-    ) -> Result<Vec<usize>, String> {
+    /// names are all columns that are not `taken` by other parts, if there are so many.
+    fn features(names: &[String], format: &EventFormat, taken: &[usize]) -> Result<Vec<usize>, String> {
         let by_name: Result<Vec<usize>, String> = format
             .encoding
             .0
@@ -193,8 +190,7 @@ impl Places {
         if by_name.is_ok() || format.has_names {
             return by_name;
         }
-        let others: Vec<usize> =
-            (0..names.len()).filter(|i| !ends.contains(i) && !time.contains(i)).collect();
+        let others: Vec<usize> = (0..names.len()).filter(|i| !taken.contains(i)).collect();
         if others.len() == format.encoding.0.len() { Ok(others) } else { by_name }
     }
 }
@@ -352,9 +348,10 @@ impl Rows {
             match (cell.is_missing(), self.format.missing) {
                 (true, Missing::Refuse) => return Err(fault(Fault::Empty).remedy(REFUSED)),
                 (true, Missing::Drop) => return Ok(None),
-                (missing, _) => self.counts.missing += u64::from(missing),
+                _ => {}
             }
             let known = encode(&cell, &column.values, &mut features).map_err(|f| fault(f).remedy(VALUES))?;
+            self.counts.missing += u64::from(!known && cell.is_missing());
             self.counts.unknown += u64::from(!known && !cell.is_missing());
         }
         Ok(Some(features))
@@ -428,29 +425,34 @@ impl Row for Line<'_> {
     }
 }
 
-/// Appends the features in a cell. A number that is missing is 0. Returns false if the cell is a category
-/// that training did not have, which is all zeros.
+/// Appends the features in a cell. Returns false if it has none, and they are zeros: if it is missing, or a
+/// category that training did not have.
 fn encode(cell: &Cell<'_>, values: &Encoding, to: &mut Vec<f32>) -> Result<bool, Fault> {
-    match (values, cell) {
+    Ok(match (values, cell) {
         (Encoding::Numbers(_), Cell::List(list)) if list.iter().any(|v| v.is_infinite()) => {
             return Err(Fault::NotFinite);
         }
         (Encoding::Numbers(width), Cell::List(list)) if list.len() == *width => {
             to.extend(list.iter().map(|v| if v.is_nan() { 0.0 } else { *v }));
+            true
         }
         (Encoding::Numbers(width), cell) if *width == 1 || cell.is_missing() => {
-            let value = cell.value()?.unwrap_or(0.0);
-            to.resize(to.len() + width, value);
+            let value = cell.value()?;
+            to.resize(to.len() + width, value.unwrap_or(0.0));
+            value.is_some()
         }
         (Encoding::Numbers(_), _) => return Err(Fault::Text),
         (Encoding::OneHot(categories), cell) => {
             let category = cell.text()?;
             to.extend(categories.iter().map(|name| if **name == *category { 1.0 } else { 0.0 }));
-            return Ok(categories.iter().any(|name| **name == *category));
+            categories.iter().any(|name| **name == *category)
         }
-        (Encoding::Hashed(buckets), cell) => hash_words(&cell.text()?, *buckets, to),
-    }
-    Ok(true)
+        (Encoding::Hashed(buckets), cell) => {
+            let text = cell.text()?;
+            hash_words(&text, *buckets, to);
+            !text.is_empty()
+        }
+    })
 }
 
 #[cfg(test)]

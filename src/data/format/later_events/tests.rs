@@ -70,6 +70,9 @@ fn a_header_counts_or_is_refused_by_the_name_that_it_lacks() {
     assert_eq!(all(&mut movies, "timestamp,user,movie\n10,3,5").unwrap()[0].ends, [3, 5].map(NodeId::Number));
     assert_eq!(movies.notes(), ["no column is named like a destination: read `movie`"]);
     // Features without names of their own are the other columns.
+    let labelled = all(&mut lines(1, 1.0, 0), "idx,u,i,ts,label,a\n7,3,5,10,1,0.5").unwrap();
+    assert_eq!((&labelled[0].ends, labelled[0].time), (&[3, 5].map(NodeId::Number), 10));
+    assert_eq!(labelled[0].features, [0.5]);
     let other = all(&mut lines(2, 1.0, 0), "t,a,i,u,b\n10,0.5,5,3,0.25").unwrap();
     assert_eq!((&other[0].ends, &other[0].features[..]), (&[3, 5].map(NodeId::Number), &[0.5, 0.25][..]));
     assert!(all(&mut lines(2, 1.0, 0), "t,a,i,u\n10,0.5,5,3").is_err());
