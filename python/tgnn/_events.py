@@ -219,13 +219,14 @@ def load(
     edge_features: str | os.PathLike[str] | None = None,
     node_features: str | os.PathLike[str] | None = None,
     labels: str | os.PathLike[str] | None = None,
+    delimiter: str | None = None,
 ) -> Events:
     """Reads events: a file in any layout that the program reads, a folder of `.npy`, or the bundled `wikipedia`.
 
     The options are those of `tgnn-bench data import`; `labels` is a table of labels of nodes at times, which
     :func:`train` predicts unless its `task` says otherwise.
     """
-    how = (format, columns, time_format, missing, bipartite, strict, edge_features, node_features, labels)
+    how = (format, columns, time_format, missing, bipartite, strict, edge_features, node_features, labels, delimiter)
     stream = _tgnn.load(os.fspath(path), *how)
     return Events._of(stream)
 

@@ -103,6 +103,7 @@ def load(
     edge_features: Any,
     node_features: Any,
     labels: Any = None,
+    delimiter: Optional[str] = None,
 ) -> Stream: ...
 def of_run(folder: Any) -> Stream: ...
 def train(

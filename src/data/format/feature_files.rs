@@ -20,8 +20,8 @@ use std::{
 /// `beside` that were found next to the events.
 ///
 /// # Errors
-/// Data if the number of feature rows does not match the events, or if the event numbers have gaps, so that
-/// rows of edge features cannot be matched to events by position; otherwise the errors of reading the files.
+/// Data if the number of feature rows does not match the events, or the numbers of the events; otherwise the
+/// errors of reading the files.
 pub(in crate::data) fn attach(
     raw: &mut Raw,
     options: &ReadOptions,
@@ -29,18 +29,22 @@ pub(in crate::data) fn attach(
 ) -> Result<()> {
     let (edges_beside, nodes_beside) = beside;
     if let Some(file) = options.edge_features.as_ref().or(edges_beside.as_ref()) {
-        if !raw.numbered {
-            return Err(Error::data(
-                &raw.file,
-                "the event numbers have gaps, so rows of edge features cannot be matched to events",
-            )
-            .remedy("write the features in the order of the events and remove the column of event numbers"));
-        }
         let events = raw.ids.src.len();
         raw.encoding = None;
-        raw.edge_features = Some(match is_table(file) {
-            true => edge_table(file, events, &mut raw.notes)?,
-            false => edge_rows(file, events)?,
+        raw.edge_features = Some(match (&raw.numbers, is_table(file)) {
+            (None, true) => edge_table(file, events, &mut raw.notes)?,
+            (None, false) => edge_rows(file, events)?,
+            (Some(numbers), false) => {
+                raw.notes.push("features of an event are in the row of its number".into());
+                numbered_rows(file, numbers)?
+            }
+            (Some(_), true) => {
+                let what =
+                    "the event numbers are not consecutive, so rows of a table cannot be matched to events";
+                return Err(Error::data(&raw.file, what).remedy(
+                    "write the features in the order of the events and remove the column of event numbers",
+                ));
+            }
         });
     }
     if let Some(file) = options.node_features.as_ref().or(nodes_beside.as_ref()) {
@@ -65,6 +69,23 @@ pub(in crate::data) fn edge_rows(file: &Path, events: usize) -> Result<Features>
     }
 }
 
+/// Reads the rows of edge features with the events' numbers, which count from 0, or from 1 if the file has no
+/// row of padding.
+fn numbered_rows(file: &Path, numbers: &[u64]) -> Result<Features> {
+    let features = Features::read(file)?;
+    let rows = features.rows() as u64;
+    let (first, last) = numbers.iter().fold((u64::MAX, 0), |(low, high), n| (low.min(*n), high.max(*n)));
+    match () {
+        _ if last < rows => Ok(features.gather(numbers.iter().map(|n| *n as usize))),
+        _ if first == 1 && last == rows => Ok(features.gather(numbers.iter().map(|n| *n as usize - 1))),
+        _ => Err(Error::data(
+            file,
+            format!("{rows} rows of features for event numbers from {first} to {last}"),
+        )
+        .remedy("write a row for every number from 0 or 1 on")),
+    }
+}
+
 /// Whether a file of features is a table, not an array.
 fn is_table(file: &Path) -> bool {
     !file.extension().is_some_and(|end| end == "npy" || end == "pt")
@@ -83,7 +104,7 @@ struct FeatureTable {
 /// says whether one column is an id: one that is called so, or the first.
 fn feature_table(file: &Path, with_id: bool, notes: &mut Vec<String>) -> Result<FeatureTable> {
     let source = Source::open(file)?;
-    let sample = source.sample()?;
+    let sample = source.sample(None)?;
     let names = sample.header.clone().unwrap_or_default();
     let width = if names.is_empty() { sample.width() } else { names.len() };
     let called = |name: &String| ID_NAMES.contains(&name.trim().to_ascii_lowercase().as_str());

@@ -45,7 +45,7 @@ struct LabelTable {
 impl LabelTable {
     fn read(file: &Path, scale: &TimeScale) -> Result<Self> {
         let source = Source::open(file)?;
-        let sample = source.sample().map_err(|e| e.remedy(SYNTAX))?;
+        let sample = source.sample(None).map_err(|e| e.remedy(SYNTAX))?;
         let columns = TableColumns::of(file, &sample)?;
         let note = columns.note.as_ref().map(|name| {
             format!("no column of {} is named `label`; the labels are those of `{name}`", file.display())
@@ -96,7 +96,9 @@ fn id(row: &dyn Row, i: usize, what: &str) -> Result<NodeId> {
     match cell.id() {
         Ok(IdField::Number(n)) => Ok(NodeId::Number(n)),
         Ok(IdField::Text(text)) => Ok(NodeId::Text(text.into())),
-        Err(f) => Err(row.error(Some(i), cell.describe(f, what)).remedy("fill it in, or remove the row")),
+        Err(f) => Err(row
+            .error(Some(i), cell.describe(f, what))
+            .remedy(cell.remedy("fill it in, or remove the row"))),
     }
 }
 

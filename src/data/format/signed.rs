@@ -7,6 +7,10 @@ use super::{header::Named, sample::Sample};
 /// Columns if no header says otherwise.
 pub(super) const COLUMNS: Named = Named::fixed(1, 2, 4, None, Some((3, Some(3))));
 
+/// Note on a file without a header that is taken for this layout.
+pub(super) const GUESS: &str = "without a header, read as source, destination, rating, time; if users and items are \
+                                numbered separately, give --bipartite";
+
 /// Maximum absolute value of a rating; Unix times are larger.
 const LARGEST_RATING: f64 = 1000.0;
 

@@ -7,10 +7,10 @@ use super::{
     file_set::{self, FileSet},
     input::Input,
     json_lines,
-    records::records,
+    records::{Delimiter, records},
     sample::Sample,
 };
-use crate::error::Result;
+use crate::error::{Error, Result};
 use std::path::Path;
 
 /// An open file with rows.
@@ -51,17 +51,20 @@ impl Source {
         }
     }
 
-    /// Returns the header and the first rows.
+    /// Returns the header and the first rows. `delimiter` separates the fields of text; if it is `None`, it
+    /// is recognised.
     ///
     /// # Errors
-    /// Data if the file is empty or is not a table.
-    pub(super) fn sample(&self) -> Result<Sample> {
-        match self {
-            Source::Text(input) => Sample::of(input),
-            Source::JsonLines(input) => json_lines::sample(input),
+    /// Data if the file is empty or is not a table; usage if there is a delimiter, and the file is not text.
+    pub(super) fn sample(&self, delimiter: Option<Delimiter>) -> Result<Sample> {
+        match (self, delimiter) {
+            (Source::Text(input), _) => Sample::of(input, delimiter),
+            (Source::Set(files), _) => files.sample(delimiter),
+            (_, Some(_)) => Err(Error::usage("only text has a delimiter, and the file is none")
+                .remedy("leave out --delimiter")),
+            (Source::JsonLines(input), None) => json_lines::sample(input),
             #[cfg(feature = "formats")]
-            Source::Columnar(table) => table.sample(),
-            Source::Set(files) => files.sample(),
+            (Source::Columnar(table), None) => table.sample(),
         }
     }
 
@@ -100,7 +103,7 @@ impl Source {
             Source::JsonLines(input) => json_lines::for_each(input, sample, take),
             #[cfg(feature = "formats")]
             Source::Columnar(table) => table.for_each(take),
-            Source::Set(files) => files.for_each(take),
+            Source::Set(files) => files.for_each(sample.delimiter, take),
         }
     }
 }
