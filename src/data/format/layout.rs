@@ -79,7 +79,7 @@ pub(super) fn recognise(path: &Path, sample: &Sample, options: &ReadOptions) -> 
     let is_guessed = options.format.is_none() && options.columns.is_none() && sample.header.is_none();
     match format {
         Format::Snap if is_guessed => layout.notes.extend(snap::doubt(sample)),
-        Format::Signed if is_guessed => layout.notes.push(signed::GUESS.into()),
+        Format::Signed if is_guessed => layout.notes.push(signed::guess(options.bipartite)),
         _ => {}
     }
     Ok(layout)
