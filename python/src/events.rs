@@ -207,7 +207,7 @@ impl Labels {
 
 /// Reads events, as the program does.
 #[pyfunction]
-#[pyo3(signature = (path, format, columns, time_format, missing, bipartite, strict, edge_features, node_features, labels))]
+#[pyo3(signature = (path, format, columns, time_format, missing, bipartite, strict, edge_features, node_features, labels, delimiter))]
 #[allow(clippy::too_many_arguments)] // one for each option
 pub fn load(
     py: Python<'_>,
@@ -221,17 +221,20 @@ pub fn load(
     edge_features: Option<PathBuf>,
     node_features: Option<PathBuf>,
     labels: Option<PathBuf>,
+    delimiter: Option<String>,
 ) -> Result<Stream> {
     py.detach(|| {
         let format = format.map(|name| name.parse::<Format>()).transpose()?;
         let columns = columns.map(|columns| columns.parse()).transpose()?;
         let time_format = time_format.map(|format| format.parse()).transpose()?;
         let missing = missing.map(|rule| rule.parse()).transpose()?;
+        let delimiter = delimiter.map(|text| text.parse()).transpose()?;
         // What a configuration can say; events read with other options cannot be found again by it.
         let plain = format.is_none()
             && columns.is_none()
             && time_format.is_none()
             && missing.is_none()
+            && delimiter.is_none()
             && bipartite.is_none()
             && edge_features.is_none()
             && node_features.is_none()
@@ -240,6 +243,7 @@ pub fn load(
         let options = ReadOptions {
             format,
             columns,
+            delimiter,
             time_format,
             missing,
             bipartite,

@@ -333,13 +333,15 @@ def load(
     edge_features: str | os.PathLike[str] | None = None,
     node_features: str | os.PathLike[str] | None = None,
     labels: str | os.PathLike[str] | None = None,
+    delimiter: str | None = None,
 ) -> Events:
     """Reads events: a file in any layout that the program reads, a folder of `.npy`, or the bundled `wikipedia`.
 
     The options are those of `tgnn-bench data import`; `labels` is a table of labels of nodes at times, which
     :func:`train` predicts unless its `task` says otherwise.
     """
-    texts: dict[str, Any] = {"format": format, "columns": columns, "time_format": time_format, "missing": missing}
+    texts: dict[str, Any] = {"format": format, "columns": columns, "time_format": time_format, "missing": missing,
+                             "delimiter": delimiter}  # fmt: skip
     files: dict[str, Any] = {"edge_features": edge_features, "node_features": node_features, "labels": labels}
     stream = _tgnn.load(
         path_of(path, "the path of events"),

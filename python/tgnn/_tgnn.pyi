@@ -111,6 +111,7 @@ def load(
     edge_features: Optional[str],
     node_features: Optional[str],
     labels: Optional[str],
+    delimiter: Optional[str],
 ) -> Stream: ...
 def of_run(folder: Any) -> Stream: ...
 def train(

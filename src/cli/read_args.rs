@@ -1,7 +1,7 @@
 //! The flags that tell how to read event data, shared by the subcommands of `data`.
 use super::train::set_flag;
 use crate::{
-    data::{self, Columns, Estimate, Format, Missing, ReadOptions, TimeFormat, text::counted},
+    data::{self, Columns, Delimiter, Estimate, Format, Missing, ReadOptions, TimeFormat, text::counted},
     error::Result,
 };
 use clap::{ArgAction, Args};
@@ -18,6 +18,9 @@ pub struct ReadArgs {
     /// recognised by the header
     #[arg(long, value_name = "LIST")]
     pub columns: Option<Columns>,
+    /// What separates the fields of a text: , ; | :: or others, tab, or blanks [default: as the lines show]
+    #[arg(long, value_name = "TEXT")]
+    pub delimiter: Option<Delimiter>,
     /// How times are written: s, ms, us, ns, min, h, d, iso, or a pattern such as '%d/%m/%Y %H:%M'
     #[arg(long, value_name = "FORMAT")]
     pub time_format: Option<TimeFormat>,
@@ -50,7 +53,7 @@ impl ReadArgs {
                 if let Some(value) = &self.$flag { set_flag(table, $key, value)?; }
             )*};
         }
-        take!(format => "data.format", columns => "data.columns", time_format => "data.time_format",
+        take!(format => "data.format", columns => "data.columns", delimiter => "data.delimiter", time_format => "data.time_format",
               missing => "data.missing", bipartite => "data.bipartite", edge_features => "data.edge_features",
               node_features => "data.node_features", labels => "data.labels");
         if self.strict { set_flag(table, "data.strict", &true) } else { Ok(()) }
@@ -65,6 +68,7 @@ impl ReadArgs {
         ReadOptions {
             format: self.format,
             columns: self.columns.clone(),
+            delimiter: self.delimiter,
             time_format: self.time_format.clone(),
             missing: self.missing.unwrap_or_default(),
             strict: self.strict,

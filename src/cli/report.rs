@@ -30,6 +30,10 @@ pub(super) fn stats(s: &Stats) -> String {
     line("unique times", format!("{}  ({})", grouped(s.unique_times), percentage(s.unique_times, s.events)));
     line("unique pairs", grouped(s.unique_pairs));
     line("repeats", format!("{:.1} % of events repeat an earlier pair", 100.0 * s.repeat_share));
+    if s.duplicates > 0 {
+        let share = percentage(s.duplicates, s.events);
+        line("duplicates", format!("{}  ({share} are equal to an earlier one)", grouped(s.duplicates)));
+    }
     line("self-loops", format!("{}  ({})", grouped(s.self_loops), percentage(s.self_loops, s.events)));
     line(
         "labels",

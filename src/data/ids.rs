@@ -54,6 +54,7 @@ impl<'a> IdField<'a> {
     /// # Errors
     /// [`Fault::Empty`]; [`Fault::Encoding`] if the field is not UTF-8.
     pub(crate) fn parse(field: &'a [u8]) -> Result<Self, Fault> {
+        let field = trimmed(field);
         match number(field) {
             Some(n) => Ok(IdField::Number(n)),
             None if field.is_empty() => Err(Fault::Empty),
@@ -68,6 +69,16 @@ impl<'a> IdField<'a> {
             None => IdField::Text(text),
         }
     }
+}
+
+/// Removes blanks that no keyboard shows, such as a no-break space or a byte order mark, at both ends.
+fn trimmed(field: &[u8]) -> &[u8] {
+    let is_plain = |byte: Option<&u8>| byte.is_none_or(u8::is_ascii_graphic);
+    if is_plain(field.first()) && is_plain(field.last()) {
+        return field;
+    }
+    let is_blank = |c: char| c.is_whitespace() || matches!(c, '\u{feff}' | '\u{200b}');
+    std::str::from_utf8(field).map_or(field, |text| text.trim_matches(is_blank).as_bytes())
 }
 
 /// Returns the number that `field` writes without leading zeros.

@@ -16,6 +16,7 @@
 //! streams of any size with a signal that can be learned; [`Stats`] computes the statistics of a stream.
 mod adjacency;
 mod classes;
+mod doubts;
 mod draw;
 mod event_columns;
 mod events;
@@ -53,7 +54,7 @@ pub use event_columns::EventColumns;
 pub use events::Events;
 pub use feature_columns::{EncodedColumn, Encoding, FeatureEncoding};
 pub use features::Features;
-pub use format::{ColumnName, Columns, Estimate, FeatureColumns, Format, Missing, ReadOptions};
+pub use format::{ColumnName, Columns, Delimiter, Estimate, FeatureColumns, Format, Missing, ReadOptions};
 pub use ids::{Ids, NodeId};
 pub use label_columns::LabelColumns;
 pub use native::{save, save_with_negatives};

@@ -1,6 +1,6 @@
 //! Conversion of the raw events of a file to valid [`Events`]: sorting, renumbering and checks.
 use super::{
-    Classes, Events, FeatureEncoding, Features, Ids,
+    Classes, Events, FeatureEncoding, Features, Ids, doubts,
     ids::IdColumns,
     node_labels::RawLabels,
     node_rows::NodeRows,
@@ -36,8 +36,10 @@ pub(super) struct Raw {
     /// Whether every id from the smallest to the largest destination is a node, even without events, unless
     /// the range is too sparse.
     pub dense_destinations: bool,
-    /// Whether event numbers, if the file has them, are consecutive.
-    pub numbered: bool,
+    /// Whether nothing tells what sources and destinations are.
+    pub unnamed: bool,
+    /// The events' numbers, if the file has them and they are not consecutive.
+    pub numbers: Option<Vec<u64>>,
     /// Rows of the file that are no events because they lack a value, in ascending order.
     pub left_out: Vec<usize>,
     pub notes: Vec<String>,
@@ -61,7 +63,8 @@ impl Raw {
             node_features: None,
             separate: false,
             dense_destinations: false,
-            numbered: true,
+            unnamed: false,
+            numbers: None,
             left_out: Vec::new(),
             notes: Vec::new(),
         }
@@ -82,6 +85,11 @@ impl Raw {
         let numbering = Numbering::new(&self, bipartite);
         check_count(&self.file, numbering.ids.len(), "nodes")?;
         let named = self.ids.names.is_some();
+        self.notes.extend(doubts::of_times(&self.time, self.ticks_per_second, &self.time_format));
+        self.notes.extend(doubts::of_destinations(&self.ids.dst));
+        if self.unnamed && bipartite.is_none() && numbering.split.is_none() && !named {
+            self.notes.extend(doubts::of_numbers(&unique(&self.ids.src), &unique(&self.ids.dst)));
+        }
         if numbering.moved() && !named {
             self.notes.push(numbering.note());
         }

@@ -34,6 +34,8 @@ pub struct Stats {
     pub unique_pairs: u64,
     /// Fraction of events whose pair occurred before, from 0 to 1.
     pub repeat_share: f64,
+    /// Number of events that are equal to an earlier one: in source, destination, time, label and features.
+    pub duplicates: u64,
     /// Number of events from a node to itself.
     pub self_loops: u64,
     /// Number of unique labels; `None` if events have no labels.
@@ -209,6 +211,7 @@ impl Stats {
             unique_times: unique(&events.time),
             unique_pairs,
             repeat_share: (n - unique_pairs) as f64 / n.max(1) as f64,
+            duplicates: duplicates(events),
             self_loops,
             label_values: labels.map(|l| l.0),
             positive_labels: labels.map(|l| l.1),
@@ -225,6 +228,28 @@ impl Stats {
             notes: events.notes.clone(),
         }
     }
+}
+
+/// Counts the events that are equal to an earlier one.
+fn duplicates(events: &Events) -> u64 {
+    let bytes = events.edge_features.as_ref().map(|features| features.bytes()).unwrap_or_default();
+    let width = bytes.len() / events.len().max(1);
+    let features = |i: usize| &bytes[i * width..][..width];
+    let label = |i: usize| events.label.as_ref().map(|labels| labels[i].to_bits());
+    let pair = |i: &usize| (events.src[*i], events.dst[*i]);
+    let mut count = 0;
+    let mut start = 0;
+    for group in events.time.chunk_by(|a, b| a == b) {
+        let mut order: Vec<usize> = (start..start + group.len()).collect();
+        start += group.len();
+        order.sort_unstable_by_key(pair);
+        for same in order.chunk_by(|a, b| pair(a) == pair(b)).filter(|same| same.len() > 1) {
+            let mut rest: Vec<_> = same.iter().map(|&i| (label(i), features(i))).collect();
+            rest.sort_unstable();
+            count += rest.len() as u64 - unique(&rest);
+        }
+    }
+    count
 }
 
 /// Returns the number of unique values of a sorted list.

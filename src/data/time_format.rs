@@ -3,10 +3,10 @@ use super::format::number::{Decimal, Fault, MAX_DIGITS, parse_decimal};
 use crate::error::{Error, Result};
 use chrono::{
     DateTime, NaiveDate, NaiveDateTime, NaiveTime,
-    format::{Item, StrftimeItems},
+    format::{self, Item, ParseResult, Parsed, StrftimeItems},
 };
 use serde::{Deserialize, Serialize};
-use std::{fmt, str::FromStr};
+use std::{fmt, ops::Range, str::FromStr};
 
 /// How a file writes times.
 ///
@@ -147,6 +147,25 @@ impl From<TimeFormat> for String {
     }
 }
 
+/// Patterns of dates that are written as whole numbers, by their number of digits.
+const DATES: [(usize, &str); 6] =
+    [(4, "%Y"), (6, "%Y%m"), (8, "%Y%m%d"), (10, "%Y%m%d%H"), (12, "%Y%m%d%H%M"), (14, "%Y%m%d%H%M%S")];
+/// First and last second of the dates that a whole number may be: from 1900 until 2099.
+const DATED: Range<i64> = -2_208_988_800..4_102_444_800;
+
+impl TimeFormat {
+    /// Returns the pattern of dates that all of `fields` may be, which are whole numbers, such as `20200131`.
+    pub(crate) fn of_dates<'a>(fields: impl Iterator<Item = &'a [u8]> + Clone) -> Option<Self> {
+        let first = fields.clone().next()?;
+        let digits = first.strip_suffix(b".0").unwrap_or(first);
+        let (_, pattern) = DATES.iter().find(|(n, _)| *n == digits.len())?;
+        let pattern = TimeFormat::Pattern((*pattern).to_owned());
+        let is_date = |field: &[u8]| pattern.parse(field).is_ok_and(|date| DATED.contains(&date.mantissa));
+        let has_digits = |field: &[u8]| field.len() == first.len() && field[0].is_ascii_digit();
+        fields.clone().all(|field| has_digits(field) && is_date(field)).then_some(pattern)
+    }
+}
+
 /// Converts a number of units of `seconds / 10^digits` seconds to seconds.
 pub(crate) fn in_unit(number: Decimal, seconds: i64, digits: u32) -> Result<Decimal, Fault> {
     let mantissa = number.mantissa.checked_mul(seconds).ok_or(Fault::TooLarge)?;
@@ -176,20 +195,39 @@ fn since_1970(time: NaiveDateTime, offset: i64) -> Decimal {
     }
 }
 
-/// Converts a field by a pattern of `strftime`.
+/// Converts a field by a pattern of `strftime`. A whole number may end in `.0`, as data frames write it.
 fn by_pattern(field: &[u8], pattern: &str) -> Result<Decimal, Fault> {
     let text = std::str::from_utf8(field).map_err(|_| Fault::Encoding)?;
     if text.is_empty() {
         return Err(Fault::Empty);
     }
-    if let Ok(time) = DateTime::parse_from_str(text, pattern) {
-        return Ok(since_1970(time.naive_utc(), 0));
+    let whole = text.strip_suffix(".0").filter(|digits| digits.bytes().all(|b| b.is_ascii_digit()));
+    let time = [Some(text), whole].into_iter().flatten().find_map(|text| parsed(text, pattern).ok());
+    time.map(|time| since_1970(time, 0)).ok_or(Fault::Text)
+}
+
+/// Parses a time in UTC by a pattern. A month, a day, minutes or seconds that the pattern does not have are
+/// the first.
+fn parsed(text: &str, pattern: &str) -> ParseResult<NaiveDateTime> {
+    let mut parts = Parsed::new();
+    format::parse(&mut parts, text, StrftimeItems::new(pattern))?;
+    if let Ok(time) = parts.to_datetime() {
+        return Ok(time.naive_utc());
     }
-    if let Ok(time) = NaiveDateTime::parse_from_str(text, pattern) {
-        return Ok(since_1970(time, 0));
+    let weeks = [parts.week_from_sun(), parts.week_from_mon(), parts.isoweek(), parts.ordinal()];
+    if parts.day().is_none() && weeks.iter().all(Option::is_none) {
+        if parts.month().is_none() {
+            parts.set_month(1)?;
+        }
+        parts.set_day(1)?;
     }
-    let date = NaiveDate::parse_from_str(text, pattern).map_err(|_| Fault::Text)?;
-    Ok(since_1970(date.and_time(NaiveTime::MIN), 0))
+    if parts.hour_mod_12().is_none() && parts.timestamp().is_none() {
+        return Ok(parts.to_naive_date()?.and_time(NaiveTime::MIN));
+    }
+    if parts.minute().is_none() && parts.timestamp().is_none() {
+        parts.set_minute(0)?;
+    }
+    parts.to_naive_datetime_with_offset(parts.offset().unwrap_or(0))
 }
 
 /// Converts a date, or a date and time, of ISO 8601. A day may be missing, a blank may stand for `T`, and `/`
@@ -434,6 +472,15 @@ mod tests {
             ("%d.%m.%Y", "14.11.2023", (1_699_920_000, 0)),
             ("%m/%d/%Y %H:%M", "11/14/2023 22:13", (1_699_999_980, 0)),
             ("%a %b %d %H:%M:%S %z %Y", "Tue Nov 14 23:13:29 +0100 2023", (1_700_000_009, 0)),
+            ("%Y%m", "197002", (31 * 86_400, 0)),
+            ("%Y", "1971", (365 * 86_400, 0)),
+            ("%Y%m%d.0", "19700102.0", (86_400, 0)),
+            ("%Y%m%d", "19700102.0", (86_400, 0)),
+            ("%Y%m%d%H", "1970010205", (86_400 + 5 * 3_600, 0)),
+            ("%Y-%m-%d %I %p", "1970-01-02 05 PM", (86_400 + 17 * 3_600, 0)),
+            ("%Y%m%d%H%M%S", "19700101000105", (65, 0)),
+            ("%s", "1700000009", (1_700_000_009, 0)),
+            ("%Y-%j", "1970-032", (31 * 86_400, 0)),
         ] {
             assert_eq!(seconds(format, text), Ok(want), "{format} {text}");
         }
@@ -450,6 +497,29 @@ mod tests {
             ("2023-11-14", TimeFormat::Iso),
         ] {
             assert_eq!(TimeFormat::guess(field.as_bytes()), format, "{field}");
+        }
+    }
+
+    #[test]
+    fn whole_numbers_may_be_dates() {
+        let of_dates = |fields: &[&str]| {
+            TimeFormat::of_dates(fields.iter().map(|f| f.as_bytes())).map(|format| format.to_string())
+        };
+        for (fields, pattern) in [
+            (&["201501", "201512"][..], "%Y%m"),
+            (&["20200131", "20200201"], "%Y%m%d"),
+            (&["20200131.0"], "%Y%m%d"),
+            (&["2015010100", "2015010123"], "%Y%m%d%H"),
+            (&["201501010059"], "%Y%m%d%H%M"),
+            (&["20150101000000"], "%Y%m%d%H%M%S"),
+            (&["1986", "2016"], "%Y"),
+        ] {
+            assert_eq!(of_dates(fields).as_deref(), Some(pattern), "{fields:?}");
+        }
+        for none in
+            [&["1600000015"][..], &["20200131", "20200132"], &["201501", "20150101"], &["-2015"], &["x"], &[]]
+        {
+            assert_eq!(of_dates(none), None, "{none:?}");
         }
     }
 

@@ -7,6 +7,9 @@ use std::borrow::Cow;
 /// Words that, like an empty field, mean that a number or a time is missing.
 const MISSING: [&[u8]; 7] = [b"na", b"n/a", b"nan", b"nat", b"null", b"none", b"\\n"];
 
+/// 2^64: numbers from here on are read as floats, even if they were written as integers.
+const LARGEST: f64 = 18_446_744_073_709_551_616.0;
+
 /// Cell of a row.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Cell<'a> {
@@ -20,7 +23,24 @@ pub(super) enum Cell<'a> {
     Time(Decimal),
     /// Numbers of a list; NaN where one is missing.
     List(Cow<'a, [f32]>),
+    /// Value of a type that is neither an id nor a time nor a feature: its type.
+    Other(&'a str),
 }
+
+/// Remedy for a number with a decimal comma.
+pub(super) const DECIMAL_COMMA: &str = "write 0.5, not 0,5: numbers have a decimal point";
+
+/// Whether the cell has a number with a comma, which may stand for the decimal point or be a separator of
+/// thousands.
+pub(super) fn has_decimal_comma(cell: &Cell<'_>) -> bool {
+    let Cell::Text(field) = cell else { return false };
+    let mut parts = field.strip_prefix(b"-").unwrap_or(field).split(|b| *b == b',');
+    let is_number = |part: &[u8]| !part.is_empty() && part.iter().all(|b| b.is_ascii_digit() || *b == b'.');
+    field.contains(&b',') && parts.all(is_number)
+}
+
+/// Remedy for a value whose type is not the one that is needed.
+const TYPED: &str = "save the column as text or numbers, or name another with --columns";
 
 impl<'a> Cell<'a> {
     /// Whether a number or a time is missing here.
@@ -31,7 +51,7 @@ impl<'a> Cell<'a> {
                 field.is_empty() || MISSING.iter().any(|word| word.eq_ignore_ascii_case(field))
             }
             Cell::Number(Scalar::Float(v)) => v.is_nan(),
-            Cell::Number(_) | Cell::Time(_) | Cell::List(_) => false,
+            Cell::Number(_) | Cell::Time(_) | Cell::List(_) | Cell::Other(_) => false,
         }
     }
 
@@ -46,11 +66,13 @@ impl<'a> Cell<'a> {
                 }
                 id => Ok(id),
             },
+            // Different integers are the same float here.
+            Cell::Number(Scalar::Float(v)) if v.abs() >= LARGEST => Err(Fault::TooLarge),
             Cell::Number(value) => match value.whole().map(u64::try_from) {
                 Some(Ok(number)) => Ok(IdField::Number(number)),
                 _ => Ok(IdField::Text(value.text().into())),
             },
-            Cell::Time(_) | Cell::List(_) => Err(Fault::Text),
+            Cell::Time(_) | Cell::List(_) | Cell::Other(_) => Err(Fault::Text),
         }
     }
 
@@ -61,7 +83,7 @@ impl<'a> Cell<'a> {
             Cell::Text(field) => format.parse(field),
             Cell::Number(value) => format.parse(value.text().as_bytes()),
             Cell::Time(time) => Ok(*time),
-            Cell::Missing | Cell::List(_) => Err(Fault::Text),
+            Cell::Missing | Cell::List(_) | Cell::Other(_) => Err(Fault::Text),
         }
     }
 
@@ -76,7 +98,7 @@ impl<'a> Cell<'a> {
                 v if v.is_finite() => Ok(Some(v)),
                 _ => Err(Fault::NotFinite),
             },
-            Cell::Missing | Cell::Time(_) | Cell::List(_) => Err(Fault::Text),
+            Cell::Missing | Cell::Time(_) | Cell::List(_) | Cell::Other(_) => Err(Fault::Text),
         }
     }
 
@@ -86,7 +108,16 @@ impl<'a> Cell<'a> {
             Cell::Text(field) => Ok(std::str::from_utf8(field).map_err(|_| Fault::Encoding)?.into()),
             Cell::Number(value) if !self.is_missing() => Ok(value.text().into()),
             Cell::Missing | Cell::Number(_) => Ok("".into()),
-            Cell::Time(_) | Cell::List(_) => Err(Fault::Text),
+            Cell::Time(_) | Cell::List(_) | Cell::Other(_) => Err(Fault::Text),
+        }
+    }
+
+    /// Returns what to do about a cell that is wrong: `otherwise`, unless its type is at fault.
+    #[cold]
+    pub(super) fn remedy(&self, otherwise: &'a str) -> &'a str {
+        match self {
+            Cell::Time(_) | Cell::List(_) | Cell::Other(_) => TYPED,
+            _ => otherwise,
         }
     }
 
@@ -102,6 +133,7 @@ impl<'a> Cell<'a> {
             Cell::Missing => Fault::Empty.describe(b"", what),
             Cell::Time(_) => format!("a timestamp is not {what}"),
             Cell::List(values) => format!("a list of {} numbers is not {what}", values.len()),
+            Cell::Other(kind) => format!("a value of type {kind} is not {what}"),
         }
     }
 
@@ -114,6 +146,7 @@ impl<'a> Cell<'a> {
             Cell::Missing => "an empty cell".to_owned(),
             Cell::Time(_) => "a timestamp".to_owned(),
             Cell::List(_) => "a list".to_owned(),
+            Cell::Other(kind) => format!("a value of type {kind}"),
         }
     }
 }

@@ -41,7 +41,7 @@ impl Estimate {
         if is_small(size) {
             return None;
         }
-        let sample = source.sample().ok()?;
+        let sample = source.sample(options.delimiter).ok()?;
         let layout = super::layout::recognise(path, &sample, options).ok()?;
         source.events(&sample, size).map(|events| Self::for_events(events, &sample, &layout))
     }

@@ -31,8 +31,8 @@ pub(in crate::data) struct FeatureRows {
 /// `beside` that were found next to the events.
 ///
 /// # Errors
-/// Data if the number of feature rows does not match the events, or if the event numbers have gaps, so that
-/// rows of edge features cannot be matched to events by position; otherwise the errors of reading the files.
+/// Data if the number of feature rows does not match the events, or the numbers of the events; otherwise the
+/// errors of reading the files.
 pub(in crate::data) fn attach(
     raw: &mut Raw,
     options: &ReadOptions,
@@ -40,13 +40,6 @@ pub(in crate::data) fn attach(
 ) -> Result<()> {
     let (edges_beside, nodes_beside) = beside;
     if let Some(file) = options.edge_features.as_ref().or(edges_beside.as_ref()) {
-        if !raw.numbered {
-            return Err(Error::data(
-                &raw.file,
-                "the event numbers have gaps, so rows of edge features cannot be matched to events",
-            )
-            .remedy("write the features in the order of the events and remove the column of event numbers"));
-        }
         attach_edges(raw, file, options)?;
     }
     if let Some(file) = options.node_features.as_ref().or(nodes_beside.as_ref()) {
@@ -70,16 +63,24 @@ fn check_id_column(options: &ReadOptions) -> Result<()> {
 
 /// Adds the edge features in `file` to `raw`.
 fn attach_edges(raw: &mut Raw, file: &Path, options: &ReadOptions) -> Result<()> {
-    let FeatureRows { features, incomplete } = edge_rows(file, raw.rows(), options, &mut raw.notes)?;
+    let (FeatureRows { features, incomplete }, at) = match &raw.numbers {
+        None => (edge_rows(file, raw.rows(), options, &mut raw.notes)?, raw.kept()),
+        Some(_) if is_table(file) => {
+            let what = "the event numbers are not consecutive, so rows of a table cannot be matched to events";
+            return Err(Error::data(&raw.file, what).remedy(
+                "write the features in the order of the events and remove the column of event numbers",
+            ));
+        }
+        Some(numbers) => numbered_rows(file, numbers, options, &mut raw.notes)?,
+    };
     raw.encoding = None;
-    if raw.left_out.is_empty() && incomplete.is_empty() {
+    if raw.numbers.is_none() && raw.left_out.is_empty() && incomplete.is_empty() {
         raw.edge_features = Some(features);
         return Ok(());
     }
-    let kept = raw.kept();
-    let lacks = |event: &usize| incomplete.binary_search(&kept[*event]).is_ok();
-    let lacking: Vec<usize> = (0..kept.len()).filter(lacks).collect();
-    raw.edge_features = Some(features.gather(kept.iter().copied()));
+    let lacks = |event: &usize| incomplete.binary_search(&at[*event]).is_ok();
+    let lacking: Vec<usize> = (0..at.len()).filter(lacks).collect();
+    raw.edge_features = Some(features.gather(at.iter().copied()));
     raw.leave_out(&lacking);
     Ok(())
 }
@@ -141,6 +142,29 @@ fn filled_note(file: &Path, missing: u64) -> Option<String> {
     (missing > 0).then(|| format!("{} of {}: read as 0", counted(missing, "missing value"), file.display()))
 }
 
+/// Reads an array of edge features, and returns the row of each event, by the events' numbers. They count from
+/// 0, or from 1 if the file has no row of padding.
+fn numbered_rows(
+    file: &Path,
+    numbers: &[u64],
+    options: &ReadOptions,
+    notes: &mut Vec<String>,
+) -> Result<(FeatureRows, Vec<usize>)> {
+    let found = array(file, options.missing, notes)?;
+    let rows = found.features.rows() as u64;
+    let (first, last) = numbers.iter().fold((u64::MAX, 0), |(low, high), n| (low.min(*n), high.max(*n)));
+    let row_0 = match () {
+        _ if last < rows => 0,
+        _ if first == 1 && last == rows => 1,
+        _ => {
+            let what = format!("{rows} rows of features for event numbers from {first} to {last}");
+            return Err(Error::data(file, what).remedy("write a row for every number from 0 or 1 on"));
+        }
+    };
+    notes.push("features of an event are in the row of its number".into());
+    Ok((found, numbers.iter().map(|n| (n - row_0) as usize).collect()))
+}
+
 /// Whether a file of features is a table, not an array.
 fn is_table(file: &Path) -> bool {
     !file.extension().is_some_and(|end| end == "npy" || end == "pt")
@@ -167,7 +191,7 @@ fn feature_table(
     notes: &mut Vec<String>,
 ) -> Result<FeatureTable> {
     let source = Source::open(file)?;
-    let sample = source.sample()?;
+    let sample = source.sample(None)?;
     let names = sample.header.clone().unwrap_or_default();
     let width = if names.is_empty() { sample.width() } else { names.len() };
     let id = if with_id { Some(id_column(file, &names, width, options, notes)?) } else { None };

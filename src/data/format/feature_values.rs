@@ -1,6 +1,6 @@
 //! Features from the columns of a table: numbers, categories and text.
 use super::{
-    cell::{Cell, Row},
+    cell::{Cell, DECIMAL_COMMA, Row, has_decimal_comma},
     columns::{ColumnName, FeatureColumns},
     header::{position, suggestion},
     number::Fault,
@@ -15,6 +15,11 @@ const VALUES: &str = "write a number, or read the column as categories with --co
 /// Maximum number of categories of a column.
 const MOST_CATEGORIES: usize = 1_000;
 
+/// Returns what to do about a cell that is not a number.
+fn remedy(cell: &Cell<'_>) -> &'static str {
+    if has_decimal_comma(cell) { DECIMAL_COMMA } else { VALUES }
+}
+
 /// Features of the rows read so far.
 pub(super) struct FeatureValues {
     groups: Vec<Group>,
@@ -23,6 +28,9 @@ pub(super) struct FeatureValues {
     /// Number of missing values, which are 0.
     pub missing: u64,
 }
+
+/// Size from which on a feature is too large to learn from.
+const LARGE: f32 = 1e9;
 
 /// Features from neighbouring columns of one kind.
 enum Group {
@@ -81,6 +89,20 @@ impl FeatureValues {
             Group::OneHot(OneHot { at, .. }) | Group::Hashed(Hashed { at, .. }) => std::slice::from_ref(at),
         });
         cells.copied().find(|&i| row.cell(i).is_missing())
+    }
+
+    /// Returns a note if a feature is very large. The columns are called `names`.
+    pub(super) fn note_large(&self, names: &[String]) -> Option<String> {
+        let groups = self.groups.iter().filter_map(|group| match group {
+            Group::Numbers(group) => Some(group.largest),
+            _ => None,
+        });
+        let (size, at) = groups.max_by(|a, b| a.0.total_cmp(&b.0)).filter(|largest| largest.0 >= LARGE)?;
+        let name = names.get(at).map_or_else(|| format!("column {}", at + 1), |name| format!("`{name}`"));
+        Some(format!(
+            "features of {name} are as large as {size:.1e}, which models hardly learn from: write their logarithm, or \
+             divide them"
+        ))
     }
 
     /// Appends the features of a row.
@@ -169,6 +191,8 @@ struct Numbers {
     /// Length of the list in each of them, 1 for a number, as in the first row.
     widths: Vec<usize>,
     values: Vec<f32>,
+    /// Size of the largest value, and the index of its cell.
+    largest: (f32, usize),
 }
 
 impl Numbers {
@@ -183,7 +207,9 @@ impl Numbers {
                 Cell::List(list) => self.values.extend_from_slice(list),
                 cell if cell.is_missing() => self.values.resize(before + wanted.unwrap_or(1), f32::NAN),
                 cell => {
-                    let fault = |f| row.error(Some(at), cell.describe(f, "a feature")).remedy(VALUES);
+                    let fault = |f| {
+                        row.error(Some(at), cell.describe(f, "a feature")).remedy(cell.remedy(remedy(cell)))
+                    };
                     self.values.push(cell.value().map_err(fault)?.unwrap_or(f32::NAN));
                 }
             }
@@ -205,6 +231,9 @@ impl Numbers {
                     *v = 0.0;
                     missing += 1;
                 }
+                if v.abs() > self.largest.0 {
+                    self.largest = (v.abs(), at);
+                }
             }
         }
         Ok(missing)
@@ -224,7 +253,10 @@ impl OneHot {
     /// Appends the category of a row; returns 1 if it is missing.
     fn push(&mut self, row: &dyn Row) -> Result<u64> {
         let cell = row.cell(self.at);
-        let fault = |f| row.error(Some(self.at), cell.describe(f, "a category")).remedy(VALUES);
+        let fault = |f| {
+            row.error(Some(self.at), cell.describe(f, "a category"))
+                .remedy(cell.remedy("write text in UTF-8"))
+        };
         let text = cell.text().map_err(fault)?;
         if text.is_empty() {
             self.of_row.push(None);
@@ -278,7 +310,8 @@ impl Hashed {
     /// Appends the features of a row; returns 1 if the text is missing.
     fn push(&mut self, row: &dyn Row) -> Result<u64> {
         let cell = row.cell(self.at);
-        let fault = |f| row.error(Some(self.at), cell.describe(f, "text")).remedy("write text");
+        let fault =
+            |f| row.error(Some(self.at), cell.describe(f, "text")).remedy(cell.remedy("write text in UTF-8"));
         let text = cell.text().map_err(fault)?;
         hash_words(&text, self.buckets, &mut self.values);
         Ok(u64::from(text.is_empty()))

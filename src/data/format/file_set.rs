@@ -9,12 +9,17 @@ use super::{
     input::Input,
     names::files_by_name,
     number::Decimal,
+    records::Delimiter,
     sample::Sample,
     source::Source,
 };
 use crate::error::{Error, Result};
 use chrono::NaiveDate;
-use std::path::{Path, PathBuf};
+use std::{
+    fs::File,
+    io::{self, BufRead, BufReader},
+    path::{Path, PathBuf},
+};
 
 /// Name of the column of times that the files' names give.
 const TIME: &str = "time";
@@ -44,7 +49,7 @@ pub(super) fn is_archive(input: &Input) -> bool {
 /// Whether the files of a folder are events: typed tables, JSON lines, or text whose header names a time.
 /// Lists of edges without times are snapshots, unless options say otherwise.
 pub(super) fn has_events(dir: &Path) -> bool {
-    let Ok(sample) = FileSet::of_folder(dir).and_then(|files| files.first()) else { return false };
+    let Ok(sample) = FileSet::of_folder(dir).and_then(|files| files.first(None)) else { return false };
     let named = sample.header.as_ref().and_then(|names| Named::of(names, &sample).ok());
     named.is_some_and(|named| named.src.and(named.dst).and(named.time).is_some())
 }
@@ -56,6 +61,39 @@ enum Content {
     Bytes(Vec<u8>),
     /// File of a folder.
     File(PathBuf),
+}
+
+impl Content {
+    /// Returns the size in bytes.
+    fn size(&self) -> u64 {
+        match self {
+            Content::Bytes(bytes) => bytes.len() as u64,
+            Content::File(path) => path.metadata().map_or(0, |meta| meta.len()),
+        }
+    }
+
+    /// Whether two contents of one size are equal; content that cannot be read is not.
+    fn equals(&self, other: &Content) -> bool {
+        match (self, other) {
+            (Content::Bytes(a), Content::Bytes(b)) => a == b,
+            (Content::File(a), Content::File(b)) => same_bytes(a, b).unwrap_or(false),
+            _ => false,
+        }
+    }
+}
+
+/// Whether two files are equal; the first difference decides.
+fn same_bytes(a: &Path, b: &Path) -> io::Result<bool> {
+    let [mut a, mut b] = [BufReader::new(File::open(a)?), BufReader::new(File::open(b)?)];
+    loop {
+        let (left, right) = (a.fill_buf()?, b.fill_buf()?);
+        let n = left.len().min(right.len());
+        if n == 0 || left[..n] != right[..n] {
+            return Ok(n == 0 && left.len() == right.len());
+        }
+        a.consume(n);
+        b.consume(n);
+    }
 }
 
 /// Files of one layout, in natural order of their names.
@@ -124,13 +162,19 @@ impl FileSet {
         Ok(FileSet { path: dir.to_owned(), files })
     }
 
+    /// Returns a note if a file has the same content as another.
+    fn copies(&self) -> Option<String> {
+        let mut by_size: Vec<&(String, Content)> = self.files.iter().collect();
+        by_size.sort_by_key(|(_, content)| content.size());
+        let same = |a: &Content, b: &Content| a.size() == b.size() && a.equals(b);
+        let copy = by_size.windows(2).find(|pair| same(&pair[0].1, &pair[1].1))?;
+        let [a, b] = [&copy[0].0, &copy[1].0];
+        Some(format!("{b} has the same content as {a}: both are read, so their events count twice"))
+    }
+
     /// Returns the bytes of all files.
     pub(super) fn bytes(&self) -> u64 {
-        let of = |content: &Content| match content {
-            Content::Bytes(bytes) => bytes.len() as u64,
-            Content::File(path) => path.metadata().map_or(0, |meta| meta.len()),
-        };
-        self.files.iter().map(|(_, content)| of(content)).sum()
+        self.files.iter().map(|(_, content)| content.size()).sum()
     }
 
     /// Opens a file.
@@ -149,13 +193,14 @@ impl FileSet {
     }
 
     /// Returns the sample of the first file as it is.
-    fn first(&self) -> Result<Sample> {
-        self.open(&self.files[0])?.sample()
+    fn first(&self, delimiter: Option<Delimiter>) -> Result<Sample> {
+        self.open(&self.files[0])?.sample(delimiter)
     }
 
     /// Returns the sample of the first file, with the times of the names if its rows have none.
-    pub(super) fn sample(&self) -> Result<Sample> {
-        let mut sample = self.first()?;
+    pub(super) fn sample(&self, delimiter: Option<Delimiter>) -> Result<Sample> {
+        let mut sample = self.first(delimiter)?;
+        sample.notes.extend(self.copies());
         if is_timed_by_name(&sample) {
             let names = sample.header.get_or_insert_with(|| {
                 let places = ["src", "dst", "weight"].map(str::to_owned);
@@ -172,20 +217,26 @@ impl FileSet {
     /// Returns about how many rows the files have together; `None` if that is not known before they are read.
     pub(super) fn events(&self) -> Option<u64> {
         let first = self.open(&self.files[0]).ok()?;
-        let sample = first.sample().ok()?;
+        let sample = first.sample(None).ok()?;
         match first {
             Source::Text(_) | Source::JsonLines(_) => first.events(&sample, self.bytes()),
             _ => None,
         }
     }
 
-    /// Calls `take` for every row of every file.
-    pub(super) fn for_each(&self, take: &mut dyn FnMut(&dyn Row) -> Result<()>) -> Result<()> {
-        let first = self.first()?;
+    /// Calls `take` for every row of every file. Fields of text are separated by `delimiter`.
+    pub(super) fn for_each(
+        &self,
+        delimiter: Delimiter,
+        take: &mut dyn FnMut(&dyn Row) -> Result<()>,
+    ) -> Result<()> {
+        let first = self.open(&self.files[0])?;
+        let delimiter = matches!(first, Source::Text(_)).then_some(delimiter);
+        let first = first.sample(delimiter)?;
         let by_name = is_timed_by_name(&first);
         for (index, file) in self.files.iter().enumerate() {
             let source = self.open(file)?;
-            let sample = source.sample()?;
+            let sample = source.sample(delimiter)?;
             if sample.header != first.header {
                 return Err(self.differs(file, &sample, &first));
             }

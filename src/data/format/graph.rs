@@ -2,8 +2,7 @@
 use super::{
     input::Input,
     number::{is_number, parse_f32, parse_id},
-    records::{Record, Records, is_skipped, records},
-    sample::delimiter,
+    records::{Delimiter, Record, Records, is_skipped, records},
     table::{VALUES, take},
 };
 use crate::error::{Error, Result};
@@ -105,9 +104,13 @@ pub(in crate::data) fn bytes(path: &Path) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Whether the first line of a file is a JSON object and others follow. A file that cannot be read has none.
-pub(in crate::data) fn has_object_per_line(path: &Path) -> bool {
+/// Whether a JSON file has rows: its first line is an object and others follow, or it is an array. A file
+/// that cannot be read has none.
+pub(in crate::data) fn has_json_rows(path: &Path) -> bool {
     let Ok(input) = Input::open(path) else { return false };
+    if input.head().trim_ascii_start().starts_with(b"[") {
+        return true;
+    }
     let mut lines = input.head().split(|&b| b == b'\n');
     let is_object = |line: &[u8]| serde_json::from_slice::<serde_json::Map<_, _>>(line).is_ok();
     lines.next().is_some_and(is_object) && lines.any(|line| !line.trim_ascii().is_empty())
@@ -117,7 +120,7 @@ pub(in crate::data) fn has_object_per_line(path: &Path) -> bool {
 fn open(path: &Path) -> Result<Records<impl Read>> {
     let input = Input::open(path)?;
     let first = input.head().split(|&b| b == b'\n').find(|l| !is_skipped(l));
-    let delimiter = delimiter(first.unwrap_or_default());
+    let delimiter = Delimiter::of_lines(&[first.unwrap_or_default()]);
     Ok(records(input, delimiter))
 }
 

@@ -262,6 +262,6 @@ pub(super) fn is_time(cell: &Cell<'_>) -> bool {
     match cell {
         Cell::Text(field) => TimeFormat::guess(field).parse(field).is_ok(),
         Cell::Number(_) | Cell::Time(_) => true,
-        Cell::Missing | Cell::List(_) => false,
+        Cell::Missing | Cell::List(_) | Cell::Other(_) => false,
     }
 }

@@ -26,7 +26,7 @@ pub(super) fn recognises(input: &Input) -> bool {
         line.trim_ascii().starts_with(b"{")
             && serde_json::from_slice::<Map<String, Value>>(line).is_ok_and(|m| {
                 // An object of objects is a whole data set in one line.
-                !m.is_empty() && m.values().all(|v| !v.is_object())
+                m.values().any(|v| !v.is_object())
             })
     })
 }
@@ -54,10 +54,21 @@ pub(super) fn sample(input: &Input) -> Result<Sample> {
         Some(other) => other.to_string().into_bytes(),
     };
     let rows: Vec<_> = objects.iter().map(|o| names.iter().map(|name| text(o.get(name))).collect()).collect();
-    let lists = |i: &usize| objects.iter().all(|o| o.get(&names[*i]).is_none_or(Value::is_array));
+    let is_list = |value: &Value| match value {
+        Value::Array(items) => items.iter().all(|item| item.is_number() || item.is_null()),
+        value => value.is_null(),
+    };
+    let lists = |i: &usize| objects.iter().all(|o| o.get(&names[*i]).is_none_or(is_list));
     let measured = (0..names.len()).filter(lists).collect();
     let whole = rows.len();
-    Ok(Sample { delimiter: Delimiter::Byte(b','), rows, whole, header: Some(names), measured })
+    Ok(Sample {
+        delimiter: Delimiter::Byte(b','),
+        rows,
+        whole,
+        header: Some(names),
+        measured,
+        notes: Vec::new(),
+    })
 }
 
 /// Calls `take` for every line.
@@ -122,10 +133,10 @@ impl Row for Object<'_> {
                     |v: &Value| if v.is_null() { Some(f32::NAN) } else { v.as_f64().map(|v| v as f32) };
                 match values.iter().map(number).collect::<Option<Vec<f32>>>() {
                     Some(list) => Cell::List(Cow::Owned(list)),
-                    None => Cell::Text(b"a list of other things than numbers"),
+                    None => Cell::Other("list of other things than numbers"),
                 }
             }
-            Some(Value::Object(_)) => Cell::Text(b"an object"),
+            Some(Value::Object(_)) => Cell::Other("object"),
         }
     }
 

@@ -2,15 +2,18 @@
 use super::{
     columns::{ColumnName, FeatureColumns},
     dyglib,
-    header::{Named, listed, position, suggestion},
+    header::{Named, Role, listed, position, role, suggestion},
+    id_rule::IdRule,
     jodie,
     options::{Format, ReadOptions},
-    records::Delimiter,
     sample::Sample,
     signed, snap, tgl,
 };
-use crate::error::{Error, Result};
-use std::path::Path;
+use crate::{
+    data::{text::shown, time_format::TimeFormat},
+    error::{Error, Result},
+};
+use std::{collections::HashSet, path::Path};
 
 /// Description of a table, complete enough to read it. Columns count from 0.
 #[derive(Clone, Debug)]
@@ -22,12 +25,16 @@ pub(super) struct Layout {
     pub dst: usize,
     /// Columns whose values, joined by blanks, are the time.
     pub time: Vec<usize>,
+    /// How times are written, if the sample shows that they are dates written as numbers.
+    pub dates: Option<TimeFormat>,
     pub label: Option<usize>,
     /// Column of event numbers, by which feature files are joined.
     pub index: Option<usize>,
     /// Column that says to which part of the split an event belongs.
     pub roll: Option<usize>,
     pub features: Vec<FeatureColumns>,
+    /// How to read the ids of sources and of destinations.
+    pub ids: [IdRule; 2],
     /// Whether sources and destinations are numbered separately, so that equal ids are different nodes.
     pub separate: bool,
     /// Notes to the user about columns that are not read and about doubtful guesses.
@@ -49,12 +56,8 @@ pub(super) fn recognise(path: &Path, sample: &Sample, options: &ReadOptions) -> 
         None => guess(sample).ok_or_else(|| unknown(path, sample))?,
     };
     let mut named = match (format, sample.header.is_some()) {
-        (Format::Table, true) => of_header(path, &names, sample)?,
-        // A header that names the columns wins over the order of the format.
-        (_, true) => match Named::of(&names, sample) {
-            Ok(named) if named.src.and(named.dst).and(named.time).is_some() => named,
-            _ => fixed(format),
-        },
+        // A header wins over the order of the format, and what it does not name is an error.
+        (_, true) => of_header(path, &names, sample, options)?,
         (Format::Table, false) if options.columns.is_none() => return Err(unknown(path, sample)),
         (Format::Table, false) => Named::default(),
         (Format::Snap, false) => snap::columns(sample),
@@ -66,9 +69,18 @@ pub(super) fn recognise(path: &Path, sample: &Sample, options: &ReadOptions) -> 
     let roll = sample.position("ext_roll");
     let mut layout = Resolver { path, names: &names, options }.layout(format, named, sample)?;
     layout.roll = roll;
+    layout.notes.extend_from_slice(&sample.notes);
     layout.note_unread(sample);
-    if options.format.is_none() && options.columns.is_none() && format == Format::Snap {
-        layout.notes.extend(snap::doubt(sample));
+    if options.time_format.is_none() {
+        layout.find_dates(sample);
+    }
+    layout.ids = [layout.src, layout.dst].map(|i| IdRule::of(sample, i));
+    layout.tell_kinds(sample, options);
+    let is_guessed = options.format.is_none() && options.columns.is_none() && sample.header.is_none();
+    match format {
+        Format::Snap if is_guessed => layout.notes.extend(snap::doubt(sample)),
+        Format::Signed if is_guessed => layout.notes.push(signed::guess(options.bipartite)),
+        _ => {}
     }
     Ok(layout)
 }
@@ -84,9 +96,19 @@ fn fixed(format: Format) -> Named {
     }
 }
 
-/// Returns the columns that a header names.
-fn of_header(path: &Path, names: &[String], sample: &Sample) -> Result<Named> {
+/// Returns the columns that a header names. Names do not count for a role that the options give.
+fn of_header(path: &Path, names: &[String], sample: &Sample, options: &ReadOptions) -> Result<Named> {
+    let given = options.columns.clone().unwrap_or_default();
+    let is_given = |name: &String| match role(name) {
+        Role::Src => given.src.is_some(),
+        Role::Dst => given.dst.is_some(),
+        Role::Label => given.label.is_some(),
+        _ => false,
+    };
+    let rest: Vec<String> =
+        names.iter().map(|name| if is_given(name) { String::new() } else { name.clone() }).collect();
     Named::of(names, sample)
+        .or_else(|_| Named::of(&rest, sample))
         .map_err(|what| Error::data(path, what).remedy("name the column with --columns src=NAME"))
 }
 
@@ -134,10 +156,12 @@ impl Resolver<'_> {
             src,
             dst,
             time,
+            dates: None,
             label: one(&given.label, named.label)?,
             index: named.index,
             roll: None,
             features,
+            ids: Default::default(),
             separate: format == Format::Jodie || named.separate,
             notes: named.notes,
         })
@@ -153,6 +177,9 @@ impl Resolver<'_> {
 
     /// Returns the error for columns that neither the options nor the header name.
     fn missing(&self, missing: &[(&str, &str)]) -> Error {
+        if self.names.len() == 1 {
+            return one_column(self.path, &self.names[0]);
+        }
         let what: Vec<&str> = missing.iter().map(|m| m.0).collect();
         let roles: Vec<String> = missing.iter().map(|m| format!("{}=NAME", m.1)).collect();
         let error = Error::data(self.path, format!("no column is named like a {}", what.join(" or a ")));
@@ -170,6 +197,67 @@ fn column_called(path: &Path, names: &[String], name: &str) -> Result<usize> {
 }
 
 impl Layout {
+    /// Returns the columns of source and destination, and the rules for their ids.
+    pub(super) fn ends(&self) -> impl Iterator<Item = (usize, IdRule)> {
+        [self.src, self.dst].into_iter().zip(self.ids)
+    }
+
+    /// Says what columns of types of nodes, such as `src_type` and `dst_type`, mean for equal ids.
+    fn tell_kinds(&mut self, sample: &Sample, options: &ReadOptions) {
+        let of = |end: usize, other: &str| {
+            let own = self.names.get(end).and_then(|name| position(&self.names, &format!("{name}_type")));
+            own.or_else(|| position(&self.names, other))
+        };
+        let (Some(src), Some(dst)) = (of(self.src, "source_type"), of(self.dst, "target_type")) else {
+            return;
+        };
+        let types = |i| sample.present(i).collect::<HashSet<_>>();
+        let [src_name, dst_name] = [src, dst].map(|i| self.names[i].as_str());
+        let note = match (types(src).is_disjoint(&types(dst)), options.bipartite) {
+            (true, Some(_)) => return,
+            (true, None) => {
+                self.separate = true;
+                format!(
+                    "by `{src_name}` and `{dst_name}`, sources are other nodes than destinations with equal ids; \
+                     --bipartite=false says otherwise"
+                )
+            }
+            (false, _) => format!(
+                "`{src_name}` and `{dst_name}` are not read: nodes of different types with equal ids are one node"
+            ),
+        };
+        self.notes.push(note);
+    }
+
+    /// Recognises times that are dates written as numbers. Numbers of four and of six digits may also be
+    /// steps or seconds, so these count only if the column is called like a date, or if they differ enough.
+    fn find_dates(&mut self, sample: &Sample) {
+        let [time] = self.time[..] else { return };
+        let Some(format) = TimeFormat::of_dates(sample.present(time)) else { return };
+        let called = self.names.get(time).map_or_else(String::new, |name| name.to_ascii_lowercase());
+        let is_called = |words: &[&str]| words.iter().any(|word| called.contains(word));
+        let first = sample.present(time).next().unwrap_or_default();
+        let sure = match first.len() {
+            ..6 => is_called(&["year"]),
+            6..8 => {
+                let differ = sample.present(time).collect::<HashSet<_>>().len() > 2;
+                differ || is_called(&["date", "day", "month", "year", "period"])
+            }
+            _ => true,
+        };
+        let shown = shown(first);
+        if sure {
+            self.notes.push(format!(
+                "{shown} and the other times are read as dates, by --time-format {format}; if they are numbers, \
+                 give --time-format s"
+            ));
+            self.dates = Some(format);
+        } else if first.len() >= 6 {
+            self.notes
+                .push(format!("{shown} is read as a number; if it is a date, give --time-format {format}"));
+        }
+    }
+
     /// Adds a note about the named columns that are not read.
     fn note_unread(&mut self, sample: &Sample) {
         let position = |column: &ColumnName| match column {
@@ -215,14 +303,20 @@ fn guess(sample: &Sample) -> Option<Format> {
     }
 }
 
+/// Returns the error for a table of one column, whose first field is `text`.
+fn one_column(path: &Path, text: &str) -> Error {
+    Error::data(path, format!("there is only one column: {}", shown(text.as_bytes())))
+        .remedy("give what separates its fields, such as --delimiter '|'")
+}
+
 /// Returns the error for a table without a header that fits no layout.
 fn unknown(path: &Path, sample: &Sample) -> Error {
-    let separator = match sample.delimiter {
-        Delimiter::Byte(b',') => "commas",
-        Delimiter::Byte(b';') => "semicolons",
-        Delimiter::Byte(_) => "tabs",
-        Delimiter::Blanks => "blanks",
-    };
+    if let [row, ..] = &sample.rows[..]
+        && let [field] = &row[..]
+    {
+        return one_column(path, &String::from_utf8_lossy(field));
+    }
+    let separator = sample.delimiter.describe();
     let what =
         format!("no known layout has {} columns, separated by {separator}, without a header", sample.width());
     Error::data(path, what)

@@ -13,7 +13,8 @@
 //! | `native` | a folder with `src.npy`, `dst.npy`, `time.npy` | `tgnn-bench data import`, `numpy.save` |
 //!
 //! A table may be text, JSON lines, Parquet, or Arrow (a Feather file or a stream). Text may be delimited by
-//! commas, semicolons, tabs or blanks, contain comments that start with `#` or `%`, and be compressed by gzip
+//! commas, semicolons, tabs, `|`, `::`, blanks or what [`ReadOptions::delimiter`] says, contain comments that
+//! start with `#` or `%`, and be compressed by gzip
 //! or zstd. Files of one layout may lie in a folder or a tar archive; if they have no times, the dates in
 //! their names are the times.
 //!
@@ -25,6 +26,7 @@ mod cell;
 #[cfg(feature = "formats")]
 pub(crate) mod columnar;
 mod columns;
+mod delimiter;
 mod dyglib;
 mod estimate;
 pub(super) mod feature_files;
@@ -32,6 +34,7 @@ mod feature_values;
 mod file_set;
 pub(super) mod graph;
 pub(super) mod header;
+mod id_rule;
 mod input;
 mod jodie;
 mod json_lines;
@@ -43,6 +46,8 @@ mod layout;
 mod names;
 pub(super) mod node_labels;
 pub(super) mod number;
+#[cfg(all(test, feature = "formats"))]
+mod odd_tables_tests;
 pub(super) mod options;
 #[cfg(all(test, feature = "formats"))]
 mod own_data_tests;
@@ -61,6 +66,7 @@ mod tgl;
 mod tkg;
 
 pub use columns::{ColumnName, Columns, FeatureColumns};
+pub use delimiter::Delimiter;
 pub use estimate::Estimate;
 pub(super) use input::is_stream;
 #[cfg(feature = "cli")]
@@ -109,6 +115,7 @@ pub(super) fn read_bytes(name: &str, bytes: &'static [u8], options: &ReadOptions
 pub(super) fn read_folder(path: &Path, options: &ReadOptions) -> Result<Events> {
     let name = folder_name(path);
     if native::is_native(path) {
+        no_delimiter(options, "the data are a folder of .npy")?;
         return match options.format {
             None | Some(Format::Native) => native::read(path, name, options),
             Some(format) => Err(Error::usage(format!("a folder of arrays is not of the format {format}"))
@@ -119,9 +126,20 @@ pub(super) fn read_folder(path: &Path, options: &ReadOptions) -> Result<Events> 
         return read_file(&file, options);
     }
     if options.format.is_none_or(|format| format == Format::Tkg) && tkg::is_here(path) {
+        no_delimiter(options, "the files of a temporal knowledge graph have blanks")?;
         return tkg::read(path, name, options);
     }
     read_file(&table_inside(path, &name).unwrap_or_else(|| path.to_owned()), options)
+}
+
+/// Refuses a delimiter for data that have none, or another; `why` says so.
+fn no_delimiter(options: &ReadOptions, why: &str) -> Result<()> {
+    match options.delimiter {
+        None => Ok(()),
+        Some(_) => {
+            Err(Error::usage(format!("{why}, not a delimiter to choose")).remedy("leave out --delimiter"))
+        }
+    }
 }
 
 /// Whether [`read_folder`] recognises events in the folder.
@@ -149,7 +167,7 @@ fn read(path: &Path, source: Source, name: String, options: &ReadOptions) -> Res
         };
         return Err(Error::usage(what).remedy("leave out --format"));
     }
-    let sample = source.sample()?;
+    let sample = source.sample(options.delimiter)?;
     let layout = layout::recognise(path, &sample, options)?;
     let mut table = Table::new(path, &layout, options);
     source.for_each(&sample, &mut |row| table.push(row))?;

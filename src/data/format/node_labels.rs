@@ -67,7 +67,7 @@ struct LabelTable {
 impl LabelTable {
     fn read(file: &Path, scale: &TimeScale) -> Result<Self> {
         let source = Source::open(file)?;
-        let sample = source.sample().map_err(|e| e.remedy(SYNTAX))?;
+        let sample = source.sample(None).map_err(|e| e.remedy(SYNTAX))?;
         let columns = TableColumns::of(file, &sample)?;
         let note = columns.note.as_ref().map(|name| {
             format!("no column of {} is named `label`; the labels are those of `{name}`", file.display())

@@ -1,5 +1,5 @@
 //! Formats and reading options.
-use super::columns::Columns;
+use super::{columns::Columns, delimiter::Delimiter};
 use crate::{
     data::time_format::TimeFormat,
     error::{Error, Result},
@@ -114,6 +114,8 @@ pub struct ReadOptions {
     pub format: Option<Format>,
     /// Columns by name or position; what they do not give is recognised by the header or the layout.
     pub columns: Option<Columns>,
+    /// What separates the fields of a text; if `None`, it is recognised from the first lines.
+    pub delimiter: Option<Delimiter>,
     /// How times are written; if `None`, it is guessed from the first time.
     pub time_format: Option<TimeFormat>,
     /// What to do about missing values.
@@ -138,7 +140,7 @@ impl ReadOptions {
     /// such as a folder of lists of edges, holds events.
     pub fn says_events(&self) -> bool {
         let features = self.edge_features.is_some() || self.node_features.is_some() || self.labels.is_some();
-        self.format.is_some() || self.columns.is_some() || features
+        self.format.is_some() || self.columns.is_some() || self.delimiter.is_some() || features
     }
 
     /// Refuses options that say how columns and times are written, for `what`, in which that is settled.
@@ -152,6 +154,7 @@ impl ReadOptions {
             ("--columns", self.columns.is_some()),
             ("--time-format", self.time_format.is_some()),
             ("--missing", self.missing != Missing::Zero && !features),
+            ("--delimiter", self.delimiter.is_some()),
         ];
         let given: Vec<&str> = given.into_iter().filter(|option| option.1).map(|option| option.0).collect();
         if given.is_empty() {

@@ -138,7 +138,11 @@ fn json_lines_are_rows() {
     for (line, said) in [
         ("{\"from\": 1, \"to\": 2}", "events.csv:3: `time`: an empty field is not a time; fill it in"),
         ("[1, 2, 3]", "events.csv:3: the line is not a JSON object; write one object per line"),
-        ("{\"from\": 1, \"to\": {}, \"time\": 1}", "events.csv:3: `time`: `1` is not a time; "),
+        (
+            "{\"from\": 1, \"to\": {}, \"time\": 1}",
+            "events.csv:3: `to`: a value of type object is not a node id",
+        ),
+        ("{\"from\": 1, \"to\": 2, \"time\": 1}", "events.csv:3: `time`: `1` is not a time; "),
     ] {
         let fault = fault(format!("{text}{line}\n"), &ReadOptions::default());
         assert!(fault.starts_with(said), "{fault}");

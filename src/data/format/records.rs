@@ -3,21 +3,13 @@
 //! One splitter serves every text layout. It records the exact line and column of every field for error
 //! messages, skips comments of two kinds, treats runs of blanks as one delimiter, and allocates no `String`
 //! per field.
+pub(super) use super::delimiter::Delimiter;
 use super::{
     cell::{Cell, Row},
     input::{Failure, Input},
 };
 use crate::error::{Error, Result};
 use std::io::{BufRead, BufReader, Read};
-
-/// Separator of two fields.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Delimiter {
-    /// A single byte. Blanks around a field are trimmed, and a field in double quotes may contain the byte.
-    Byte(u8),
-    /// Any run of spaces and tabs.
-    Blanks,
-}
 
 /// Start and end of a field in its line, in bytes.
 pub(super) type Span = (usize, usize);
@@ -33,29 +25,41 @@ pub(super) fn split(line: &[u8], delimiter: Delimiter, fields: &mut Vec<Span>) {
                 fields.push((start, at));
             }
         }
-        Delimiter::Byte(byte) => loop {
-            let mut start = at;
-            while start < line.len() && line[start] != byte && is_blank(line[start]) {
-                start += 1;
-            }
-            if line.get(start) == Some(&b'"') {
-                let close = closing_quote(line, start + 1);
-                fields.push((start + 1, close));
-                at = (close + 1).min(line.len());
-                at += line[at..].iter().position(|&b| b == byte).unwrap_or(line.len() - at);
-            } else {
-                at = line[start..].iter().position(|&b| b == byte).map_or(line.len(), |p| start + p);
-                let mut end = at;
-                while end > start && is_blank(line[end - 1]) {
-                    end -= 1;
+        Delimiter::Byte(_) | Delimiter::Bytes(_) => {
+            let bytes = delimiter.bytes();
+            let end_of = |from: usize| find(&line[from..], bytes).map_or(line.len(), |p| from + p);
+            loop {
+                let mut start = at;
+                while start < line.len() && is_blank(line[start]) && !line[start..].starts_with(bytes) {
+                    start += 1;
                 }
-                fields.push((start, end));
+                if line.get(start) == Some(&b'"') {
+                    let close = closing_quote(line, start + 1);
+                    fields.push((start + 1, close));
+                    at = end_of((close + 1).min(line.len()));
+                } else {
+                    at = end_of(start);
+                    let mut end = at;
+                    while end > start && is_blank(line[end - 1]) {
+                        end -= 1;
+                    }
+                    fields.push((start, end));
+                }
+                if at == line.len() {
+                    return;
+                }
+                at += bytes.len();
             }
-            if at == line.len() {
-                return;
-            }
-            at += 1;
-        },
+        }
+    }
+}
+
+/// Returns the place of `wanted` in a line.
+fn find(line: &[u8], wanted: &[u8]) -> Option<usize> {
+    match wanted {
+        [] => None,
+        [byte] => line.iter().position(|b| b == byte),
+        _ => line.windows(wanted.len()).position(|bytes| bytes == wanted),
     }
 }
 
@@ -75,8 +79,12 @@ fn is_blank(b: u8) -> bool {
     b == b' ' || b == b'\t' || b == b'\r'
 }
 
-/// Whether a line holds no record: it is blank, or a comment that starts with `#` or `%`.
+/// Whether a line holds no record: it is blank, a comment that starts with `#` or `%`, or Excel's remark on
+/// the delimiter, such as `sep=;`.
 pub(super) fn is_skipped(line: &[u8]) -> bool {
+    if line.starts_with(b"sep=") {
+        return line.trim_ascii_end().len() <= b"sep=;".len();
+    }
     line.iter().find(|b| !is_blank(**b) && **b != b'\n').is_none_or(|&b| b == b'#' || b == b'%')
 }
 
@@ -84,9 +92,9 @@ pub(super) fn is_skipped(line: &[u8]) -> bool {
 const LONGEST_QUOTE: usize = 1 << 20;
 
 /// Whether the last field of `line` starts with a quote that is not closed.
-fn ends_inside_quotes(line: &[u8], delimiter: u8) -> bool {
+fn ends_inside_quotes(line: &[u8], delimiter: Delimiter) -> bool {
     let mut fields = Vec::new();
-    split(line, Delimiter::Byte(delimiter), &mut fields);
+    split(line, delimiter, &mut fields);
     let open =
         |&(start, _): &Span| start > 0 && line[start - 1] == b'"' && closing_quote(line, start) == line.len();
     fields.last().is_some_and(open)
@@ -118,8 +126,13 @@ impl<R: Read> Records<R> {
     /// # Errors
     /// Data if a quote is not closed within [`LONGEST_QUOTE`] bytes or before the end of the file.
     fn join_quoted_lines(&mut self) -> Result<()> {
-        let Delimiter::Byte(byte) = self.delimiter else { return Ok(()) };
-        while self.line.contains(&b'"') && !is_skipped(&self.line) && ends_inside_quotes(&self.line, byte) {
+        if self.delimiter == Delimiter::Blanks {
+            return Ok(());
+        }
+        while self.line.contains(&b'"')
+            && !is_skipped(&self.line)
+            && ends_inside_quotes(&self.line, self.delimiter)
+        {
             let before = self.line.len();
             let read = self.reader.read_until(b'\n', &mut self.line).map_err(|e| self.failure.error(e))?;
             if read == 0 || before > LONGEST_QUOTE {
@@ -218,6 +231,7 @@ mod tests {
         assert_eq!(fields("1, 2 ,3\r", Delimiter::Byte(b',')), ["1", "2", "3"]);
         assert_eq!(fields(",u,,", Delimiter::Byte(b',')), ["", "u", "", ""]);
         assert_eq!(fields("\t1\t\t2", Delimiter::Byte(b'\t')), ["", "1", "", "2"]);
+        assert_eq!(fields(" 1:: \"a::b\" ::x:y::", "::".parse().unwrap()), ["1", "a::b", "x:y", ""]);
     }
 
     #[test]
@@ -234,6 +248,7 @@ mod tests {
     #[test]
     fn comments_and_blank_lines_are_skipped() {
         assert!(is_skipped(b"") && is_skipped(b" \r\n") && is_skipped(b"# x") && is_skipped(b" % y"));
+        assert!(is_skipped(b"sep=;\r") && is_skipped(b"sep=\t") && !is_skipped(b"sep=12,3,4"));
         assert!(!is_skipped(b"1 2 3"));
     }
 }

@@ -10,6 +10,8 @@ use crate::error::{Error, Result};
 
 /// Maximum number of rows in a sample.
 pub(super) const ROWS: usize = 100;
+/// Number of lines from which the delimiter is recognised.
+const LINES: usize = 20;
 
 /// Delimiter, header and first rows of a file.
 pub(super) struct Sample {
@@ -22,6 +24,8 @@ pub(super) struct Sample {
     pub whole: usize,
     /// In a table with types, the columns of measurements: floats, and lists of numbers.
     pub measured: Vec<usize>,
+    /// What the user should know about the file.
+    pub notes: Vec<String>,
 }
 
 impl Sample {
@@ -29,30 +33,20 @@ impl Sample {
     ///
     /// # Errors
     /// Data if the file is empty or is not text.
-    pub(super) fn of(input: &Input) -> Result<Self> {
+    pub(super) fn of(input: &Input, given: Option<Delimiter>) -> Result<Self> {
         let head = input.head();
-        let problem = match head {
-            [0x93, b'N', b'U', b'M', b'P', b'Y', ..] => {
-                Some("is one NumPy array; give the folder that holds src.npy")
-            }
-            [b'P', b'K', 3, 4, ..] => Some("is a zip archive; unpack it first"),
-            [b'{' | b'[', ..] => Some(
-                "is JSON, but not one object per line; write one event per line: src,dst,time, or one object",
-            ),
-            _ if head.contains(&0) => {
-                Some("is a binary file; write the events as text, or as a folder of .npy")
-            }
-            _ => None,
-        };
-        if let Some((what, remedy)) = problem.and_then(|p| p.split_once("; ")) {
+        if let Some((what, remedy)) = unreadable(head) {
             return Err(Error::data(&input.path, what).remedy(remedy));
         }
         let mut lines = head.split(|&b| b == b'\n').filter(|l| !is_skipped(l));
+        let begin: Vec<&[u8]> = lines.clone().take(LINES).collect();
         let Some(first) = lines.next() else {
             return Err(Error::data(&input.path, "the file is empty")
                 .remedy("write one event per line: src,dst,time"));
         };
-        let delimiter = delimiter(first);
+        // The end of the sample may cut off the last line.
+        let whole = begin.len() - usize::from(head.len() >= HEAD && begin.len() > 1 && begin.len() < LINES);
+        let delimiter = given.unwrap_or_else(|| Delimiter::of_lines(&begin[..whole]));
         let mut spans = Vec::new();
         let names = fields(first, delimiter, &mut spans);
         let header = is_header(&names)
@@ -62,14 +56,14 @@ impl Sample {
         let rows: Vec<_> = rows.collect();
         let cut = head.len() >= HEAD && rows.len() < ROWS;
         let whole = if cut { rows.len().saturating_sub(1).max(1) } else { rows.len() };
-        Ok(Sample { delimiter, rows, whole, header, measured: Vec::new() })
+        Ok(Sample { delimiter, rows, whole, header, measured: Vec::new(), notes: Vec::new() })
     }
 
     /// Returns a sample without rows, for a header alone.
     #[cfg(feature = "cli")]
     pub(super) fn of_header(names: &[String]) -> Self {
         let (header, delimiter) = (Some(names.to_vec()), Delimiter::Byte(b','));
-        Sample { delimiter, header, rows: Vec::new(), whole: 0, measured: Vec::new() }
+        Sample { delimiter, header, rows: Vec::new(), whole: 0, measured: Vec::new(), notes: Vec::new() }
     }
 
     /// Returns the number of fields in the first row of data; 0 if there is none.
@@ -113,13 +107,18 @@ impl Sample {
 
     /// Whether column `i` has cells that are not missing, and `holds` is true for all of them.
     fn all(&self, i: usize, holds: impl Fn(&Cell<'_>) -> bool) -> bool {
-        let cells = self.whole_rows().filter_map(|row| row.get(i)).map(|field| Cell::Text(field));
-        let mut present = cells.filter(|cell| !cell.is_missing()).peekable();
+        let mut present = self.present(i).map(Cell::Text).peekable();
         present.peek().is_some() && present.all(|cell| holds(&cell))
     }
 
+    /// Returns the cells of column `i` that are not missing.
+    pub(super) fn present(&self, i: usize) -> impl Iterator<Item = &[u8]> + Clone {
+        let cells = self.whole_rows().filter_map(move |row| row.get(i)).map(Vec::as_slice);
+        cells.filter(|field| !Cell::Text(field).is_missing())
+    }
+
     /// Returns the sampled rows that are whole.
-    fn whole_rows(&self) -> impl Iterator<Item = &Vec<Vec<u8>>> {
+    fn whole_rows(&self) -> impl Iterator<Item = &Vec<Vec<u8>>> + Clone {
         self.rows.iter().take(self.whole)
     }
 
@@ -129,24 +128,77 @@ impl Sample {
     }
 }
 
+/// First bytes of texts that are no tables, what they are, and what to do.
+const OTHER_TEXTS: [(&[u8], &str, &str); 7] = [
+    (b"{", "is JSON, but not one object per line", "write one event per line: src,dst,time, or one object"),
+    (
+        b"[",
+        "is a JSON array",
+        "write one object per line, in pandas by to_json(file, orient=\"records\", lines=True)",
+    ),
+    (b"<!doctype", HTML, "give the address of the data themselves"),
+    (b"<html", HTML, "give the address of the data themselves"),
+    (b"<?xml", XML, AS_TABLE),
+    (b"<gexf", XML, AS_TABLE),
+    (b"<graphml", XML, AS_TABLE),
+];
+const HTML: &str = "is a page of the web";
+const XML: &str = "is XML";
+/// First bytes of files that are no text, what they are, and what to do.
+const FOREIGN: [(&[u8], &str, &str); 17] = [
+    (b"\x93NUMPY", "is one NumPy array", "give the folder that holds src.npy"),
+    (b"PK\x03\x04", "is a zip archive, or an Excel workbook", "unpack it first, or save it as CSV"),
+    (b"\xd0\xcf\x11\xe0", "is an Excel workbook", "save it as CSV"),
+    (b"\xff\xfe", UTF_16, AS_UTF_8),
+    (b"\xfe\xff", UTF_16, AS_UTF_8),
+    (b"BZh", "is compressed by bzip2", "unpack it by bunzip2, or compress it by gzip or zstd"),
+    (b"\xfd7zXZ", "is compressed by xz", "unpack it by unxz, or compress it by gzip or zstd"),
+    (b"\x04\x22\x4d\x18", "is compressed by lz4", "unpack it by unlz4, or compress it by gzip or zstd"),
+    (b"\x1f\x9d", "is compressed by compress", "unpack it by uncompress, or compress it by gzip or zstd"),
+    (b"7z\xbc\xaf", "is a 7z archive", "unpack it first"),
+    (b"Rar!", "is a RAR archive", "unpack it first"),
+    (b"\x89HDF", "is an HDF5 file", "save its table as CSV or Parquet"),
+    (b"SQLite format 3", "is an SQLite database", "save its table as CSV or Parquet"),
+    (b"\x80\x04", PICKLE, AS_TABLE),
+    (b"\x80\x05", PICKLE, AS_TABLE),
+    (b"ORC", "is an ORC file", AS_TABLE),
+    (b"Obj\x01", "is an Avro file", AS_TABLE),
+];
+const UTF_16: &str = "is text in UTF-16";
+const AS_UTF_8: &str = "save it as UTF-8";
+const PICKLE: &str = "is a pickle of Python";
+const AS_TABLE: &str = "save its table as CSV or Parquet";
+
+/// Returns what a file is that is no table of text, and what to do about it.
+fn unreadable(head: &[u8]) -> Option<(&'static str, &'static str)> {
+    let begins = |mark: &[u8]| head.get(..mark.len()).is_some_and(|start| start.eq_ignore_ascii_case(mark));
+    let marks: &[_] = if is_text(head) { &OTHER_TEXTS } else { &FOREIGN };
+    if let Some((_, what, remedy)) = marks.iter().find(|(mark, ..)| begins(mark)) {
+        return Some((*what, *remedy));
+    }
+    if head.contains(&0) {
+        let every_second = |from: usize| head.iter().take(64).skip(from).step_by(2).all(|b| *b == 0);
+        return Some(match every_second(0) || every_second(1) {
+            true => (UTF_16, AS_UTF_8),
+            false => ("is a binary file", "write the events as text, or as a folder of .npy"),
+        });
+    }
+    let is_mac = head.contains(&b'\r') && !head.contains(&b'\n') && head.trim_ascii_end().contains(&b'\r');
+    is_mac.then_some(("ends its lines like an old Mac, in CR only", "convert it, such as by tr '\\r' '\\n'"))
+}
+
+/// Whether the first bytes of a file are text.
+fn is_text(head: &[u8]) -> bool {
+    let begin = &head[..head.len().min(256)];
+    // The end may cut off a letter.
+    let is_utf_8 = std::str::from_utf8(begin).map_or_else(|e| e.error_len().is_none(), |_| true);
+    is_utf_8 && begin.iter().all(|b| *b > 8)
+}
+
 /// Copies the fields of a line; `spans` is scratch space.
 fn fields(line: &[u8], delimiter: Delimiter, spans: &mut Vec<Span>) -> Vec<Vec<u8>> {
     split(line, delimiter, spans);
     spans.iter().map(|&(a, b)| line[a..b].to_vec()).collect()
-}
-
-/// Guesses the delimiter from the first line: comma before semicolon before tab before blanks.
-///
-/// A tab delimits fields on its own only if the line has letters: then it is a header, and fields may be
-/// empty or contain blanks. Between numbers, any run of blanks is one delimiter.
-pub(super) fn delimiter(line: &[u8]) -> Delimiter {
-    let text = line.iter().any(|b| b.is_ascii_alphabetic());
-    match () {
-        _ if line.contains(&b',') => Delimiter::Byte(b','),
-        _ if line.contains(&b';') => Delimiter::Byte(b';'),
-        _ if line.contains(&b'\t') && text => Delimiter::Byte(b'\t'),
-        _ => Delimiter::Blanks,
-    }
 }
 
 /// Whether a line is a header: it has a known column name, or neither a number nor a date.

@@ -7,6 +7,16 @@ use super::{header::Named, sample::Sample};
 /// Columns if no header says otherwise.
 pub(super) const COLUMNS: Named = Named::fixed(1, 2, 4, None, Some((3, Some(3))));
 
+/// Returns the note on a file without a header that is taken for this layout; `bipartite` is what the user
+/// says about its nodes.
+pub(super) fn guess(bipartite: Option<bool>) -> String {
+    let kinds = match bipartite {
+        None => "; if users and items are numbered separately, give --bipartite",
+        Some(_) => "",
+    };
+    format!("without a header, read as source, destination, rating, time{kinds}")
+}
+
 /// Maximum absolute value of a rating; Unix times are larger.
 const LARGEST_RATING: f64 = 1000.0;
 

@@ -5,7 +5,7 @@ use super::{
     file_set::{self, FileSet},
     input::{Input, first_bytes, is_stream, opened},
     json_lines,
-    records::records,
+    records::{Delimiter, records},
     sample::Sample,
 };
 #[cfg(feature = "formats")]
@@ -13,7 +13,7 @@ use super::{
     columnar::{self, Columnar},
     spool,
 };
-use crate::error::Result;
+use crate::error::{Error, Result};
 use std::{
     fs::File,
     io::{Cursor, Read},
@@ -77,17 +77,20 @@ impl Source {
         }
     }
 
-    /// Returns the header and the first rows.
+    /// Returns the header and the first rows. `delimiter` separates the fields of text; if it is `None`, it
+    /// is recognised.
     ///
     /// # Errors
-    /// Data if the file is empty or is not a table.
-    pub(super) fn sample(&self) -> Result<Sample> {
-        match self {
-            Source::Text(input) => Sample::of(input),
-            Source::JsonLines(input) => json_lines::sample(input),
+    /// Data if the file is empty or is not a table; usage if there is a delimiter, and the file is not text.
+    pub(super) fn sample(&self, delimiter: Option<Delimiter>) -> Result<Sample> {
+        match (self, delimiter) {
+            (Source::Text(input), _) => Sample::of(input, delimiter),
+            (Source::Set(files), _) => files.sample(delimiter),
+            (_, Some(_)) => Err(Error::usage("only text has a delimiter, and the file is none")
+                .remedy("leave out --delimiter")),
+            (Source::JsonLines(input), None) => json_lines::sample(input),
             #[cfg(feature = "formats")]
-            Source::Columnar(table) => table.sample(),
-            Source::Set(files) => files.sample(),
+            (Source::Columnar(table), None) => table.sample(),
         }
     }
 
@@ -126,7 +129,7 @@ impl Source {
             Source::JsonLines(input) => json_lines::for_each(input, sample, take),
             #[cfg(feature = "formats")]
             Source::Columnar(table) => table.for_each(take),
-            Source::Set(files) => files.for_each(take),
+            Source::Set(files) => files.for_each(sample.delimiter, take),
         }
     }
 }

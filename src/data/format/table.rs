@@ -1,10 +1,11 @@
 //! Reader of every table with one event per row.
 use super::{
-    cell::{Cell, Row},
+    cell::{Cell, DECIMAL_COMMA, Row, has_decimal_comma},
     feature_values::{FeatureValues, no_column},
+    id_rule::{IdRule, is_inexact, same_numbers},
     layout::Layout,
     number::{Clock, Fault, parse_id},
-    options::{Missing, ReadOptions},
+    options::{Format, Missing, ReadOptions},
     records::Record,
     tgl,
 };
@@ -40,10 +41,15 @@ pub(super) struct Table<'a> {
     features: Option<(FeatureValues, usize)>,
     /// Numbers of events of each part of the split.
     rolls: [u64; 3],
-    /// Event number of the first row.
+    /// Event numbers, the number that the first row would have, and whether all follow from it.
+    numbers: Vec<u64>,
     first_number: Option<u64>,
+    consecutive: bool,
     /// Place and text of the first id that is not a number, after ids that were.
     first_text: Option<String>,
+    /// Number of ids that are -1 among numbers from 0 on, and of those that are floats beyond 2^53.
+    doubtful: u64,
+    inexact: u64,
 }
 
 impl<'a> Table<'a> {
@@ -53,13 +59,17 @@ impl<'a> Table<'a> {
             layout,
             raw: Raw::new(path),
             options,
-            time_format: options.time_format.clone(),
+            time_format: options.time_format.clone().or_else(|| layout.dates.clone()),
             clock: Clock::default(),
             labels: Vec::new(),
             features: None,
             rolls: [0; 3],
+            numbers: Vec::new(),
             first_number: None,
+            consecutive: true,
             first_text: None,
+            doubtful: 0,
+            inexact: 0,
         }
     }
 
@@ -80,10 +90,11 @@ impl<'a> Table<'a> {
         }
         let layout = self.layout;
         if self.options.missing == Missing::Drop {
-            let lacks = |&i: &usize| row.cell(i).is_missing() && !is_id_word(&row.cell(i), i, layout);
-            let mut read =
-                [layout.src, layout.dst].into_iter().chain(layout.time.iter().copied()).chain(layout.label);
-            if read.any(|i| lacks(&i)) || features.missing_in(row).is_some() {
+            let mut read = layout.time.iter().copied().chain(layout.label);
+            let lacks = read.any(|i| row.cell(i).is_missing()) || features.missing_in(row).is_some();
+            if lacks
+                || layout.ends().any(|(i, rule)| rule.lacks(&row.cell(i)) || rule.is_doubtful(&row.cell(i)))
+            {
                 self.raw.left_out.push(self.raw.ids.src.len() + self.raw.left_out.len());
                 return Ok(());
             }
@@ -94,7 +105,12 @@ impl<'a> Table<'a> {
             return Err(row.error(Some(i), what).remedy(MISSING));
         }
         features.push(row)?;
-        let (src, dst) = (node(row, layout.src)?, node(row, layout.dst)?);
+        let [src_rule, dst_rule] = layout.ids;
+        let (src, dst) = (node(row, layout.src, src_rule)?, node(row, layout.dst, dst_rule)?);
+        for (cell, rule) in layout.ends().map(|(i, rule)| (row.cell(i), rule)) {
+            self.doubtful += u64::from(rule.is_doubtful(&cell));
+            self.inexact += u64::from(is_inexact(&cell));
+        }
         if self.first_text.is_none() && self.raw.ids.names.is_none() && !self.raw.ids.src.is_empty() {
             self.first_text = [&src, &dst].into_iter().find_map(|id| match id {
                 IdField::Text(text) => Some(text.to_string()),
@@ -149,13 +165,16 @@ impl<'a> Table<'a> {
             _ => TimeFormat::Iso,
         });
         let at = parts.first().copied();
+        let is_guessed = self.options.time_format.is_none() && self.layout.dates.is_some();
         let fault = |f: Fault| {
             let missing = f == Fault::Empty;
-            row.error(at, cell.describe(f, "a time")).remedy(if missing {
-                MISSING.into()
-            } else {
-                remedy(format)
-            })
+            let remedy = match missing {
+                true => MISSING.into(),
+                false if has_decimal_comma(&cell) => DECIMAL_COMMA.into(),
+                false if is_guessed => format!("{}, or give --time-format s", remedy(format)),
+                false => remedy(format),
+            };
+            row.error(at, cell.describe(f, "a time")).remedy(cell.remedy(&remedy))
         };
         let late = cell.time(format).and_then(|time| self.clock.push(time)).map_err(fault)?;
         if late && self.options.strict {
@@ -174,11 +193,12 @@ impl<'a> Table<'a> {
             *count.ok_or_else(|| too_large().remedy("write 0, 1 or 2"))? += 1;
         }
         if let Some(i) = self.layout.index {
-            // Feature files are joined by position, which is correct only if event numbers are consecutive.
+            // Feature files are joined by position if event numbers are consecutive, else by number.
             let number = whole(row, i, "an event number", IDS)?;
             let position = (self.raw.ids.src.len() + self.raw.left_out.len()) as u64 - 1;
             let first = number.checked_sub(position);
-            self.raw.numbered &= first.is_some_and(|first| *self.first_number.get_or_insert(first) == first);
+            self.consecutive &= first.is_some_and(|first| *self.first_number.get_or_insert(first) == first);
+            self.numbers.push(number);
         }
         Ok(())
     }
@@ -188,6 +208,8 @@ impl<'a> Table<'a> {
         let note = self.notes();
         let mut raw = self.raw;
         raw.notes = note;
+        raw.unnamed = self.layout.format == Format::Snap;
+        raw.numbers = Some(self.numbers).filter(|_| !self.consecutive);
         raw.label =
             self.layout.label.filter(|_| !self.labels.is_empty()).map(|_| std::mem::take(&mut self.labels));
         if let Some((features, _)) = self.features {
@@ -213,23 +235,30 @@ impl<'a> Table<'a> {
         if let Some(text) = &self.first_text {
             notes.push(format!("ids are text, because of `{text}`; those before it were numbers"));
         }
+        notes.extend(self.raw.ids.names.as_ref().and_then(same_numbers));
+        if self.doubtful > 0 {
+            let were = counted(self.doubtful, "id");
+            notes.push(format!("{were} `-1` among ids from 0: if that means a missing node, --missing drop leaves out such rows"));
+        }
+        if self.inexact > 0 {
+            let were = counted(self.inexact, "id");
+            notes.push(format!("{were} above 2^53 in a column of floats, which cannot tell neighbours apart: save ids as integers or text"));
+        }
         match (&self.time_format, &self.options.time_format) {
-            (Some(TimeFormat::Seconds | TimeFormat::Iso) | None, _) | (_, Some(_)) => {}
+            (Some(TimeFormat::Seconds | TimeFormat::Iso | TimeFormat::Pattern(_)) | None, _)
+            | (_, Some(_)) => {}
             (Some(unit), None) => {
                 notes.push(format!("times read in {unit}, by their size; else give --time-format s"))
             }
         }
+        notes
+            .extend(self.features.as_ref().and_then(|(features, _)| features.note_large(&self.layout.names)));
         if self.clock.rounded {
             notes.push("times had more than 9 digits after the point: rounded to nanoseconds".into());
         }
         notes.extend_from_slice(&self.layout.notes);
         notes
     }
-}
-
-/// Whether cell `i` is an id whose text only looks like a missing number.
-fn is_id_word(cell: &Cell<'_>, i: usize, layout: &Layout) -> bool {
-    (i == layout.src || i == layout.dst) && cell.id().is_ok()
 }
 
 /// Returns how to write a time.
@@ -245,11 +274,17 @@ fn remedy(format: &TimeFormat) -> String {
 }
 
 /// Returns the id in cell `i`.
-fn node<'r>(row: &'r dyn Row, i: usize) -> Result<IdField<'r>> {
+fn node<'r>(row: &'r dyn Row, i: usize, rule: IdRule) -> Result<IdField<'r>> {
     let cell = row.cell(i);
-    cell.id().map_err(|f| {
-        let remedy = if f == Fault::Empty { MISSING } else { "save the file as UTF-8" };
-        row.error(Some(i), cell.describe(f, "a node id")).remedy(remedy)
+    rule.id(&cell).map_err(|f| match (f, &cell) {
+        (Fault::Empty, Cell::Text([_, ..])) => {
+            row.error(Some(i), format!("{} is not a node id among numbers", cell.shown())).remedy(MISSING)
+        }
+        (Fault::Empty, _) => row.error(Some(i), cell.describe(f, "a node id")).remedy(MISSING),
+        (Fault::TooLarge, _) => {
+            row.error(Some(i), cell.describe(f, "a node id")).remedy("save ids as integers or text")
+        }
+        _ => row.error(Some(i), cell.describe(f, "a node id")).remedy(cell.remedy("save the file as UTF-8")),
     })
 }
 
@@ -257,7 +292,7 @@ fn node<'r>(row: &'r dyn Row, i: usize) -> Result<IdField<'r>> {
 pub(super) fn value(row: &dyn Row, i: usize, what: &str) -> Result<f32> {
     let cell = row.cell(i);
     let fault = |f, remedy: &str| row.error(Some(i), cell.describe(f, what)).remedy(remedy);
-    cell.value().map_err(|f| fault(f, VALUES))?.ok_or_else(|| fault(Fault::Empty, MISSING))
+    cell.value().map_err(|f| fault(f, cell.remedy(VALUES)))?.ok_or_else(|| fault(Fault::Empty, MISSING))
 }
 
 /// Returns the whole number in cell `i`.

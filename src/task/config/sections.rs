@@ -1,6 +1,6 @@
 //! The sections of a configuration that no model owns.
 use crate::{
-    data::{self, Columns, Events, Features, Format, Missing, ReadOptions, TimeFormat},
+    data::{self, Columns, Delimiter, Events, Features, Format, Missing, ReadOptions, TimeFormat},
     error::{Error, Result},
     runtime::check_room,
 };
@@ -83,6 +83,9 @@ pub struct DataConfig {
     /// Columns of the file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub columns: Option<Columns>,
+    /// What separates the fields of a text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub delimiter: Option<Delimiter>,
     /// How the file writes times.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time_format: Option<TimeFormat>,
@@ -116,6 +119,7 @@ impl Default for DataConfig {
             path: "wikipedia".into(),
             format: None,
             columns: None,
+            delimiter: None,
             time_format: None,
             missing: Missing::Zero,
             bipartite: None,
@@ -136,6 +140,7 @@ impl DataConfig {
         ReadOptions {
             format: self.format,
             columns: self.columns.clone(),
+            delimiter: self.delimiter,
             time_format: self.time_format.clone(),
             missing: self.missing,
             strict: self.strict,

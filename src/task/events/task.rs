@@ -451,7 +451,7 @@ impl Task for EventTask {
     fn remarks(&self) -> Vec<(&'static str, String)> {
         let mut remarks = Vec::new();
         let gaps = self.tables.gaps;
-        if gaps.longest < i64::MAX {
+        if (1..i64::MAX).contains(&gaps.longest) {
             let longest = span(f64::from(gaps.seconds(0, i64::MAX)));
             remarks.push((
                 "time",
@@ -462,8 +462,12 @@ impl Task for EventTask {
             remarks.push(("note", "one step an epoch: a batch holds all training events".into()));
         }
         if self.split.val.is_empty() || self.split.test.is_empty() {
-            let what =
-                "too short a stream to validate and test on; give more events, or --set data.train=0.5";
+            let what = match self.split.test.end {
+                ..20 => {
+                    "too short a stream to validate and test on; give more events, or --set data.train=0.5"
+                }
+                _ => "too few different times to validate and test on; is another column the time?",
+            };
             remarks.push(("note", what.into()));
         }
         remarks.into_iter().chain(self.core.plan_remarks()).collect()

@@ -3,9 +3,13 @@
 //!
 //! Columns are found by the same names as in a text table. Times are timestamps of any unit, dates, or
 //! numbers and text as in a text table. Where the names tell no features, all further columns of floats or of
-//! lists of numbers are features.
+//! lists of numbers are features. Bytes are hexadecimal text.
+mod arrow;
+mod parquet_file;
+
 use super::{
     cell::{Cell, Row},
+    header::listed,
     input::is_stream,
     number::{Decimal, Fault},
     records::Delimiter,
@@ -15,23 +19,25 @@ use crate::{
     data::{scalar::Scalar, time_format::TimeFormat},
     error::{Error, Result},
 };
+use arrow::{FileBatches, Stream, check_rows};
 use arrow_array::{
     Array, ArrayRef, RecordBatch, RecordBatchReader,
     cast::AsArray,
     types::{
-        Date32Type, Date64Type, Decimal128Type, Float16Type, Float32Type, Float64Type, Int8Type, Int16Type,
-        Int32Type, Int64Type, TimestampMicrosecondType, TimestampMillisecondType, TimestampNanosecondType,
-        TimestampSecondType, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
+        Date32Type, Date64Type, Decimal32Type, Decimal64Type, Decimal128Type, Decimal256Type, DecimalType,
+        Float16Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type,
+        TimestampMicrosecondType, TimestampMillisecondType, TimestampNanosecondType, TimestampSecondType,
+        UInt8Type, UInt16Type, UInt32Type, UInt64Type,
     },
 };
-use arrow_ipc::reader::{FileReader, StreamReader};
 use arrow_schema::{ArrowError, DataType, SchemaRef, TimeUnit};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use parquet_file::ParquetFile;
 use std::{
     borrow::Cow,
     cell::Cell as Flag,
     fs::File,
-    io::{BufReader, Read, Seek},
+    io::{Read, Seek},
     panic::{self, AssertUnwindSafe},
     path::{Path, PathBuf},
 };
@@ -122,18 +128,18 @@ impl Columnar {
         let mut rows = None;
         let (schema, mut rest): (SchemaRef, Box<dyn Iterator<Item = _>>) = if head.starts_with(PARQUET) {
             let open = || {
-                let builder = ParquetRecordBatchReaderBuilder::try_new(file)?;
+                let builder = ParquetRecordBatchReaderBuilder::try_new(ParquetFile::new(file)?)?;
                 rows = u64::try_from(builder.metadata().file_metadata().num_rows()).ok();
                 builder.with_batch_size(BATCH).build()
             };
             let reader = library(path, open)?;
             (reader.schema(), Box::new(reader))
         } else if head.starts_with(ARROW) {
-            let reader = library(path, || FileReader::try_new(BufReader::new(file), None))?;
-            (reader.schema(), Box::new(reader))
+            let (schema, batches) = library(path, || FileBatches::open(file))?;
+            (schema, Box::new(batches.map(|batch| batch.and_then(check_rows))))
         } else {
-            let reader = library(path, || StreamReader::try_new(BufReader::new(file), None))?;
-            (reader.schema(), Box::new(reader))
+            let reader = library(path, || Stream::open(file))?;
+            (reader.schema(), Box::new(reader.map(|batch| batch.and_then(check_rows))))
         };
         let first = library(path, || rest.next().transpose())?;
         Ok(Columnar { path: path.to_owned(), schema, rows, first, rest })
@@ -158,14 +164,16 @@ impl Columnar {
             let sampled = 0..batch.num_rows().min(ROWS);
             rows = sampled.map(|row| (0..names.len()).map(|i| text(row, i)).collect()).collect();
         }
-        let is_measured = |i: &usize| {
-            let kind = self.schema.field(*i).data_type();
-            kind.is_floating()
-                || matches!(kind, DataType::List(_) | DataType::LargeList(_) | DataType::FixedSizeList(..))
-        };
-        let measured = (0..names.len()).filter(is_measured).collect();
+        let kind = |i: usize| self.schema.field(i).data_type();
+        let measured = (0..names.len()).filter(|i| is_measured(kind(*i))).collect();
+        let bytes: Vec<String> =
+            (0..names.len()).filter(|i| is_bytes(kind(*i))).map(|i| names[i].clone()).collect();
         let whole = rows.len();
-        Ok(Sample { delimiter: Delimiter::Byte(b','), rows, whole, header: Some(names), measured })
+        let mut notes = Vec::new();
+        if !bytes.is_empty() {
+            notes.push(format!("bytes are read as hexadecimal text, such as `0x0aff`: {}", listed(&bytes)));
+        }
+        Ok(Sample { delimiter: Delimiter::Byte(b','), rows, whole, header: Some(names), measured, notes })
     }
 
     /// Calls `take` for every row.
@@ -182,6 +190,24 @@ impl Columnar {
             next = library(&self.path, || rest.next().transpose())?;
         }
         Ok(())
+    }
+}
+
+/// Whether a column of this type holds measurements: floats, or lists of numbers.
+fn is_measured(kind: &DataType) -> bool {
+    match kind {
+        DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _) => {
+            item.data_type().is_numeric()
+        }
+        kind => kind.is_floating(),
+    }
+}
+
+/// Whether a column of this type holds bytes.
+fn is_bytes(kind: &DataType) -> bool {
+    match kind {
+        DataType::Dictionary(_, values) => is_bytes(values),
+        kind => kind.is_binary() || matches!(kind, DataType::FixedSizeBinary(_)),
     }
 }
 
@@ -232,7 +258,7 @@ enum Values {
     /// Values of a dictionary, and the index of each row's value.
     Dictionary(Box<Columns>, Vec<usize>),
     Null,
-    /// Type that no cell can hold.
+    /// Values that no cell can hold: their type.
     Other(String),
 }
 
@@ -254,13 +280,13 @@ impl Columns {
             Values::Float(values) => Cell::Number(Scalar::Float(values[row])),
             Values::Time(values, digits, factor) => match values[row].checked_mul(*factor) {
                 Some(ticks) => Cell::Time(Decimal::new(ticks, *digits)),
-                None => Cell::Text(b"a date too far away"),
+                None => Cell::Other("date too far away"),
             },
             Values::Text(bytes, ends) => Cell::Text(&bytes[span(ends)]),
             Values::Lists(numbers, ends) => Cell::List(Cow::Borrowed(&numbers[span(ends)])),
             Values::Dictionary(values, keys) => values.cell(0, keys[row]),
             Values::Null => Cell::Missing,
-            Values::Other(kind) => Cell::Text(kind.as_bytes()),
+            Values::Other(kind) => Cell::Other(kind),
         }
     }
 }
@@ -294,11 +320,11 @@ impl Values {
             }
             DataType::Float64 => numbers!(Float, f64, Float64Type),
             DataType::Boolean => Values::Uint(array.as_boolean().values().iter().map(u64::from).collect()),
-            DataType::Decimal128(_, scale) => {
-                let scale = 10f64.powi(i32::from(*scale));
-                let values = array.as_primitive::<Decimal128Type>().values().iter();
-                Values::Float(values.map(|&v| v as f64 / scale).collect())
-            }
+            // As text, because a float does not hold all of their digits.
+            DataType::Decimal32(..) => decimals::<Decimal32Type>(array),
+            DataType::Decimal64(..) => decimals::<Decimal64Type>(array),
+            DataType::Decimal128(..) => decimals::<Decimal128Type>(array),
+            DataType::Decimal256(..) => decimals::<Decimal256Type>(array),
             _ => return None,
         })
     }
@@ -330,6 +356,10 @@ impl Values {
             DataType::Utf8 => text(array.as_string::<i32>().iter()),
             DataType::LargeUtf8 => text(array.as_string::<i64>().iter()),
             DataType::Utf8View => text(array.as_string_view().iter()),
+            DataType::Binary => hexadecimal(array.as_binary::<i32>().iter()),
+            DataType::LargeBinary => hexadecimal(array.as_binary::<i64>().iter()),
+            DataType::BinaryView => hexadecimal(array.as_binary_view().iter()),
+            DataType::FixedSizeBinary(1..) => hexadecimal(array.as_fixed_size_binary().iter()),
             DataType::Dictionary(..) => {
                 let dictionary = array.as_any_dictionary();
                 let values = dictionary.values();
@@ -344,12 +374,12 @@ impl Values {
                 let list = array.as_list::<i64>();
                 lists(list.values(), list.offsets().iter().map(|&o| o as usize))
             }
-            DataType::FixedSizeList(_, width) => {
+            DataType::FixedSizeList(_, width @ 1..) => {
                 let list = array.as_fixed_size_list();
                 lists(list.values(), (0..=list.len()).map(|i| i * *width as usize))
             }
             DataType::Null => Values::Null,
-            other => Values::Other(format!("a value of type {other}")),
+            other => Values::Other(short(other)),
         }
     }
 }
@@ -364,6 +394,40 @@ fn text<'a>(values: impl Iterator<Item = Option<&'a str>>) -> Values {
     Values::Text(bytes, ends)
 }
 
+/// Collects bytes as text such as `0x0aff`.
+fn hexadecimal<'a>(values: impl Iterator<Item = Option<&'a [u8]>>) -> Values {
+    let (mut text, mut ends) = (Vec::new(), Vec::new());
+    for value in values {
+        if let Some(value) = value {
+            text.extend_from_slice(b"0x");
+            let digit = |half: u8| b"0123456789abcdef"[half as usize];
+            text.extend(value.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]));
+        }
+        ends.push(text.len());
+    }
+    Values::Text(text, ends)
+}
+
+/// Collects decimals as text.
+fn decimals<T: DecimalType>(array: &ArrayRef) -> Values {
+    let array = array.as_primitive::<T>();
+    let (mut text, mut ends) = (Vec::new(), Vec::new());
+    for row in 0..array.len() {
+        text.extend_from_slice(array.value_as_string(row).as_bytes());
+        ends.push(text.len());
+    }
+    Values::Text(text, ends)
+}
+
+/// Returns the name of a type, without the names of the fields in it.
+fn short(kind: &DataType) -> String {
+    let name = kind.to_string();
+    match name.split_once('(') {
+        Some((name, _)) if kind.is_nested() => name.to_owned(),
+        _ => name,
+    }
+}
+
 /// Collects the numbers of lists, which begin and end at `offsets` of `values`.
 fn lists(values: &ArrayRef, mut offsets: impl Iterator<Item = usize>) -> Values {
     let columns = Columns(vec![(values.clone(), Values::of(values))]);
@@ -373,7 +437,7 @@ fn lists(values: &ArrayRef, mut offsets: impl Iterator<Item = usize>) -> Values 
             match columns.cell(0, i).value() {
                 Ok(value) => numbers.push(value.unwrap_or(f32::NAN)),
                 Err(Fault::NotFinite) => numbers.push(f32::INFINITY),
-                Err(_) => return Values::Other(format!("a list of type {}", values.data_type())),
+                Err(_) => return Values::Other(format!("List({})", short(values.data_type()))),
             }
         }
         ends.push(numbers.len());

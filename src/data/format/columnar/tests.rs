@@ -1,10 +1,20 @@
 //! Tests with valid and faulty tables written by PyArrow; see `tests/golden/foreign.py`.
 use crate::{
-    data::{Events, ReadOptions, load},
+    data::{Events, ReadOptions, Stats, load},
     error::{ErrorKind, Result},
 };
+use arrow_array::{
+    ArrayRef, BinaryArray, BinaryViewArray, Date32Array, Decimal128Array, DurationSecondArray,
+    FixedSizeBinaryArray, Float64Array, Int32Array, Int64Array, LargeBinaryArray, RecordBatch, StructArray,
+    Time32SecondArray,
+};
+use arrow_ipc::{
+    CompressionType,
+    writer::{FileWriter, IpcWriteOptions, StreamWriter},
+};
+use arrow_schema::DataType;
 use proptest::prelude::*;
-use std::fs;
+use std::{fs, sync::Arc};
 
 fn path(name: &str) -> String {
     format!("tests/golden/foreign/{name}.parquet")
@@ -66,6 +76,105 @@ fn every_error_names_column_and_row_and_a_remedy() {
     let strict = ReadOptions { strict: true, ..ReadOptions::default() };
     let e = load(&path("late"), &strict).unwrap_err().to_string();
     assert!(e.contains("column `ts`, row 2: this event is earlier than one before it; sort"), "{e}");
+}
+
+/// Returns a table of 40 events from `src`, which are of any type, and the name of its file.
+fn table(dir: &tempfile::TempDir, src: ArrayRef) -> (RecordBatch, String) {
+    let numbers = |values: Vec<i64>| Arc::new(Int64Array::from(values)) as ArrayRef;
+    let (dst, time) = (numbers((100..140).collect()), numbers((1_600_000_000..1_600_000_040).collect()));
+    let batch = RecordBatch::try_from_iter([("src", src), ("dst", dst), ("time", time)]).unwrap();
+    (batch, dir.path().join("x.arrow").to_str().unwrap().to_owned())
+}
+
+/// Writes a table as an Arrow file, or as a stream, compressed or not, and reads it.
+fn read_arrow(src: ArrayRef, compression: Option<CompressionType>, as_stream: bool) -> Result<Events> {
+    let dir = tempfile::tempdir().unwrap();
+    let (batch, path) = table(&dir, src);
+    let options = IpcWriteOptions::default().try_with_compression(compression).unwrap();
+    let file = fs::File::create(&path).unwrap();
+    if as_stream {
+        let mut writer = StreamWriter::try_new_with_options(file, &batch.schema(), options).unwrap();
+        writer.write(&batch).and_then(|()| writer.write(&batch.slice(0, 7))).unwrap();
+        writer.finish().unwrap();
+    } else {
+        let mut writer = FileWriter::try_new_with_options(file, &batch.schema(), options).unwrap();
+        writer.write(&batch).and_then(|()| writer.write(&batch.slice(0, 7))).unwrap();
+        writer.finish().unwrap();
+    }
+    load(&path, &ReadOptions::default())
+}
+
+#[test]
+fn values_of_a_type_that_is_no_id_are_refused_or_hexadecimal() {
+    let bytes: Vec<[u8; 2]> = (0..40u8).map(|i| [0xab, i % 20]).collect();
+    let of = |rows: &[[u8; 2]]| rows.iter().map(|row| Some(row.to_vec())).collect::<Vec<_>>();
+    let slices: Vec<&[u8]> = bytes.iter().map(|row| &row[..]).collect();
+    let fixed = FixedSizeBinaryArray::try_from_iter(of(&bytes).into_iter().flatten()).unwrap();
+    let arrays: [ArrayRef; 4] = [
+        Arc::new(BinaryArray::from_vec(slices.clone())),
+        Arc::new(LargeBinaryArray::from_vec(slices.clone())),
+        Arc::new(BinaryViewArray::from_iter_values(slices)),
+        Arc::new(fixed),
+    ];
+    for (k, array) in arrays.into_iter().enumerate() {
+        let e = read_arrow(array, Some(CompressionType::ZSTD), k % 2 == 0).unwrap();
+        assert_eq!((Stats::of(&e).sources, e.len(), e.id(1).to_string().as_str()), (20, 47, "0xab01"));
+        assert!(
+            e.notes[0].starts_with("bytes are read as hexadecimal text, such as `0x0aff`: src"),
+            "{:?}",
+            e.notes
+        );
+    }
+    let numbers = Int32Array::from_iter_values((0..40).map(|i| i % 20));
+    let field = Arc::new(arrow_schema::Field::new("a", DataType::Int32, true));
+    let others: [(ArrayRef, &str); 4] = [
+        (
+            Arc::new(StructArray::from(vec![(field, Arc::new(numbers.clone()) as ArrayRef)])),
+            "a value of type Struct",
+        ),
+        (Arc::new(Time32SecondArray::from_iter_values(0..40)), "a value of type Time32(s)"),
+        (Arc::new(DurationSecondArray::from_iter_values(0..40)), "a value of type Duration(s)"),
+        (Arc::new(Date32Array::from_iter_values(0..40)), "a timestamp"),
+    ];
+    for (array, kind) in others {
+        let e = read_arrow(array, None, false).unwrap_err().to_string();
+        assert!(
+            e.contains(&format!("column `src`, row 1: {kind} is not a node id; save the column as text")),
+            "{e}"
+        );
+    }
+    let large = 10i128.pow(20);
+    let decimals = Decimal128Array::from_iter_values((0..40).map(|i| large + i % 20));
+    let decimals = Arc::new(decimals.with_precision_and_scale(38, 0).unwrap());
+    let e = read_arrow(decimals, Some(CompressionType::LZ4_FRAME), false).unwrap();
+    assert_eq!((Stats::of(&e).sources, e.id(1).to_string().as_str()), (20, "100000000000000000001"));
+    let floats = Arc::new(Float64Array::from_iter_values((0..40).map(|i| 1e17 + f64::from(i % 20) * 16.0)));
+    let e = read_arrow(floats, None, true).unwrap();
+    assert!(e.notes.iter().any(|note| note.contains("above 2^53 in a column of floats")), "{:?}", e.notes);
+}
+
+#[test]
+fn no_length_in_an_arrow_file_is_believed() {
+    let dir = tempfile::tempdir().unwrap();
+    for compression in [None, Some(CompressionType::LZ4_FRAME), Some(CompressionType::ZSTD)] {
+        let (batch, path) = table(&dir, Arc::new(Int64Array::from_iter_values(0..40)));
+        let options = IpcWriteOptions::default().try_with_compression(compression).unwrap();
+        let mut writer = FileWriter::try_new_with_options(Vec::new(), &batch.schema(), options).unwrap();
+        writer.write(&batch).unwrap();
+        let whole = writer.into_inner().unwrap();
+        // Lengths of compressed buffers, of messages and in the footer are among these places.
+        for at in (8..whole.len() - 8).step_by(4) {
+            for length in [1u64 << 58, 1 << 40, u64::MAX >> 1] {
+                let mut bytes = whole.clone();
+                bytes[at..at + 8].copy_from_slice(&length.to_le_bytes());
+                fs::write(&path, bytes).unwrap();
+                let _ = load(&path, &ReadOptions::default());
+            }
+        }
+        fs::write(&path, &whole[..whole.len() / 2]).unwrap();
+        let e = load(&path, &ReadOptions::default()).unwrap_err().to_string();
+        assert!(e.contains("the Arrow file is damaged"), "{e}");
+    }
 }
 
 proptest! {

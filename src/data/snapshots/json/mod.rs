@@ -41,11 +41,11 @@ use std::{
 /// Maximum class of a frame.
 const MOST_CLASS: u32 = 65_535;
 
-/// Whether the file at `path` is named `.json` or `.json.gz`, in any case of letters, and does not have one
-/// object per line, as events have.
+/// Whether the file at `path` is named `.json` or `.json.gz`, in any case of letters, and does not have rows,
+/// as events have.
 pub(super) fn is_here(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
-    (name.ends_with(".json") || name.ends_with(".json.gz")) && !graph::has_object_per_line(path)
+    (name.ends_with(".json") || name.ends_with(".json.gz")) && !graph::has_json_rows(path)
 }
 
 /// Reads a JSON file.
