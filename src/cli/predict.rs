@@ -87,6 +87,7 @@ impl Predict {
             encoding: predictor.encoding(),
             has_names: predictor.has_feature_names(),
             columns: config.data.columns.clone().unwrap_or_default(),
+            delimiter: config.data.delimiter,
             missing: config.data.missing,
         };
         let mut run = Run {

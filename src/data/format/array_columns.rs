@@ -62,10 +62,12 @@ fn layout(columns: usize) -> Layout {
         src: 0,
         dst: 1,
         time: vec![2],
+        dates: None,
         label: (columns > 3).then_some(3),
         index: None,
         roll: None,
         features: Vec::new(),
+        ids: Default::default(),
         separate: false,
         notes: Vec::new(),
     }

@@ -44,6 +44,8 @@ pub(crate) struct EventFormat {
     pub has_names: bool,
     /// The columns that the user named for the data set.
     pub columns: Columns,
+    /// The delimiter that the user gave for the data set.
+    pub delimiter: Option<Delimiter>,
     /// What to do about missing features.
     pub missing: Missing,
 }
@@ -216,7 +218,7 @@ impl LaterEvents {
             return Ok(());
         }
         let first = self.lines.is_none();
-        match *self.lines.get_or_insert_with(|| Lines::of(line)) {
+        match *self.lines.get_or_insert_with(|| Lines::of(line, self.rows.format.delimiter)) {
             Lines::Json => {
                 let object = json_lines::parse(&self.file, self.number, line)?;
                 if first {
@@ -239,7 +241,7 @@ impl LaterEvents {
     /// # Errors
     /// Those of reading it, and of [`line`](Self::line).
     pub(crate) fn table(&mut self, source: LaterTable, take: &mut Take<'_>) -> Result<()> {
-        let sample = source.0.sample()?;
+        let sample = source.0.sample(None)?;
         if let Some(names) = &sample.header {
             self.rows.start(names, &self.file, 0)?;
         }
@@ -384,13 +386,11 @@ const REFUSED: &str = "fill it in: the data were read with --missing refuse";
 
 impl Lines {
     /// Recognises how lines are written, by the first.
-    fn of(line: &[u8]) -> Self {
-        let contained = |b: &u8| line.contains(b);
-        let byte = [b',', b';', b'\t'].into_iter().find(contained).map(Delimiter::Byte);
+    fn of(line: &[u8], delimiter: Option<Delimiter>) -> Self {
         match line.trim_ascii_start().first() {
             // A list is an error of its parser.
             Some(b'{' | b'[') => Lines::Json,
-            _ => Lines::Text(byte.unwrap_or(Delimiter::Blanks)),
+            _ => Lines::Text(delimiter.unwrap_or_else(|| Delimiter::of_lines(&[line]))),
         }
     }
 }

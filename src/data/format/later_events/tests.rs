@@ -5,7 +5,7 @@ use crate::data::{EncodedColumn, TimeFormat};
 fn format(encoding: FeatureEncoding, has_names: bool) -> EventFormat {
     let scale = TimeScale { ticks_per_second: 1.0, origin: 0, format: TimeFormat::Seconds };
     let (columns, missing) = (Columns::default(), Missing::Zero);
-    EventFormat { scale, encoding, has_names, columns, missing }
+    EventFormat { scale, encoding, has_names, columns, delimiter: None, missing }
 }
 
 fn lines(width: usize, ticks_per_second: f64, origin: i64) -> LaterEvents {
@@ -147,6 +147,7 @@ fn a_header_places_the_columns_of_the_data_set() {
         ]),
         has_names: true,
         columns: "time=day+clock".parse().unwrap(),
+        delimiter: None,
         missing: Missing::Zero,
     };
     let mut lines = LaterEvents::new(Path::new("x.csv"), format.clone());
