@@ -1,5 +1,7 @@
 //! `tgnn-bench plan`: shows, checks and simulates plans.
-use super::{plan_explain::Explain, plan_ranks::RankedArgs, say, train::set_keys, train_data::Data};
+use super::{
+    plan_explain::Explain, plan_ranks::RankedArgs, print, print_json, say, train::set_keys, train_data::Data,
+};
 use crate::{
     autograd::Stage,
     data::Every,
@@ -90,7 +92,7 @@ pub fn run(command: &PlanCommand) -> Result<()> {
 
 fn show(plan: &Plan) -> Result<()> {
     let text = toml::to_string(plan).map_err(|e| Error::usage("cannot write the plan").caused_by(e))?;
-    say(text);
+    print(text);
     if plan.groups.is_none() {
         say(format_args!("{:<16}{:>4}{:>10}   {}", "stage", "lane", "prefetch", "comes after"));
         let all_needs = plan.needs();
@@ -150,11 +152,9 @@ impl Simulate {
             write_whole(path, simulated.predicted.trace().as_bytes())?;
         }
         if self.json {
-            let numbers = serde_json::to_string_pretty(&simulated.json(&*task, &config));
-            say(numbers.map_err(|e| Error::usage("cannot write the numbers").caused_by(e))?);
-        } else {
-            simulated.print(&*task, &config);
+            return print_json(&simulated.json(&*task, &config));
         }
+        simulated.print(&*task, &config);
         Ok(())
     }
 }
