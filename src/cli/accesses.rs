@@ -71,6 +71,9 @@ impl Watch for Logged<'_> {
         }
         self.inner.start(task);
     }
+    fn note(&mut self, what: &str) {
+        self.inner.note(what);
+    }
     fn progress(&mut self, pass: &str, epoch: usize, p: Progress<'_>) {
         self.inner.progress(pass, epoch, p);
     }

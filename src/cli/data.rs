@@ -1,19 +1,18 @@
 //! `tgnn-bench data`: imports, describes and generates event streams and snapshots.
 use super::{
+    print_json,
     read_args::{ReadArgs, announce},
-    report,
+    report, say,
     snapshots::{Describe, MakeUp},
+    tell,
 };
 use crate::{
     data::{self, Events, Format, GivenNegatives, Snapshots, Stats, SynthOptions},
-    error::{Error, ErrorKind, Result},
+    error::{ErrorKind, Result},
     runtime::StoredAs,
 };
 use clap::{Args, Subcommand, builder::PossibleValuesParser};
-use std::{
-    io::{self, Write},
-    path::PathBuf,
-};
+use std::path::PathBuf;
 
 /// The subcommands of `data`.
 #[derive(Clone, Debug, Subcommand)]
@@ -156,55 +155,40 @@ pub fn run(command: &DataCommand) -> Result<()> {
                 false => [None, None],
             };
             data::save_with_negatives(&events, &negatives, &args.out, args.force)?;
-            print(&report::imported(&events, &args.out))
+            say(report::imported(&events, &args.out).trim_end());
         }
         DataCommand::Info(args) if args.read.tells_nothing() && Snapshots::are_at(&args.path) => {
             args.read.options().refuse_writing("snapshots")?;
-            print(&Describe::of(&args.path, args.json).report()?)
+            return Describe::of(&args.path, args.json).run();
         }
         DataCommand::Info(args) => {
             announce(&args.path, &args.read.options());
             let stats = Stats::of(&data::load(&args.path, &args.read.options())?);
             if args.json {
-                let text = serde_json::to_string_pretty(&stats);
-                print(
-                    &(text.map_err(|e| Error::usage("cannot write the numbers as JSON").caused_by(e))?
-                        + "\n"),
-                )
-            } else {
-                print(&report::stats(&stats))
+                return print_json(&stats);
             }
+            say(report::stats(&stats).trim_end());
         }
-        DataCommand::Snapshots(args) => print(&args.report()?),
-        DataCommand::SynthSnapshots(args) => print(&args.run()?),
+        DataCommand::Snapshots(args) => return args.run(),
+        DataCommand::SynthSnapshots(args) => say(args.run()?.trim_end()),
         DataCommand::Synth(args) => {
             let options = args.options()?;
             let start = std::time::Instant::now();
             data::synth_to(&options, &args.out, args.force)?;
-            print(&report::made(&options, &args.out, start.elapsed().as_secs_f64()))
+            say(report::made(&options, &args.out, start.elapsed().as_secs_f64()).trim_end());
         }
     }
+    Ok(())
 }
 
 /// Reads the negatives beside `file`; without them, and with a note, if they do not fit into memory.
 fn negatives_beside(file: &str, events: &Events) -> Result<[Option<GivenNegatives>; 2]> {
     match GivenNegatives::all_beside(file, events) {
         Err(e) if e.kind() == ErrorKind::OutOfMemory => {
-            eprintln!("note: imported without the negatives: {e}");
+            tell(format_args!("note: imported without the negatives: {e}"));
             Ok([None, None])
         }
         other => other,
-    }
-}
-
-/// Prints to standard output. A closed pipe (`| head`) is not an error.
-fn print(text: &str) -> Result<()> {
-    let mut out = io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => {
-            Err(Error::io("standard output", "cannot write", e))
-        }
-        _ => Ok(()),
     }
 }
 

@@ -1,9 +1,13 @@
 //! `tgnn-bench embed`: embeddings of nodes at given times.
-use super::{say, train::Trained, train_data::Data};
+use super::{
+    say,
+    train::{Moved, Trained},
+    train_data::Data,
+};
 use crate::{
     data::{Events, NodeNames, npy},
     error::{Error, Result},
-    task::{self, After},
+    task::{self, After, training::folder::write_whole},
 };
 use clap::Args;
 use std::{
@@ -16,9 +20,8 @@ use std::{
 pub struct Embed {
     #[command(flatten)]
     trained: Trained,
-    /// Events or snapshots, if they have moved since training
-    #[arg(long, value_name = "PATH")]
-    data: Option<String>,
+    #[command(flatten)]
+    moved: Moved,
     /// Nodes by their ids in the data: u36,p9 or a file with one per line [default: all]; src:3 or dst:3
     /// where a source and a destination share an id
     #[arg(long, value_name = "LIST")]
@@ -39,9 +42,10 @@ pub struct Embed {
 impl Embed {
     /// Runs the command.
     pub fn run(&self) -> Result<()> {
-        let (checkpoint, config) = self.trained.open(self.data.as_ref())?;
+        let (checkpoint, config) = self.trained.open(Some(&self.moved))?;
         let device = config.open_device()?;
-        let (ids, (width, z)) = match Data::load(&config)? {
+        checkpoint.manifest()?.doubt().iter().for_each(|doubt| say(format_args!("note: {doubt}")));
+        let (ids, (width, z)) = match self.moved.load(&config)? {
             Data::Events(events) => {
                 let nodes = self.nodes(&events.names(), events.nodes)?;
                 let times = self.times(&events, nodes.len())?;
@@ -137,7 +141,7 @@ fn write_csv(path: &Path, ids: &[String], width: usize, z: &[f32]) -> Result<()>
         row.iter().for_each(|v| text += &format!(",{v}"));
         text.push('\n');
     }
-    std::fs::write(path, text).map_err(|e| Error::io(path, "cannot write", e))
+    write_whole(path, text.as_bytes())
 }
 
 /// Parses the items of `text`, separated by commas, or the lines of the file or pipe of that name; `-` is

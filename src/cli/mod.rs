@@ -10,6 +10,7 @@ mod embed;
 mod kernels;
 mod models;
 mod older_state;
+mod output;
 mod partition;
 mod partition_report;
 mod plan;
@@ -28,10 +29,11 @@ mod train_data;
 mod watch;
 
 use crate::{
-    error::{Error, ErrorKind},
+    error::{Error, ErrorKind, Result},
     runtime::comm::launched,
 };
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use output::{finish, keep, print, print_json, say, tell};
 use std::process::ExitCode;
 
 const ABOUT: &str = "Train temporal graph neural networks, fast, and measure it honestly";
@@ -127,7 +129,12 @@ pub fn main() -> ExitCode {
         Command::Completions(args) => args.run(Cli::command()),
         Command::Man(args) => args.run(Cli::command()),
     };
-    match result {
+    ended(result)
+}
+
+/// Returns the exit code of a command that has ended.
+fn ended(result: Result<()>) -> ExitCode {
+    match result.and_then(|()| finish()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => fail(&e),
     }
@@ -156,15 +163,19 @@ fn fail(e: &Error) -> ExitCode {
     if let Ok(Some(launched)) = crate::runtime::comm::launched() {
         std::thread::sleep(std::time::Duration::from_millis(200 * launched.rank.min(20) as u64));
     }
-    eprintln!("error: {e}");
+    tell(format_args!("error: {e}"));
     ExitCode::from(e.kind().exit_code())
 }
 
 /// Prints help as clap does, and clap's errors as one line. Returns the exit code.
 fn usage(e: clap::Error) -> ExitCode {
     if !e.use_stderr() || e.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        let _ = e.print();
-        return if e.use_stderr() { ExitCode::from(ErrorKind::Usage.exit_code()) } else { ExitCode::SUCCESS };
+        let (printed, wrong) = (e.print(), e.use_stderr());
+        if wrong {
+            return ExitCode::from(ErrorKind::Usage.exit_code());
+        }
+        keep(printed);
+        return ended(Ok(()));
     }
     let text = e.to_string();
     let mut lines = text.lines().map(str::trim).filter(|l| !l.is_empty() && !l.starts_with("Usage:"));
@@ -178,12 +189,6 @@ fn usage(e: clap::Error) -> ExitCode {
         None if rest.is_empty() => Error::usage(what).remedy("see --help"),
         None => Error::usage(what).remedy(format!("{rest}; see --help")),
     })
-}
-
-/// Writes a line to standard output. A closed pipe is not an error.
-fn say(text: impl std::fmt::Display) {
-    use std::io::Write;
-    let _ = writeln!(std::io::stdout(), "{text}");
 }
 
 /// Returns the command line, with quotes around arguments that contain white space.

@@ -1,6 +1,7 @@
 //! `tgnn-bench partition`: assigns nodes to ranks, and shows what then travels between the ranks.
 use super::{
     partition_report::{Found, Tried, report},
+    print_json,
     read_args::ReadArgs,
     say,
 };
@@ -106,13 +107,11 @@ impl PartitionArgs {
             chosen,
         };
         if self.json {
-            let text = serde_json::to_string_pretty(&found.json());
-            say(text.map_err(|e| Error::usage("cannot write the numbers as JSON").caused_by(e))?);
-        } else {
-            say(report(&found).trim_end());
-            if let Some(out) = &self.out {
-                say(format_args!("\nwrote {}, by {}", out.display(), self.by));
-            }
+            return print_json(&found.json());
+        }
+        say(report(&found).trim_end());
+        if let Some(out) = &self.out {
+            say(format_args!("\nwrote {}, by {}", out.display(), self.by));
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 use super::{
     plan_explain::Explain,
     plan_ranks::{RankedArgs, refuse_host},
-    say,
+    print, print_json, say,
     train::set_keys,
     train_data::Data,
 };
@@ -96,7 +96,7 @@ pub fn run(command: &PlanCommand) -> Result<()> {
 
 fn show(plan: &Plan) -> Result<()> {
     let text = toml::to_string(plan).map_err(|e| Error::usage("cannot write the plan").caused_by(e))?;
-    say(text);
+    print(text);
     remarks(plan).into_iter().for_each(|remark| say(format_args!("{remark}\n")));
     // What is found while training is shown as of the least value that differs from a plan without it.
     let mut plan = plan.clone();
@@ -184,11 +184,9 @@ impl Simulate {
             write_whole(path, simulated.predicted.trace().as_bytes())?;
         }
         if self.json {
-            let numbers = serde_json::to_string_pretty(&simulated.json(&*task, &config));
-            say(numbers.map_err(|e| Error::usage("cannot write the numbers").caused_by(e))?);
-        } else {
-            simulated.print(&*task, &config);
+            return print_json(&simulated.json(&*task, &config));
         }
+        simulated.print(&*task, &config);
         Ok(())
     }
 }

@@ -1,5 +1,5 @@
 //! `tgnn-bench plan explain`: what the planner of DistTGL chooses for data and ranks, and why.
-use super::{read_args::ReadArgs, say};
+use super::{print_json, read_args::ReadArgs, say};
 use crate::{
     data::{self, Events},
     error::{Error, Result},
@@ -135,9 +135,7 @@ impl Explain {
             write_whole(path, svg(&curves(&captured)).as_bytes())?;
         }
         if self.json {
-            let text = serde_json::to_string_pretty(&self.numbers(&planned, &captured));
-            say(text.map_err(|e| Error::usage("cannot write the numbers").caused_by(e))?);
-            return Ok(());
+            return print_json(&self.numbers(&planned, &captured));
         }
         say(format_args!("plan disttgl:{}, batches of {}", planned.parallel, planned.batch));
         planned.reasons.iter().for_each(|reason| say(format_args!("  {reason}")));

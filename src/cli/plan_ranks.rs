@@ -1,5 +1,5 @@
 //! `tgnn-bench plan simulate --ranks`: predicts training over ranks on a machine that may not exist here.
-use super::{plan_explain::planned, say, train_data::Data};
+use super::{plan_explain::planned, print_json, say, train_data::Data};
 use crate::{
     autograd::Span,
     data::Events,
@@ -133,11 +133,9 @@ impl RankedArgs {
             write_whole(path, Timeline::trace_of_ranks(&last.timelines).as_bytes())?;
         }
         if as_json {
-            let numbers = serde_json::to_string_pretty(&self.json(config, &here, &predictions));
-            say(numbers.map_err(|e| Error::usage("cannot write the numbers").caused_by(e))?);
-        } else {
-            print(config, &here, &predictions);
+            return print_json(&self.json(config, &here, &predictions));
         }
+        print(config, &here, &predictions);
         Ok(())
     }
     /// Returns the configuration for a number of ranks, of which some are on a computer.

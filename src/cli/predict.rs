@@ -1,5 +1,5 @@
 //! `tgnn-bench predict`: scores events as they arrive.
-use super::train::Trained;
+use super::{tell, train::Trained};
 use crate::{
     data::{
         NodeId, NodeNames, TimeScale,
@@ -10,7 +10,7 @@ use crate::{
     },
     error::{Error, ErrorKind, Result},
     runtime::{Real, is_waiting, peak_memory_bytes},
-    task::{After, Checkpoint, NewEvent, Predictor, PredictorOptions},
+    task::{After, Checkpoint, NewEvent, Predictor, PredictorOptions, training::folder::locked},
 };
 use clap::Args;
 use std::{
@@ -112,6 +112,7 @@ impl Predict {
         }
         let seconds = started.elapsed().as_secs_f64();
         if let Some(dir) = &self.save {
+            let _lock = locked(dir)?;
             run.predictor.save(dir, run.names.added())?;
         }
         run.statistics.print(&known, seconds, self.batch, self.save.as_deref());
@@ -475,13 +476,13 @@ impl Statistics {
             format!("p50 {p50:.0} us, p90 {p90:.0} us, p99 {p99:.0} us, at most {max:.0} us")
         };
         let (events, steps) = (counted(self.events, "event"), counted(self.batches, "step"));
-        eprintln!("scored    {events} in {steps} of at most {batch}, {known}");
-        eprintln!("speed     {:.0} events/s, {seconds:.2} s", self.events as f64 / seconds);
-        eprintln!("a step    {}", line(&self.batch_latencies));
-        eprintln!("an event  {}", line(&self.event_latencies));
-        eprintln!("memory    {:.0} MiB at most", peak_memory_bytes() as f64 / f64::from(1u32 << 20));
+        tell(format_args!("scored    {events} in {steps} of at most {batch}, {known}"));
+        tell(format_args!("speed     {:.0} events/s, {seconds:.2} s", self.events as f64 / seconds));
+        tell(format_args!("a step    {}", line(&self.batch_latencies)));
+        tell(format_args!("an event  {}", line(&self.event_latencies)));
+        tell(format_args!("memory    {:.0} MiB at most", peak_memory_bytes() as f64 / f64::from(1u32 << 20)));
         if let Some(dir) = saved {
-            eprintln!("saved     {}", dir.display());
+            tell(format_args!("saved     {}", dir.display()));
         }
     }
 }

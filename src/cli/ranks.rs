@@ -1,4 +1,5 @@
 //! Flags of commands that several ranks run together.
+use super::tell;
 use crate::{
     error::{Error, Result},
     runtime::{
@@ -71,7 +72,9 @@ impl RankArgs {
             }
             (ranks, None) => {
                 if local_on_gpus && !set_connections() {
-                    eprintln!("note: ranks that share a GPU may hang; set CUDA_DEVICE_MAX_CONNECTIONS=32");
+                    tell(format_args!(
+                        "note: ranks that share a GPU may hang; set CUDA_DEVICE_MAX_CONNECTIONS=32"
+                    ));
                 }
                 let threads = (config.open_device()?.threads() / ranks).max(1);
                 let open = |rank| Config { threads, ..config.clone() }.open_device_for(rank);

@@ -1,5 +1,5 @@
 //! The flags that tell how to read event data, shared by the subcommands of `data`.
-use super::train::set_flag;
+use super::{tell, train::set_flag};
 use crate::{
     data::{self, Columns, Delimiter, Estimate, Format, Missing, ReadOptions, TimeFormat, text::counted},
     error::Result,
@@ -89,6 +89,6 @@ pub fn announce(path: &str, options: &ReadOptions) {
             more => format!(", up to {:.1} GiB if every id is another", gib(bytes + more)),
         };
         let events = counted(events, "event");
-        eprintln!("reading   about {events}: {:.1} GiB of memory{names}", gib(bytes));
+        tell(format_args!("reading   about {events}: {:.1} GiB of memory{names}", gib(bytes)));
     }
 }

@@ -1,4 +1,5 @@
 //! The reports of `tgnn-bench data`: plain text at most 80 columns wide.
+use super::output::folded;
 use crate::data::{
     Bucket, Events, Stats, SynthOptions,
     text::{counted, grouped, span},
@@ -113,18 +114,7 @@ pub(super) fn made(o: &SynthOptions, dir: &Path, seconds: f64) -> String {
 /// Appends a key and its value; a line that would be too long is folded at blanks.
 pub(super) fn line(out: &mut String, key: &str, value: &str) {
     const INDENT: usize = 18;
-    let _ = write!(out, "  {key:<15}");
-    let mut column = INDENT - 1;
-    for word in value.split(' ') {
-        let length = word.chars().count();
-        if column + 1 + length > WIDTH && column >= INDENT {
-            let _ = write!(out, "\n{:1$}", "", INDENT - 1);
-            column = INDENT - 1;
-        }
-        let _ = write!(out, " {word}");
-        column += 1 + length;
-    }
-    out.push('\n');
+    *out += &folded(&format!("  {key:<15} {value}\n"), WIDTH, INDENT);
 }
 
 /// Appends a histogram, unless it is empty.

@@ -1,11 +1,12 @@
 //! `tgnn-bench completions` and `man`: completion scripts and manual pages, generated from the definitions of
 //! the arguments.
+use super::output::keep;
 use crate::error::{Error, Result};
 use clap::{Args, Command};
 use clap_complete::Shell;
 use std::{
     fs,
-    io::{ErrorKind, Write},
+    io::{self, Write},
     path::PathBuf,
 };
 
@@ -22,7 +23,8 @@ impl Completions {
         let name = program.get_name().to_owned();
         let mut script = Vec::new();
         clap_complete::generate(self.shell, &mut program, name, &mut script);
-        print(&script)
+        keep(io::stdout().write_all(&script));
+        Ok(())
     }
 }
 
@@ -43,17 +45,10 @@ impl Man {
             rendered.map_err(|e| {
                 Error::new(crate::error::ErrorKind::Io, "cannot render the manual page").caused_by(e)
             })?;
-            return print(&page);
+            keep(io::stdout().write_all(&page));
+            return Ok(());
         };
         fs::create_dir_all(out).map_err(|e| Error::io(out, "cannot create", e))?;
         clap_mangen::generate_to(program, out).map_err(|e| Error::io(out, "cannot write the pages into", e))
-    }
-}
-
-/// Writes to standard output. A closed pipe is not an error.
-fn print(text: &[u8]) -> Result<()> {
-    match std::io::stdout().write_all(text) {
-        Err(e) if e.kind() != ErrorKind::BrokenPipe => Err(Error::io("standard output", "cannot write", e)),
-        _ => Ok(()),
     }
 }

@@ -1,8 +1,10 @@
 //! `tgnn-bench data snapshots` and `data synth-snapshots`: describes the snapshots of a data set, and
 //! generates snapshots.
 use super::{
+    print_json,
     read_args::ReadArgs,
     report::{WIDTH, bar, line, percentage, width},
+    say,
 };
 use crate::{
     data::{
@@ -10,7 +12,7 @@ use crate::{
         Trend,
         text::{counted, grouped},
     },
-    error::{Error, Result},
+    error::Result,
     model::ModelName,
     task::TaskName,
 };
@@ -80,23 +82,25 @@ impl Describe {
         }
     }
 
-    /// Returns the report, or the statistics as JSON.
+    /// Prints the report, or the statistics as JSON.
     ///
     /// # Errors
     /// Those of [`Snapshots::load`].
-    pub(super) fn report(&self) -> Result<String> {
+    pub(super) fn run(&self) -> Result<()> {
+        let (stats, task) = self.stats()?;
+        if self.json {
+            return print_json(&stats);
+        }
+        say(table(&stats, task, self.all).trim_end());
+        Ok(())
+    }
+
+    /// Returns the statistics, and the task that the snapshots suit.
+    fn stats(&self) -> Result<(SnapshotStats, TaskName)> {
         let mut options = SnapshotOptions::default();
         self.snapshots.apply(&mut options);
         let snapshots = Snapshots::load(&self.path, &self.read.options(), &options, 0)?;
-        let stats = SnapshotStats::of(&snapshots);
-        if self.json {
-            let text = serde_json::to_string_pretty(&stats);
-            return text
-                .map(|text| text + "\n")
-                .map_err(|e| Error::usage("cannot write the numbers as JSON").caused_by(e));
-        }
-        let task = TaskName::suited_to(&snapshots);
-        Ok(table(&stats, task, self.all))
+        Ok((SnapshotStats::of(&snapshots), TaskName::suited_to(&snapshots)))
     }
 }
 
@@ -315,7 +319,8 @@ mod tests {
         let content =
             r#"{"edges": [[0, 1]], "FX": [[1, 2], [3, 4], [5, 6]], "node_ids": {"PEST": 1, "ZALA": 0}}"#;
         std::fs::write(&path, content).unwrap();
-        let text = Describe::of(path.to_str().unwrap(), false).report().unwrap();
+        let (stats, task) = Describe::of(path.to_str().unwrap(), false).stats().unwrap();
+        let text = table(&stats, task, false);
         for said in
             ["ids             ZALA, PEST\n", "1 edge in every step", "task            regression, for "]
         {

@@ -3,26 +3,29 @@ use super::{
     accesses::{Logged, Wanted},
     command_line,
     plan_explain::planned,
+    print_json,
     ranks::RankArgs,
     read_args::ReadArgs,
-    say,
     train_data::Data,
     watch::Display,
 };
 use crate::{
-    data::Every,
-    error::{Error, Result},
+    data::{Every, is_imported},
+    error::{Error, ErrorKind, Result},
     model::ModelName,
     plan::Plan,
     runtime::{Device, MatmulPrecision},
     task::{
         Checkpoint, Config, HistoryRule, NegativeKind, Protocol, RunOptions, Summary, TaskName, Watch,
-        config::table::{keys_of, set_key, value_of},
+        config::{
+            DataConfig,
+            table::{keys_of, set_key, value_of},
+        },
         with_model_of,
     },
 };
 use clap::Args;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Returns the help text of `--model`.
 fn model_help() -> String {
@@ -134,7 +137,7 @@ pub struct Train {
     /// Also write an event file of TensorBoard into the run folder
     #[arg(long, requires = "out")]
     tensorboard: bool,
-    /// Continue the run in --out
+    /// Continue the run in --out; start it if it has no epoch yet
     #[arg(long)]
     resume: bool,
     /// Start from the weights in a safetensors file, such as PyTorch's; names and shapes: docs/weights.md
@@ -239,7 +242,11 @@ impl Train {
         let (config, given, mut notes) = self.config()?;
         self.check_plan(&config)?;
         notes.extend(self.from.iter().map(|dir| format!("starts from the model of {}", dir.display())));
-        let data = Data::load(&config)?;
+        let load = Data::load(&config).map_err(|e| match &self.config {
+            Some(_) => with_flag(e, &config, self.settings.data.is_some()),
+            None => e,
+        });
+        let data = load?;
         let config = self.planned(config, &data, &mut notes)?;
         self.check_plan(&config)?;
         let given = keys_of(&given);
@@ -307,22 +314,75 @@ pub(super) fn set_keys(table: &mut toml::Table, pairs: &[String]) -> Result<()> 
 fn set(table: &mut toml::Table, pair: &str) -> Result<()> {
     let wrong = || Error::usage(format!("--set {pair}")).remedy("give KEY=VALUE, as in --set tgn.layers=2");
     let (key, value) = pair.split_once('=').ok_or_else(wrong)?;
+    if value.trim().parse::<u128>().is_ok_and(|number| number > i64::MAX as u128) {
+        let what = format!("--set {pair}: the number is too large");
+        return Err(Error::usage(what).remedy(format!("give at most {}", i64::MAX)));
+    }
     set_key(table, key.trim(), value_of(value)).map_err(|_| wrong())
 }
 
 /// Sets a key to the value of a flag.
 pub(super) fn set_flag(table: &mut toml::Table, key: &str, value: &impl serde::Serialize) -> Result<()> {
-    let value = toml::Value::try_from(value);
-    set_key(table, key, value.map_err(|e| Error::usage(format!("{key} cannot be set")).caused_by(e))?)
+    let value = toml::Value::try_from(value).map_err(|_| {
+        Error::usage(format!("{key} is too large")).remedy(format!("give at most {}", i64::MAX))
+    });
+    set_key(table, key, value?)
 }
 
 /// Prints the summary if `json`.
 fn print_summary(summary: &Summary, json: bool) -> Result<()> {
-    if json {
-        say(serde_json::to_string_pretty(summary)
-            .map_err(|e| Error::usage("cannot write the summary").caused_by(e))?);
+    if json { print_json(summary) } else { Ok(()) }
+}
+
+/// Where the data of a trained model are now, and how to read them there.
+#[derive(Args)]
+pub(super) struct Moved {
+    /// Events or snapshots, if they have moved since training; they must be the same
+    #[arg(long, value_name = "PATH")]
+    data: Option<String>,
+    #[command(flatten)]
+    read: ReadArgs,
+}
+
+impl Moved {
+    /// Returns the configuration with the place of the data. A folder that `data import` wrote has everything
+    /// in it that other files have told.
+    fn applied_to(&self, mut config: Config) -> Result<Config> {
+        if let Some(path) = &self.data {
+            let DataConfig { train, val, random_edge_features, .. } = config.data;
+            if is_imported(path.as_ref()) {
+                config.data = DataConfig { train, val, random_edge_features, ..DataConfig::default() };
+            }
+            config.data.path = path.clone();
+        }
+        let mut table = config.to_table()?;
+        self.read.set(&mut table)?;
+        Config::of_table(&table)
     }
-    Ok(())
+    /// Loads the data of a configuration to which this was applied.
+    pub(super) fn load(&self, config: &Config) -> Result<Data> {
+        Data::load(config).map_err(|e| with_flag(e, config, self.data.is_some()))
+    }
+}
+
+/// Says in the error about data that are not where a file of keys says how to tell where they are now.
+fn with_flag(e: Error, config: &Config, given: bool) -> Error {
+    let data = &config.data;
+    let files = [
+        ("--edge-features", &data.edge_features),
+        ("--node-features", &data.node_features),
+        ("--labels", &data.labels),
+    ];
+    let files = files.into_iter().filter_map(|(flag, path)| Some((flag, path.as_deref()?)));
+    let mut all = std::iter::once(("--data", Path::new(&data.path))).filter(|_| !given).chain(files);
+    let missing = all.find(|(_, path)| !path.exists());
+    match missing.filter(|_| e.kind() == ErrorKind::Io) {
+        Some((flag, path)) if path.is_relative() => e.remedy(format!(
+            "the path counts from the folder in which it was first given; say with {flag} where the data are now"
+        )),
+        Some((flag, _)) => e.remedy(format!("say with {flag} where the data are now")),
+        None => e,
+    }
 }
 
 /// The arguments that `eval`, `embed` and `predict` share.
@@ -345,11 +405,11 @@ pub(super) struct Trained {
 impl Trained {
     /// Opens the checkpoint. Returns it and its configuration, with the flags and the path of the data
     /// applied.
-    pub(super) fn open(&self, data: Option<&String>) -> Result<(Checkpoint, Config)> {
+    pub(super) fn open(&self, moved: Option<&Moved>) -> Result<(Checkpoint, Config)> {
         let checkpoint = Checkpoint::at(&self.checkpoint);
         let mut config = checkpoint.manifest()?.config.after_training();
-        if let Some(path) = data {
-            config.data.path = path.clone();
+        if let Some(moved) = moved {
+            config = moved.applied_to(config)?;
         }
         if let Some(device) = &self.device {
             config.device = device.clone();
@@ -366,9 +426,8 @@ impl Trained {
 pub struct Eval {
     #[command(flatten)]
     trained: Trained,
-    /// Events or snapshots, if they have moved since training
-    #[arg(long, value_name = "PATH")]
-    data: Option<String>,
+    #[command(flatten)]
+    moved: Moved,
     /// dyglib, tgl, disttgl or tgb: how negatives are drawn and which metrics are computed [default: the
     /// run's]
     #[arg(long)]
@@ -396,7 +455,7 @@ pub struct Eval {
 impl Eval {
     /// Runs the command.
     pub fn run(&self) -> Result<()> {
-        let (checkpoint, mut config) = self.trained.open(self.data.as_ref())?;
+        let (checkpoint, mut config) = self.trained.open(Some(&self.moved))?;
         // Another protocol does not change what the model sees.
         let history = if config.model.reads_snapshots() { config.history } else { config.history().into() };
         config.history = self.history.unwrap_or(history);
@@ -405,7 +464,7 @@ impl Eval {
         config.eval_batch = self.batch.unwrap_or(config.eval_batch);
         config.evaluate = true;
         config.validate()?;
-        let data = Data::load(&config)?;
+        let data = self.moved.load(&config)?;
         self.ranks.run(&config, |device| {
             let evaluate = |watch: &mut dyn Watch| {
                 data.evaluate(&checkpoint, &config, &device, &command_line(), self.replay, watch)

@@ -1,5 +1,9 @@
 //! The output of a run for people: the configuration, a line or a live bar for every pass, and the results.
-use super::{advice, older_state, train_data::Data};
+use super::{
+    advice, older_state,
+    output::{bar_characters, folded, say, tell, terminal_width},
+    train_data::Data,
+};
 use crate::{
     data::text::{counted, grouped},
     error::Result,
@@ -16,12 +20,10 @@ use crate::{
     },
 };
 use indicatif::{ProgressBar, ProgressStyle};
-use std::{
-    collections::BTreeMap,
-    io::{IsTerminal, Write},
-    path::Path,
-    time::Instant,
-};
+use std::{collections::BTreeMap, io::IsTerminal, path::Path, time::Instant};
+
+/// Width of the words with which lines begin.
+const HEAD: usize = 10;
 
 /// The display of a run: live bars on a terminal, plain lines elsewhere. With `--json` everything goes to
 /// standard error.
@@ -59,12 +61,15 @@ impl Display {
     }
     /// Prints a line.
     fn line(&self, text: impl std::fmt::Display) {
-        // A closed pipe is not an error.
-        let _ = if self.json {
-            writeln!(std::io::stderr(), "{text}")
-        } else {
-            writeln!(std::io::stdout(), "{text}")
-        };
+        if self.json { tell(text) } else { say(text) }
+    }
+    /// Prints lines that begin with a word and go on in a column of their own; on a terminal, folded to its
+    /// width.
+    fn head(&self, text: impl std::fmt::Display) {
+        match terminal_width(self.json) {
+            Some(width) => self.line(folded(&text.to_string(), width, HEAD)),
+            None => self.line(text),
+        }
     }
     /// Says where the timeline of the last epoch is, and how this rank used its lanes.
     pub fn tell_timeline(&self, path: &Path, device: &Device) {
@@ -85,8 +90,8 @@ impl Display {
             StoredAs::F32 => String::new(),
             stored_as => format!(", features in {stored_as}"),
         };
-        self.line(format_args!("data      {}{features}", data.describe(c)));
-        data.notes().iter().for_each(|n| self.line(format_args!("          note: {n}")));
+        self.head(format_args!("data      {}{features}", data.describe(c)));
+        data.notes().iter().for_each(|n| self.head(format_args!("          note: {n}")));
         let mut described = c.describe_model();
         if c.memory_as != StoredAs::F32 {
             described = format!("{described},\nmemory and mails in {}", c.memory_as);
@@ -100,24 +105,24 @@ impl Display {
         let rows = learned.map_or_else(String::new, |when| {
             format!(",\n          static memory {}, learned {when}", c.static_memory.width)
         });
-        self.line(format_args!("model     {}  {described}{rows}", c.model_name()));
+        self.head(format_args!("model     {}  {described}{rows}", c.model_name()));
         let text_if = |n: usize, text: String| if n > 0 { text } else { String::new() };
         let chunks = text_if(c.chunks - 1, format!(" of {} chunks", c.chunks));
         let patience = text_if(c.patience, format!(", patience {}", c.patience));
-        self.line(format_args!("training  {}", objective(c.task, c.protocol_name(), c.negatives)));
+        self.head(format_args!("training  {}", objective(c.task, c.protocol_name(), c.negatives)));
         let step = match c.model.reads_snapshots() {
             true => format!("groups of {}", counted(c.group.length as u64, "snapshot")),
             false => format!("batch {}{chunks}", c.batch) + &evaluated(c),
         };
-        self.line(format_args!(
+        self.head(format_args!(
             "          {step}, {}{patience}, {}, seed {}, products in {}",
             counted(epochs as u64, "epoch"),
             c.optimizer.describe(c.learning_rate),
             c.seed,
             c.precision.name()
         ));
-        notes.iter().for_each(|n| self.line(format_args!("note      {n}")));
-        self.line(format_args!(
+        notes.iter().for_each(|n| self.head(format_args!("note      {n}")));
+        self.head(format_args!(
             "device    {}  {}, {}",
             d.kind(),
             d.name(),
@@ -138,10 +143,10 @@ impl Display {
             Some(FeaturesOver::Partitioned) => ", features partitioned",
             _ => "",
         };
-        self.line(format_args!("ranks     {}, {kind}, node memory {memory}{features}", ranks.size()));
+        self.head(format_args!("ranks     {}, {kind}, node memory {memory}{features}", ranks.size()));
         let parallel = over.parallel.of(ranks.size())?;
         if parallel.takes_turns() {
-            self.line(format_args!("          {}", parallel.describe()));
+            self.head(format_args!("          {}", parallel.describe()));
         }
         Ok(())
     }
@@ -166,12 +171,12 @@ impl Display {
                 self.line(format_args!("{head:<10}in evaluation {sent}"));
             }
         }
-        older_state::lines(s).into_iter().for_each(|line| self.line(line));
+        older_state::lines(s).into_iter().for_each(|line| self.head(line));
         if let Some(test) = s.test {
             self.tested(s, test);
         }
-        same_time(s).into_iter().for_each(|line| self.line(line));
-        advice::lines(s, c).into_iter().for_each(|line| self.line(line));
+        same_time(s).into_iter().for_each(|line| self.head(line));
+        advice::lines(s, c).into_iter().for_each(|line| self.head(line));
         let mib = |bytes: u64| bytes as f64 / (1u64 << 20) as f64;
         let (host, device) = (mib(s.peak_memory_bytes.host), s.peak_memory_bytes.device);
         let device =
@@ -254,6 +259,9 @@ impl Display {
 }
 
 impl Watch for Display {
+    fn note(&mut self, what: &str) {
+        self.head(format_args!("note      {what}"));
+    }
     fn start(&mut self, task: &mut dyn Task) {
         if self.timeline.is_some() {
             task.trace();
@@ -262,10 +270,10 @@ impl Watch for Display {
             task.step_mut().profile();
         }
         for (word, what) in task.remarks() {
-            self.line(format_args!("{word:<8}  {what}"));
+            self.head(format_args!("{word:<8}  {what}"));
         }
         self.tell_choice(task);
-        self.line(format_args!("memory    {}\n", task.memory()));
+        self.head(format_args!("memory    {}\n", task.memory()));
     }
     fn progress(&mut self, pass: &str, epoch: usize, p: Progress<'_>) {
         if !self.live {
@@ -274,7 +282,7 @@ impl Watch for Display {
         let name = format!("epoch {epoch:>3} {pass:<6}");
         if self.bar.as_ref().is_none_or(|(n, _)| *n != name) {
             self.clear();
-            let template = "{prefix} {bar:32.cyan/blue} {percent:>3}%  {per_sec}  {msg:<11}  {eta} left";
+            let template = "{prefix} {wide_bar:.cyan/blue} {percent:>3}%  {per_sec}  {msg:<11}  {eta} left";
             let bar = ProgressBar::new(p.total as u64).with_prefix(name.clone());
             if let Ok(style) = ProgressStyle::with_template(template) {
                 let counts = self.counts;
@@ -284,7 +292,7 @@ impl Watch for Display {
                     let rate = if known { grouped(s.per_sec() as u64) } else { String::new() };
                     let _ = write!(w, "{rate:>11} {counts}/s");
                 };
-                bar.set_style(style.progress_chars("━━─").with_key("per_sec", per_sec));
+                bar.set_style(style.progress_chars(bar_characters()).with_key("per_sec", per_sec));
             }
             self.bar = Some((name, bar));
         }

@@ -125,6 +125,11 @@ pub(crate) fn is_of_tgb(name: &str) -> bool {
     format::tgb::SETS_OF_TGB.contains(&name)
 }
 
+/// Whether a folder was written by [`save`], so that nothing needs to be said about how to read it.
+pub fn is_imported(dir: &Path) -> bool {
+    native::is_native(dir) && native::is_imported(dir)
+}
+
 /// Estimates how many events a file has and how much memory reading it takes; `None` if the file is small, no
 /// table of events, or cannot be read.
 pub fn estimate(path: impl AsRef<Path>, options: &ReadOptions) -> Option<Estimate> {

@@ -314,11 +314,12 @@ impl<T: Element> Writer<T> {
     }
 }
 
-/// Writes a whole array.
+/// Writes a whole array, or leaves no file.
 pub(crate) fn write<T: Element>(path: PathBuf, shape: &[usize], values: &[T]) -> Result<()> {
-    let mut writer = Writer::create(path, shape)?;
-    writer.extend(values)?;
-    writer.finish()
+    let mut writer = Writer::create(path.clone(), shape)?;
+    writer.extend(values).and_then(|()| writer.finish()).inspect_err(|_| {
+        let _ = std::fs::remove_file(path);
+    })
 }
 
 #[cfg(test)]

@@ -82,6 +82,9 @@ pub(crate) fn toml_error(e: &toml::de::Error, text: &str) -> Error {
 /// the known key that is most similar, or else all known keys.
 pub(crate) fn toml_message(e: &toml::de::Error) -> Error {
     let message = e.message().trim().replace('\n', " ");
+    if message.ends_with("value was too large") {
+        return Error::usage("the number is too large").remedy(format!("give at most {}", i64::MAX));
+    }
     let Some((what, known)) = message.split_once(", expected one of ") else { return Error::usage(message) };
     let wanted = what.split('`').nth(1).unwrap_or_default();
     let known: Vec<&str> = known.split('`').skip(1).step_by(2).collect();

@@ -4,14 +4,6 @@ use super::table::Cells;
 /// Shortest text to which a cell is cut.
 const SHORTEST: usize = 12;
 
-/// Returns the number of columns of characters that standard output has: the variable `COLUMNS`, or else the
-/// width of the terminal; `None` if it is no terminal.
-pub(super) fn terminal_width() -> Option<usize> {
-    let said = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
-    let found = || terminal_size::terminal_size_of(std::io::stdout()).map(|(width, _)| width.0.into());
-    said.or_else(found).filter(|&width| width > 0)
-}
-
 /// Returns the width of a table, with the mark before each row.
 fn width(cells: &Cells) -> usize {
     let widths = cells.widths();

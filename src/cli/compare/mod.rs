@@ -5,8 +5,10 @@ mod page;
 mod table;
 
 use super::{
-    say,
+    output::{json, terminal_width},
+    print, say,
     sweep::{Outcome, TrialArgs, seeds},
+    tell,
 };
 use crate::{
     error::{Error, ErrorKind, Result},
@@ -208,7 +210,7 @@ pub(super) fn write(
 ) -> Result<()> {
     let text = match format {
         Format::Table => {
-            let width = if out.is_none() { fit::terminal_width() } else { None };
+            let width = if out.is_none() { terminal_width(false) } else { None };
             table::plain(comparison, width)
         }
         Format::Tgb => leaderboard::markdown(comparison),
@@ -217,19 +219,14 @@ pub(super) fn write(
         Format::Json => json(comparison)?,
         Format::Html => page::page(comparison, timelines)?,
     };
-    comparison.notes.iter().for_each(|note| eprintln!("note: {note}"));
+    comparison.notes.iter().for_each(|note| tell(format_args!("note: {note}")));
     match out {
         Some(out) => {
             write_whole(out, text.as_bytes())?;
             say(format_args!("wrote {}", out.display()));
         }
-        None => say(text.trim_end()),
+        None if format == Format::Table => say(text.trim_end()),
+        None => print(text.trim_end()),
     }
     Ok(())
-}
-
-/// Serialises a value for machines.
-pub(super) fn json(value: &impl serde::Serialize) -> Result<String> {
-    let text = serde_json::to_string_pretty(value);
-    text.map_err(|e| Error::usage("cannot write the comparison").caused_by(e))
 }

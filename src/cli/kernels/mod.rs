@@ -2,7 +2,7 @@
 mod accuracy;
 mod table;
 
-use super::say;
+use super::{print, say, tell};
 use crate::{
     error::{Error, Result},
     ops::{Case, cases},
@@ -55,7 +55,7 @@ impl KernelsArgs {
         if self.json {
             let mut found = described(&gpu, &accuracy);
             table.iter().for_each(|table| table.add_to(&mut found, &accuracy));
-            say(found);
+            print(found);
         } else {
             table.iter().for_each(|table| table.print(&accuracy));
         }
@@ -83,7 +83,7 @@ impl KernelsArgs {
     }
     /// Prints a line for people: to standard error if standard output is JSON.
     fn note(&self, text: impl std::fmt::Display) {
-        if self.json { eprintln!("{text}") } else { say(text) }
+        if self.json { tell(text) } else { say(text) }
     }
 }
 

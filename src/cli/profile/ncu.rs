@@ -6,12 +6,12 @@
 use super::{
     csv::{fields, number},
     report::OpDone,
-    table::{floors, print_json},
+    table::floors,
 };
 use crate::{
     cli::{
         ceilings::{Caches, Ceilings, limit, median},
-        say,
+        print_json, say,
     },
     error::{Error, ErrorKind, Result},
 };

@@ -3,9 +3,9 @@ use super::Measured;
 use crate::{
     cli::{
         ceilings::{Caches, Ceilings},
-        say,
+        print_json, say,
     },
-    error::{Error, Result},
+    error::Result,
     runtime::{Device, MatmulPrecision},
 };
 use serde_json::{Value, json};
@@ -63,13 +63,6 @@ fn all_seconds(m: &Measured) -> f64 {
 /// Formats a time as a multiple of its floor; an op may have nothing that it must do.
 pub(super) fn floors(floors: f64) -> String {
     if floors.is_finite() { format!("{floors:.1}") } else { "-".into() }
-}
-
-/// Prints JSON.
-pub(super) fn print_json(value: &Value) -> Result<()> {
-    let text = serde_json::to_string_pretty(value);
-    say(text.map_err(|e| Error::usage("cannot write the numbers").caused_by(e))?);
-    Ok(())
 }
 
 fn json(device: &Device, ceilings: &Ceilings, found: &[Measured], caches: Caches) -> Value {

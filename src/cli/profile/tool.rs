@@ -2,10 +2,9 @@
 use super::{
     ProfileArgs, Subject, ncu,
     report::{OpDone, Report},
-    table::print_json,
 };
 use crate::{
-    cli::{ceilings::Ceilings, quoted, say},
+    cli::{ceilings::Ceilings, print_json, quoted, say, tell},
     error::{Error, ErrorKind, Result},
     task::Config,
 };
@@ -168,7 +167,7 @@ impl ProfileArgs {
     }
     /// Prints a line for people: to standard error if standard output is JSON.
     fn note(&self, text: impl std::fmt::Display) {
-        if self.json { eprintln!("{text}") } else { say(text) }
+        if self.json { tell(text) } else { say(text) }
     }
     /// Returns the arguments of a tool.
     fn tool_words(&self, tool: Tool, log: &Path, out: &Path) -> Vec<OsString> {

@@ -1,10 +1,7 @@
 //! The progress of a sweep: live bars on a terminal, plain lines elsewhere.
+use crate::cli::output::{bar_characters, say, tell};
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
-use std::{
-    collections::BTreeMap,
-    fmt::Display,
-    io::{IsTerminal, Write},
-};
+use std::{collections::BTreeMap, fmt::Display, io::IsTerminal};
 
 /// The display of a sweep. With `quiet` everything goes to standard error.
 pub(super) struct Board {
@@ -16,7 +13,7 @@ pub(super) struct Board {
 
 fn style(template: &str) -> ProgressStyle {
     let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
-    style.progress_chars("━━─")
+    style.progress_chars(bar_characters())
 }
 
 impl Board {
@@ -25,7 +22,7 @@ impl Board {
         let bars = std::io::stderr().is_terminal().then(|| {
             let all = MultiProgress::new();
             let total = all.add(ProgressBar::new(trials as u64).with_position(finished as u64));
-            total.set_style(style("trials {bar:32.cyan/blue} {pos} of {len}  {msg}"));
+            total.set_style(style("trials {bar:32.cyan/blue} {pos} of {len}  {wide_msg}"));
             total.tick();
             (all, total)
         });
@@ -33,14 +30,7 @@ impl Board {
     }
     /// Prints a line above the bars.
     pub fn line(&self, text: impl Display) {
-        let print = || {
-            // A closed pipe is not an error.
-            let _ = if self.quiet {
-                writeln!(std::io::stderr(), "{text}")
-            } else {
-                writeln!(std::io::stdout(), "{text}")
-            };
-        };
+        let print = || if self.quiet { tell(text) } else { say(text) };
         match &self.bars {
             Some((all, _)) => all.suspend(print),
             None => print(),

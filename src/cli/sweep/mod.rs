@@ -8,8 +8,8 @@ pub(super) use child::end_with_parent;
 pub(super) use runner::Outcome;
 
 use super::{
-    compare::{Format, Timelines, compared, json, write},
-    say,
+    compare::{Format, Timelines, compared, write},
+    print_json, say,
     train::Settings,
 };
 use crate::{
@@ -122,8 +122,7 @@ impl Sweep {
             .map(|run| format!("tgnn-bench train {} --out DIR", quoted(&run.path.join("config.toml"))));
         if self.json {
             let best = comparison.lines.iter().position(|line| Some(line) == best);
-            say(json(&Report { comparison: &comparison, best, command, failed: &failed })?);
-            return Ok(());
+            return print_json(&Report { comparison: &comparison, best, command, failed: &failed });
         }
         say("");
         write(&comparison, &Timelines::new(), Format::Table, None)?;

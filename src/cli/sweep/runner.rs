@@ -1,5 +1,6 @@
 //! Runs the trials of a sweep, several at the same time, each as a process.
 use super::{
+    super::tell,
     Words,
     board::Board,
     child::{self, Event},
@@ -11,7 +12,8 @@ use crate::{
     task::{
         Config,
         comparison::FinishedRun,
-        search::{Progress, Trial, jobs},
+        search::{Progress, SweepData, Trial, jobs},
+        training::folder::locked,
     },
 };
 use std::{
@@ -78,6 +80,10 @@ impl Progressing {
                 progress => waiting.push_back((at, progress)),
             }
         }
+        let mut data = SweepData::default();
+        for (&at, run) in &finished {
+            data.check(run, &runner.configs[at], !waiting.is_empty())?;
+        }
         Ok(Progressing { folders, waiting, running: BTreeMap::new(), finished, failed: BTreeMap::new() })
     }
 
@@ -114,6 +120,8 @@ impl Runner<'_> {
     /// # Errors
     /// `Usage` if a folder holds something else; `Io`; the first failure if no trial finished.
     pub fn run(&self, notes: &[String], quiet: bool) -> Result<Outcome> {
+        let lock = locked(self.out)?;
+        lock.note().iter().for_each(|note| tell(format_args!("note: {note}")));
         let mut trials = Progressing::of(self)?;
         let mut board = Board::new(quiet, self.trials.len(), trials.finished.len());
         notes.iter().for_each(|note| board.line(format_args!("note      {note}")));
@@ -151,6 +159,7 @@ impl Runner<'_> {
             }
             if interrupted.load(Ordering::Relaxed) {
                 board.clear();
+                drop(lock);
                 stop(trials.running, trials.finished.len(), self.trials.len());
             }
         }
@@ -203,7 +212,10 @@ impl Runner<'_> {
         let mut words = vec!["train".into(), file.into(), "--json".into(), "--out".into(), dir.into()];
         words.extend(self.args.always.iter().cloned());
         match resumes {
-            true => words.push("--resume".into()),
+            true => {
+                let data = &self.configs[at].data.path;
+                words.extend(["--resume".into(), "--data".into(), data.into()]);
+            }
             false => words.extend(self.args.at_start.iter().cloned()),
         }
         Ok(words)
@@ -245,6 +257,6 @@ fn stop(running: BTreeMap<usize, Running>, finished: usize, all: usize) -> ! {
         drop(trial.child.stdin.take()); // which ends it
         let _ = trial.child.wait();
     }
-    eprintln!("interrupted: {finished} of {all} trials are finished; the same command goes on");
+    tell(format_args!("interrupted: {finished} of {all} trials are finished; the same command goes on"));
     std::process::exit(INTERRUPTED)
 }

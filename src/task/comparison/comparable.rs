@@ -79,6 +79,8 @@ pub fn comparable_configs<'a>(configs: impl Iterator<Item = (String, &'a Config)
     Ok(())
 }
 
+const TRAIN_AGAIN: &str = "train again on the same data, or give other data another name";
+
 /// Refuses runs that do not measure the same thing.
 ///
 /// # Errors
@@ -101,7 +103,15 @@ pub(super) fn comparable(runs: &[FinishedRun]) -> Result<()> {
                 run.path.display(),
                 data.name
             ))
-            .remedy("train again on the same data, or give other data another name"));
+            .remedy(TRAIN_AGAIN));
+        }
+        let mut same = runs[..i].iter().filter(|r| r.summary.data.name == data.name);
+        if let Some((other, what)) =
+            same.find_map(|r| Some((r, r.summary.data.differs(data, run.config.task)?)))
+        {
+            let [theirs, ours] = [other, run].map(|run| run.path.display());
+            let what = format!("{theirs} and {ours} cannot be compared: of `{}`, {what}", data.name);
+            return Err(Error::usage(what).remedy(TRAIN_AGAIN));
         }
     }
     Ok(())

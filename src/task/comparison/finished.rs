@@ -3,7 +3,10 @@ use crate::{
     error::{Error, ErrorKind, Result},
     task::{
         config::Config,
-        training::{Summary, folder::read_metrics},
+        training::{
+            Checkpoint, Summary,
+            folder::{USE_A_COPY, read_metrics, read_text},
+        },
     },
 };
 use std::{
@@ -27,20 +30,24 @@ impl FinishedRun {
     ///
     /// # Errors
     /// `Usage` if the folder is none of a run; `Checkpoint` if the run has not finished, with how far it
-    /// came, or if a file is damaged; `Io`.
+    /// came, or if a file is damaged.
     pub fn read(path: &Path) -> Result<Self> {
         let [file, results] = ["config.toml", "summary.json"].map(|name| path.join(name));
-        if !file.is_file() {
+        if !file.exists() && !results.exists() && !Checkpoint::at(path).exists() {
             return Err(Error::usage("is not a run folder: it has no config.toml")
                 .in_file(path)
                 .remedy("give a folder that `train --out` has written"));
         }
-        let text = fs::read_to_string(&file).map_err(|e| Error::io(&file, "cannot read", e))?;
-        let mut config = Config::parse(&text).map_err(|e| e.in_file(&file))?;
-        if !results.is_file() {
+        let text = read_text(&file)?;
+        let mut config = whole(&text).map_err(|e| {
+            let damaged = Error::new(ErrorKind::Checkpoint, "the file is damaged, or of another version");
+            let (line, column) = e.position().unwrap_or_default();
+            damaged.in_file(&file).at(line, column).caused_by(e).remedy(USE_A_COPY)
+        })?;
+        if !results.exists() {
             return Err(unfinished(path, &config, 0));
         }
-        let text = fs::read_to_string(&results).map_err(|e| Error::io(&results, "cannot read", e))?;
+        let text = read_text(&results)?;
         let summary: Summary = serde_json::from_str(&text).map_err(|e| {
             let (line, column) = (e.line() as u64, e.column() as u64);
             Error::new(ErrorKind::Checkpoint, "is damaged, or of another version")
@@ -54,12 +61,23 @@ impl FinishedRun {
         }
         // A run that was continued has the summary of its earlier end until it ends again.
         let epochs = summary.epochs.last().map_or(0, |record| record.epoch);
-        let records = read_metrics(&path.join("metrics.jsonl"), usize::MAX)?;
+        let metrics = path.join("metrics.jsonl");
+        let records = read_metrics(&metrics, usize::MAX)?;
+        if records.len() < summary.epochs.len() {
+            let what = format!("the file has {} of {} epochs", records.len(), summary.epochs.len());
+            return Err(Error::new(ErrorKind::Checkpoint, what).in_file(metrics).remedy(USE_A_COPY));
+        }
         if records.len() > summary.epochs.len() || epochs < config.epochs && !summary.stopped_early {
             return Err(unfinished(path, &config, epochs));
         }
         Ok(FinishedRun { path: path.to_owned(), config, summary })
     }
+}
+
+/// Parses the configuration of a run. A file that was cut may still be valid, with other values.
+fn whole(text: &str) -> Result<Config> {
+    let config = Config::parse(text)?;
+    if text.ends_with('\n') { Ok(config) } else { Err(Error::usage("its last line has no end")) }
 }
 
 /// Returns the error about a run that has not finished.

@@ -2,10 +2,9 @@
 use super::FinishedRun;
 use crate::{
     error::{Error, ErrorKind, Result},
-    task::training::TIMELINE,
+    task::training::{TIMELINE, folder::read_text},
 };
 use serde::{Deserialize, Serialize};
-use std::{fs, io};
 
 /// The run of an op.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -55,13 +54,13 @@ impl FinishedRun {
     /// Reads the timeline; empty if the run has none.
     ///
     /// # Errors
-    /// `Checkpoint` if the file is damaged; `Io`.
+    /// `Checkpoint` if the file is damaged.
     pub fn timeline(&self) -> Result<Vec<LaneSpan>> {
         let path = self.path.join(TIMELINE);
-        let text = match fs::read_to_string(&path) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            text => text.map_err(|e| Error::io(&path, "cannot read", e))?,
-        };
+        if !path.exists() {
+            return Ok(Vec::new());
+        }
+        let text = read_text(&path)?;
         let trace: Trace = serde_json::from_str(&text).map_err(|e| {
             let damaged = Error::new(ErrorKind::Checkpoint, "is damaged").in_file(&path);
             damaged.caused_by(e).remedy("remove it, or train again with --timeline")

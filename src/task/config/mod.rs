@@ -39,9 +39,9 @@ macro_rules! config {
         pub struct Config {
             /// The model.
             pub model: ModelName,
-            /// An event model from outside of the crate; it takes the place of `model`. Not part of a
-            /// configuration file.
-            #[serde(skip)]
+            /// An event model from outside of the crate; it takes the place of `model`. A configuration file
+            /// has its name alone, and is refused where the model is needed and not given.
+            #[serde(skip_serializing_if = "Option::is_none")]
             pub custom_model: Option<CustomModel>,
             /// The task: what is predicted.
             pub task: TaskName,
@@ -168,7 +168,7 @@ macro_rules! config {
             /// `Usage` if the model reads snapshots.
             pub fn event_model(&self) -> Result<&dyn ModelConfig> {
                 if let Some(custom) = &self.custom_model {
-                    return Ok(custom.config());
+                    return custom.config();
                 }
                 let config = match self.model {
                     $($(ModelName::$name => event_model!($reads, &self.$module),)*)*
@@ -353,7 +353,7 @@ impl Config {
                 return Ok((table, notes));
             }
             Self::parse(&text)?; // a mistake is told with its place
-            let table = toml::from_str(&text).map_err(|e| Error::usage("cannot parse").caused_by(e))?;
+            let table = toml::from_str(&text).map_err(|e| toml_error(&e, &text))?;
             Ok((table, Vec::new()))
         };
         read().map_err(|e| e.in_file(path))
@@ -422,6 +422,33 @@ mod tests {
         (c.tgn.layers, c.data.path, c.protocol) = (2, "a \"b\".csv".into(), Protocol::Tgl);
         assert_eq!(Config::parse(&c.to_toml().unwrap()).unwrap(), c);
         assert_eq!(Config::parse("").unwrap(), Config::default());
+    }
+
+    #[test]
+    fn a_model_from_outside_is_written_by_its_name_and_refused_by_it_where_it_is_not_given() {
+        let custom = CustomModel::new("a table", Config::default().tgn);
+        let c = Config { custom_model: Some(custom), ..Config::default() };
+        c.validate().unwrap();
+        let text = c.to_toml().unwrap();
+        assert!(text.contains("custom_model = \"a table\"\n"), "{text}");
+        let read = Config::parse(&text).unwrap();
+        assert_eq!(
+            (read.model_name(), &read),
+            ("a table", &Config::parse(&read.to_toml().unwrap()).unwrap())
+        );
+        let e = read.validate().unwrap_err().to_string();
+        assert!(e.contains("the model `a table` is from outside of the crate"), "{e}");
+        let given = Config { custom_model: c.custom_model.clone(), ..read };
+        assert_eq!(given, c);
+        given.validate().unwrap();
+    }
+
+    #[test]
+    fn a_seed_that_no_file_can_hold_is_refused_with_the_range() {
+        let c = |seed| Config { seed, ..Config::default() }.validate();
+        c(i64::MAX as u64).unwrap();
+        let e = c(u64::MAX).unwrap_err().to_string();
+        assert_eq!(e, "seed is 18446744073709551615; give 0 to 9223372036854775807");
     }
 
     #[test]

@@ -24,6 +24,9 @@ impl Config {
                 return bad(format!("{key} is {batch}"), "give 1 to 1048576");
             }
         }
+        if self.seed > i64::MAX as u64 {
+            return bad(format!("seed is {}", self.seed), &format!("give 0 to {}", i64::MAX));
+        }
         if !(1..=self.batch).contains(&self.chunks) {
             return bad(format!("chunks is {}", self.chunks), "give 1 to the events of a batch");
         }

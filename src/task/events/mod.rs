@@ -138,7 +138,7 @@ fn evaluate_task<T: StreamTask>(
     replay: bool,
     watch: &mut dyn Watch,
 ) -> Result<Summary> {
-    let mut task: T = restored_task(checkpoint, config, events, device)?;
+    let (mut task, data): (T, _) = restored_task(checkpoint, config, events, device, watch)?;
     let (manifest, mut scores) = (checkpoint.manifest()?, ScoresByMemory::default());
     let (best, replays) = (manifest.best_epoch, replay || config.protocol.replays());
     if !replays {
@@ -152,7 +152,6 @@ fn evaluate_task<T: StreamTask>(
         scores.as_trained = Some(task.test(&mut |p| watch.progress("test", best, p))?);
     }
     let options = RunOptions { command: command.into(), ..RunOptions::default() };
-    let data = DataRecord::of_events(events);
     let run = Run { config, data, device, options: &options, extractors: None };
     let mut summary = run.summary(&task)?;
     summary.test = scores.asked(config.protocol);
@@ -206,7 +205,7 @@ fn embed_by<T: StreamTask>(
     nodes: &[u32],
     times: &[i64],
 ) -> Result<Vec<f32>> {
-    let mut task: T = restored_task(checkpoint, config, events, device)?;
+    let (mut task, _): (T, _) = restored_task(checkpoint, config, events, device, &mut ())?;
     let Range { start, end } = task.test_part();
     if after == After::Stream {
         task.remember(Part::Test, &mut |_| {})?;
@@ -239,12 +238,16 @@ fn restored_task<T: StreamTask>(
     config: &Config,
     events: &Events,
     device: &Device,
-) -> Result<T> {
-    let build = || T::build(&config.clone().after_training(), events, device.clone());
-    let mut task = restored(checkpoint, config, &DataRecord::of_events(events), build)?;
+    watch: &mut dyn Watch,
+) -> Result<(T, DataRecord)> {
+    let (build, data) = (
+        || T::build(&config.clone().after_training(), events, device.clone()),
+        DataRecord::of_events(events),
+    );
+    let mut task = restored(checkpoint, config, &data, watch, build)?;
     // A run that does not evaluate leaves the memory of its training events.
     if !checkpoint.manifest()?.config.evaluate {
         task.remember(Part::Val, &mut |_| {})?;
     }
-    Ok(task)
+    Ok((task, data))
 }

@@ -5,14 +5,17 @@ use crate::{
     error::{Error, ErrorKind, Result},
     task::{
         comparison::FinishedRun,
-        config::table::{keys_of, text_of},
+        config::{
+            Config,
+            table::{keys_of, text_of},
+        },
         training::{
-            Checkpoint,
-            folder::{TRIAL, write_whole},
+            Checkpoint, DataRecord,
+            folder::{TRIAL, is_free, read_text, write_whole},
         },
     },
 };
-use indexmap::IndexMap;
+use indexmap::{IndexMap, map::Entry};
 use std::{
     fs, io,
     path::{Path, PathBuf},
@@ -48,19 +51,29 @@ impl Trial {
     /// Returns how far the trial has come in the folder `dir`.
     ///
     /// # Errors
-    /// `Usage` if the folder holds something else, or the same settings over another base; `Io`.
+    /// `Usage` if the folder holds something else, or the same settings over another base; `Checkpoint` if
+    /// its file is damaged.
     pub fn progress(&self, dir: &Path) -> Result<Progress> {
         let path = dir.join(TRIAL);
-        let text = match fs::read_to_string(&path) {
-            Ok(text) => text,
-            Err(e) if e.kind() == io::ErrorKind::NotFound => {
-                let empty = fs::read_dir(dir).map_or(true, |mut entries| entries.next().is_none());
-                return if empty { Ok(Progress::New) } else { Err(other(dir, "it is not a trial's folder")) };
-            }
-            Err(e) => return Err(Error::io(&path, "cannot read", e)),
-        };
-        let known: Table = toml::from_str(&text).map_err(|e| toml_error(&e, &text).in_file(&path))?;
-        let (known, ours) = (keys_of(&known), keys_of(&self.table));
+        if !path.exists() {
+            return if is_free(dir) {
+                Ok(Progress::New)
+            } else {
+                Err(other(dir, "it is not a trial's folder"))
+            };
+        }
+        let text = read_text(&path)?;
+        let known: Table = toml::from_str(&text).map_err(|e| {
+            let e = toml_error(&e, &text);
+            let (line, column) = e.position().unwrap_or_default();
+            let damaged = Error::new(ErrorKind::Checkpoint, "the file is damaged").in_file(&path);
+            damaged.at(line, column).caused_by(e).remedy("remove the folder: the trial runs again")
+        })?;
+        let (mut known, mut ours) = (keys_of(&known), keys_of(&self.table));
+        // The same data may have another path: see [`SweepData`].
+        for keys in [&mut known, &mut ours] {
+            keys.shift_remove("data.path");
+        }
         if let Some(key) = known.keys().chain(ours.keys()).find(|key| known.get(*key) != ours.get(*key)) {
             let [before, now] = [&known, &ours].map(|keys| keys.get(key).map_or("not set".into(), text_of));
             return Err(other(dir, &format!("{key} was {before} there, and is {now} here")));
@@ -92,6 +105,53 @@ impl Trial {
         write_whole(&path, text.as_bytes())?;
         Ok(path)
     }
+}
+
+/// The data of a sweep that goes on, by which it recognises those of the runs that have ended.
+#[derive(Debug, Default)]
+pub struct SweepData {
+    /// What was loaded, by what decides how it is read.
+    loaded: IndexMap<String, DataRecord>,
+}
+
+impl SweepData {
+    /// Checks that a run was on the data that the configuration of its trial names now. They are loaded for
+    /// that, unless no trial follows (`goes_on`) and their path is the same.
+    ///
+    /// # Errors
+    /// `Usage` if they are others; those of loading them.
+    pub fn check(&mut self, run: &FinishedRun, now: &Config, goes_on: bool) -> Result<()> {
+        let (before, now) = (&run.config.data.path, &now.data.path);
+        if !goes_on && same_place(before, now) {
+            return Ok(());
+        }
+        let mut config = run.config.clone();
+        config.data.path.clone_from(now);
+        let Some(what) = self.of(config)?.differs(&run.summary.data, run.config.task) else { return Ok(()) };
+        Err(other(&run.path, &format!("it was trained on {before}, and {now} has other data: {what}")))
+    }
+    /// Returns the record of the data of a configuration, without random features.
+    fn of(&mut self, mut c: Config) -> Result<&DataRecord> {
+        c.data.random_edge_features = 0;
+        let snapshots = c.model.reads_snapshots().then_some(&c.snapshots);
+        Ok(match self.loaded.entry(format!("{:?} {snapshots:?}", c.data)) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => new.insert(read(&c)?),
+        })
+    }
+}
+
+/// Reads the data of a configuration.
+fn read(c: &Config) -> Result<DataRecord> {
+    Ok(match c.model.reads_snapshots() {
+        true => DataRecord::of_snapshots(&c.load_snapshots()?),
+        false => DataRecord::of_events(&c.load()?),
+    })
+}
+
+/// Whether two paths are the same, or lead to the same place.
+fn same_place(a: &str, b: &str) -> bool {
+    a == b || matches!((fs::canonicalize(a), fs::canonicalize(b)), (Ok(a), Ok(b)) if a == b)
 }
 
 /// Returns the error about a folder that does not belong to a trial.

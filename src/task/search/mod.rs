@@ -19,7 +19,7 @@ mod jobs;
 mod values;
 
 pub use draw::Draw;
-pub use folder::Progress;
+pub use folder::{Progress, SweepData};
 pub use jobs::jobs;
 pub use values::values;
 
@@ -246,7 +246,9 @@ impl Trial {
         for (key, value) in settings {
             set_key(&mut table, key, value.clone())?;
         }
-        let large = |_| Error::usage(format!("seed {seed} is too large")).remedy("give a smaller one");
+        let large = |_| {
+            Error::usage(format!("seed {seed} is too large")).remedy(format!("give at most {}", i64::MAX))
+        };
         set_key(&mut table, "seed", Value::Integer(seed.try_into().map_err(large)?))?;
         let name = folder::name(settings, seed);
         let config = Config::of_table(&table)?;

@@ -54,9 +54,11 @@ fn restored_task(
     config: &Config,
     data: &Snapshots,
     device: &Device,
-) -> Result<SnapshotTask> {
+    watch: &mut dyn Watch,
+) -> Result<(SnapshotTask, DataRecord)> {
     let build = || SnapshotTask::new(config, data, device.clone());
-    restored(checkpoint, config, &DataRecord::of_snapshots(data), build)
+    let record = DataRecord::of_snapshots(data);
+    Ok((restored(checkpoint, config, &record, watch, build)?, record))
 }
 
 /// Tests a checkpoint.
@@ -71,11 +73,10 @@ pub fn evaluate_snapshots(
     command: &str,
     watch: &mut dyn Watch,
 ) -> Result<Summary> {
-    let mut task = restored_task(checkpoint, config, data, device)?;
+    let (mut task, record) = restored_task(checkpoint, config, data, device, watch)?;
     let best = checkpoint.manifest()?.best_epoch;
     let test = task.test(&mut |p| watch.progress("test", best, p))?;
     let options = RunOptions { command: command.into(), ..RunOptions::default() };
-    let record = DataRecord::of_snapshots(data);
     let run = Run { config, data: record, device, options: &options, extractors: None };
     let mut summary = run.summary(&task)?;
     (summary.test, summary.best_epoch) = (Some(test), Some(best));
@@ -101,7 +102,7 @@ pub fn embed_snapshots(
         return Err(Error::usage(format!("there is no vertex {v}"))
             .remedy(format!("{} has vertices 0 to {last}", data.name)));
     }
-    let mut task = restored_task(checkpoint, config, data, device)?;
+    let (mut task, _) = restored_task(checkpoint, config, data, device, &mut ())?;
     let width = config.snapshot_model()?.width();
     let (store, tables) = (&mut task.core.store, &task.tables);
     let mut t = Tape::new();

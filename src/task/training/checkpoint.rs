@@ -19,8 +19,9 @@
 //! longer names are deleted. So, whenever a run is interrupted, the folder holds a complete checkpoint or
 //! none.
 use super::{
+    DataRecord, Fingerprint,
     extract::{Extract, ExtractRecord},
-    folder::write_whole,
+    folder::{USE_A_COPY, read_text, write_whole},
     summary::StartRecord,
 };
 use crate::{
@@ -41,9 +42,6 @@ use std::{
 /// and TGAT embedded neighbours at the time of the query, so its weights belong to a model that is different
 /// from today's.
 const SCHEMA: u32 = 2;
-
-/// The remedy for a damaged file.
-const USE_A_COPY: &str = "train again, or use a copy";
 
 /// The record of a stream that a predictor processed after training.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -107,6 +105,9 @@ pub struct Manifest {
     pub best_score: Option<f64>,
     /// Number of events, number of nodes and width of the edge features of the training data.
     pub data: (usize, usize, usize),
+    /// Checksums of the training data; `None` if an earlier version wrote the checkpoint.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fingerprint: Option<Fingerprint>,
     /// CRC-32 of the files of the last and the best epoch.
     pub checksums: [u32; 2],
     /// CRC-32 of the file of the settled model; `None` before the model has settled.
@@ -345,11 +346,12 @@ impl Checkpoint {
     /// `Checkpoint` if there is no manifest, it is damaged, or it has another schema.
     pub fn manifest(&self) -> Result<Manifest> {
         let path = self.manifest_file();
-        let text = fs::read_to_string(&path).map_err(|e| {
-            bad(&path, "there is no checkpoint here")
-                .caused_by(e)
-                .remedy("give the folder that `train --out` wrote")
-        })?;
+        if !path.exists() {
+            return Err(
+                bad(&path, "there is no checkpoint here").remedy("give the folder that `train --out` wrote")
+            );
+        }
+        let text = read_text(&path)?;
         #[derive(Deserialize)]
         struct Schema {
             schema: u32,
@@ -376,14 +378,15 @@ impl Checkpoint {
         Ok(manifest)
     }
     /// Returns the manifest of a run that starts: this build's schema, and no epochs yet.
-    pub fn describe(config: &Config, data: (usize, usize, usize)) -> Manifest {
+    pub fn describe(config: &Config, data: &DataRecord) -> Manifest {
         let config = config.clone();
         Manifest {
             schema: SCHEMA,
             epochs: 0,
             best_epoch: 0,
             best_score: None,
-            data,
+            data: data.sizes(),
+            fingerprint: data.fingerprint,
             checksums: [0; 2],
             settled: None,
             copies: Vec::new(),

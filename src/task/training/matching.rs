@@ -5,7 +5,7 @@ use crate::{
     error::{Error, ErrorKind, Result},
     model::StaticMode,
     task::config::{
-        Config,
+        Config, TaskName,
         table::{keys_of, set_key},
     },
 };
@@ -16,25 +16,60 @@ fn bad(what: String, remedy: &str) -> Error {
     Error::new(ErrorKind::Checkpoint, what).remedy(remedy.to_owned())
 }
 
+/// Returns the first thing in which a checkpoint's data differ from `data`; `None` if they are the same as
+/// far as the checkpoint tells. Labels count if `labels` is set.
+fn differs(manifest: &Manifest, data: &DataRecord, labels: bool) -> Option<String> {
+    if manifest.data != data.sizes() {
+        let ((e, v, f), (events, nodes, width)) = (manifest.data, data.sizes());
+        return Some(format!(
+            "{e} events, {v} nodes and {f} edge features; the data has {events}, {nodes} and {width}"
+        ));
+    }
+    let what = manifest.fingerprint?.difference(&data.fingerprint?, data.snapshots.is_some(), labels)?;
+    Some(format!("other data: sizes are the same, but {what}"))
+}
+
+impl Manifest {
+    /// Says that the checkpoint cannot tell its data from others of the same size, if that is so.
+    pub fn doubt(&self) -> Option<&'static str> {
+        const DOUBT: &str = "the checkpoint is of an earlier version and has no checksums of its data: only \
+                             numbers of events, nodes and features are compared";
+        self.fingerprint.is_none().then_some(DOUBT)
+    }
+}
+
 /// Refuses a checkpoint of other data.
 pub(in crate::task) fn same_data(manifest: &Manifest, data: &DataRecord) -> Result<()> {
-    if manifest.data == data.identity() {
-        return Ok(());
+    let labels = manifest.config.task != TaskName::Link;
+    match differs(manifest, data, labels) {
+        None => Ok(()),
+        Some(what) => Err(bad(
+            format!("the checkpoint was trained on {what}"),
+            "give the data that the checkpoint was trained on",
+        )),
     }
-    let ((e, v, f), (events, nodes, width)) = (manifest.data, data.identity());
-    Err(bad(
-        format!(
-            "the checkpoint was trained on {e} events, {v} nodes and {f} edge features; the data has {events}, \
-             {nodes} and {width}"
-        ),
-        "give the data that the checkpoint was trained on",
-    ))
+}
+
+/// Refuses to start from a model of other data if it has rows of their nodes. Returns what the user should
+/// know if it has none.
+pub(super) fn may_start(manifest: &Manifest, config: &Config, data: &DataRecord) -> Result<Option<String>> {
+    same_model(manifest, config)?;
+    match differs(manifest, data, false) {
+        Some(what) if config.static_mode() != StaticMode::Off => Err(bad(
+            format!("the model has static memory of its nodes, and was trained on {what}"),
+            "give the data that it was trained on, or a model with static.mode=off",
+        )),
+        Some(what) => Ok(Some(format!("the model was trained on {what}"))),
+        None => Ok(manifest.doubt().map(Into::into)),
+    }
 }
 
 /// Refuses a checkpoint of another kind of model.
 fn same_kind(manifest: &Manifest, config: &Config) -> Result<()> {
-    let (theirs, ours) = (manifest.config.model.name(), config.model.name());
-    if theirs == ours {
+    let (theirs, ours) = (manifest.config.model_name(), config.model_name());
+    // Earlier versions did not record that a model was from outside of the crate.
+    let untold = manifest.fingerprint.is_none() && manifest.config.model == config.model;
+    if theirs == ours || untold {
         return Ok(());
     }
     Err(bad(format!("the checkpoint is of {theirs}, this run is of {ours}"), "give the checkpoint's model"))
@@ -68,7 +103,11 @@ pub fn with_model_of(from: &Path, mut given: Table) -> Result<Table> {
     let section = format!("{}.", theirs.model.section());
     // Another model is refused when the run starts.
     if ours.get("model").is_none_or(|model| keys.get("model") == Some(model)) {
-        let of_model = |key: &str| key == "model" || key.starts_with(&section) || key.starts_with("static.");
+        let of_model = |key: &str| {
+            ["model", "custom_model"].contains(&key)
+                || key.starts_with(&section)
+                || key.starts_with("static.")
+        };
         for (key, value) in keys.iter().filter(|(key, _)| of_model(key) && !ours.contains_key(*key)) {
             set_key(&mut given, key, value.clone())?;
         }
@@ -98,7 +137,9 @@ pub(in crate::task) fn same_test(manifest: &Manifest, config: &Config, events: &
 pub(super) fn resumed(manifest: Manifest, config: &Config, data: &DataRecord) -> Result<Manifest> {
     same_data(&manifest, data)?;
     same_kind(&manifest, config)?;
-    const FREE: [&str; 9] = [
+    const KEEPS_DATA: [&str; 3] = ["data.train", "data.val", "data.random_edge_features"];
+    const FREE: [&str; 10] = [
+        "custom_model", // compared by its name
         "epochs",
         "patience",
         "tensorboard",
@@ -109,11 +150,17 @@ pub(super) fn resumed(manifest: Manifest, config: &Config, data: &DataRecord) ->
         "features_on",
         "memory_on",
     ];
-    match difference(&manifest.config, config)?.into_iter().find(|d| !FREE.contains(&d.key.as_str())) {
+    // How the data are read is of no importance if they are known to be the same.
+    let told = manifest.fingerprint.is_some();
+    let is_free = |key: &str| {
+        let reads = key.starts_with("data.") && !KEEPS_DATA.contains(&key);
+        FREE.contains(&key) || key == "data.path" || (told && reads)
+    };
+    match difference(&manifest.config, config)?.into_iter().find(|d| !is_free(&d.key)) {
         Some(d) => Err(bad(
             format!("the checkpoint was trained with another configuration: {d}"),
             "resume with the flags of the run (its config.toml); only epochs, patience, tensorboard, device, \
-             threads, plan, features_on and memory_on may differ",
+             threads, plan, features_on, memory_on and where the data are may differ",
         )),
         None if config.optimizer.depends_on_steps() && manifest.config.epochs != config.epochs => Err(bad(
             format!(
@@ -122,7 +169,10 @@ pub(super) fn resumed(manifest: Manifest, config: &Config, data: &DataRecord) ->
             ),
             "resume with its epochs",
         )),
-        None => Ok(Manifest { config: config.clone(), ..manifest }),
+        None => {
+            let fingerprint = manifest.fingerprint.or(data.fingerprint);
+            Ok(Manifest { config: config.clone(), fingerprint, ..manifest })
+        }
     }
 }
 

@@ -2,7 +2,9 @@
 mod checkpoint;
 mod copies;
 pub mod extract;
+mod fingerprint;
 pub(crate) mod folder;
+pub(crate) mod lock;
 mod matching;
 mod memory;
 mod over_ranks;
@@ -15,6 +17,8 @@ pub mod tensorboard;
 pub use checkpoint::{After, Checkpoint, LatestRecord, Manifest, StreamRecord};
 pub use extract::ExtractRecord;
 pub(super) use extract::{Extract, Extractor};
+pub use fingerprint::Fingerprint;
+pub(super) use fingerprint::stream;
 pub use matching::with_model_of;
 pub(super) use matching::{same_model, same_test};
 pub(in crate::task) use memory::KeptTables;

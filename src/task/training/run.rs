@@ -4,8 +4,11 @@ use super::{
     StageRecord, StartRecord, Summary, Task,
     checkpoint::import_weights,
     extract::Extractor,
-    folder::{as_json, open_run, read_metrics, write_metrics, write_whole},
-    matching::{resumed, same_data, same_model},
+    folder::{
+        USE_A_COPY, as_json, is_free, locked, never_saved, open_run, read_metrics, write_metrics, write_whole,
+    },
+    lock::FolderLock,
+    matching::{may_start, resumed, same_data, same_model},
     over_ranks::{from_first, load},
     tensorboard,
 };
@@ -46,6 +49,8 @@ impl Began {
 pub trait Watch: Send {
     /// The task is built and training is about to start.
     fn start(&mut self, _task: &mut dyn Task) {}
+    /// Something that the user should know, such as that there is nothing to resume.
+    fn note(&mut self, _what: &str) {}
     /// Progress of a pass (`train`, `val`, `test`, ...) of an epoch.
     fn progress(&mut self, _pass: &str, _epoch: usize, _p: Progress<'_>) {}
     /// An epoch has ended.
@@ -62,7 +67,7 @@ impl Watch for () {}
 pub struct RunOptions {
     /// Folder of the run; `None` writes nothing. It must be missing or empty, unless the run resumes.
     pub out: Option<PathBuf>,
-    /// Continue the run in `out` after its last epoch.
+    /// Continue the run in `out` after its last epoch. If there is none, the run starts, with a note.
     pub resume: bool,
     /// A safetensors file of initial weights; see docs/weights.md.
     pub weights: Option<PathBuf>,
@@ -103,6 +108,8 @@ struct RunState<'a> {
     records: Vec<EpochRecord>,
     /// Contents of `buffers` after the best epoch, if there is no checkpoint to hold them.
     best: Option<Vec<Vec<u8>>>,
+    /// On the first rank: nobody else writes into the run folder.
+    lock: Option<FolderLock>,
 }
 
 impl RunState<'_> {
@@ -147,9 +154,9 @@ impl<'a> Run<'a> {
         prepare: &mut dyn FnMut(&mut T, &mut dyn Watch) -> Result<()>,
         compare: &dyn Fn(&T, &mut Summary) -> Result<()>,
     ) -> Result<Summary> {
-        self.load_initial_weights(task)?;
+        self.load_initial_weights(task, watch)?;
         let extractors = self.extractors.take();
-        let mut state = self.open(task, extractors)?;
+        let mut state = self.open(task, watch, extractors)?;
         watch.start(task);
         prepare(task, watch)?;
         let before = state.records.len();
@@ -174,7 +181,7 @@ impl<'a> Run<'a> {
         Ok(summary)
     }
     /// Loads the weights that the options name.
-    fn load_initial_weights(&self, task: &mut dyn Task) -> Result<()> {
+    fn load_initial_weights(&self, task: &mut dyn Task, watch: &mut dyn Watch) -> Result<()> {
         if let Some(path) = &self.options.weights {
             let parameters: Vec<(String, BufferId)> =
                 task.parameters().iter().map(|(name, id)| (name.to_owned(), id)).collect();
@@ -184,34 +191,43 @@ impl<'a> Run<'a> {
         if let Some(path) = &self.options.from {
             let (trained, model) = (Checkpoint::at(path), task.model_buffers());
             load(task, &model, |store, model| {
-                same_model(&trained.manifest()?, self.config).map_err(|e| e.in_file(path))?;
+                let note = may_start(&trained.manifest()?, self.config, &self.data);
+                note.map_err(|e| e.in_file(path))?.iter().for_each(|note| watch.note(note));
                 trained.load_settled(store, model)
             })?;
         }
         Ok(())
     }
     /// Opens the run folder, and restores the last epoch of a run that is resumed.
-    fn open(&self, task: &mut dyn Task, extractors: Option<[Extractor<'a>; 2]>) -> Result<RunState<'a>> {
+    fn open(
+        &self,
+        task: &mut dyn Task,
+        watch: &mut dyn Watch,
+        extractors: Option<[Extractor<'a>; 2]>,
+    ) -> Result<RunState<'a>> {
         let (config, options) = (self.config, self.options);
         let buffers = task.checkpoint_buffers();
         let checkpoint = options.out.as_ref().map(|out| Checkpoint::at(out.join("checkpoint")));
-        let mut manifest = Checkpoint::describe(config, self.data.identity());
+        let mut manifest = Checkpoint::describe(config, &self.data);
         manifest.micro_batches = match task.chosen() {
             Some((Choice::MicroBatches(choice), _)) => Some(choice),
             _ => None,
         };
         manifest.start = options.start();
-        let mut state =
-            RunState { buffers, checkpoint, extractors, manifest, records: Vec::new(), best: None };
-        let restored = options.resume && self.restore(task, &mut state)?;
+        let (records, best, lock) = (Vec::new(), None, None);
+        let mut state = RunState { buffers, checkpoint, extractors, manifest, records, best, lock };
+        let restored = options.resume && self.restore(task, watch, &mut state)?;
         let starts_trained = options.start().is_some();
         if config.classify.frozen && !restored && !starts_trained {
             let what = "classify.frozen keeps the model as it is, and this one has learned nothing";
             return Err(Error::usage(what).remedy("give --from with the folder of a run that trained it"));
         }
-        if let (Some(out), true) = (&options.out, self.device.is_first()) {
-            open_run(out, config, options.resume)?;
-            write_metrics(out, &state.records)?;
+        if let Some(out) = &options.out {
+            self.lock(watch, &mut state, true)?;
+            from_first(self.device, || {
+                open_run(out, config, options.resume)?;
+                write_metrics(out, &state.records)
+            })?;
         }
         // Saved before the first epoch, so that a run that is interrupted earlier can be resumed from the
         // same weights.
@@ -220,21 +236,37 @@ impl<'a> Run<'a> {
         }
         Ok(state)
     }
-    /// Restores the last epoch of the run in the run folder. Returns false if that run ended before its first
-    /// epoch.
-    fn restore(&self, task: &mut dyn Task, state: &mut RunState<'_>) -> Result<bool> {
+    /// Locks the run folder, once; a missing one is made if `make`. Collective.
+    fn lock(&self, watch: &mut dyn Watch, state: &mut RunState<'_>, make: bool) -> Result<()> {
+        let (Some(out), lock) = (&self.options.out, &mut state.lock) else { return Ok(()) };
+        from_first(self.device, || {
+            if lock.is_none() && (make || out.is_dir()) {
+                let taken = lock.insert(locked(out)?);
+                taken.note().iter().for_each(|note| watch.note(note));
+            }
+            Ok(())
+        })
+    }
+    /// Restores the last epoch of the run in the run folder. Returns false, with a note, if there is none.
+    fn restore(&self, task: &mut dyn Task, watch: &mut dyn Watch, state: &mut RunState<'_>) -> Result<bool> {
+        self.lock(watch, state, false)?;
         let (Some(checkpoint), Some(out)) = (&state.checkpoint, &self.options.out) else {
             return Err(Error::usage("--resume has no run to go on with").remedy("give its --out"));
         };
         let found = from_first(self.device, || {
-            if !checkpoint.exists() && out.join("config.toml").exists() {
+            if !checkpoint.exists() && (is_free(out) || never_saved(out)) {
                 return Ok(None);
             }
             let manifest = checkpoint.manifest()?;
             let records = read_metrics(&out.join("metrics.jsonl"), manifest.epochs)?;
+            complete(&records, manifest.epochs).map_err(|e| e.in_file(out.join("metrics.jsonl")))?;
             Ok(Some((manifest, records)))
         })?;
-        let Some((mut manifest, records)) = found else { return Ok(false) };
+        let Some((mut manifest, records)) = found else {
+            watch.note(&format!("there is no epoch to resume in {}: the run starts", out.display()));
+            return Ok(false);
+        };
+        manifest.doubt().iter().for_each(|doubt| watch.note(doubt));
         let micro_batches = state.manifest.micro_batches.take();
         state.manifest = resumed(manifest.clone(), self.config, &self.data)?;
         state.manifest.micro_batches = micro_batches;
@@ -498,6 +530,19 @@ pub(in crate::task) fn test_replayed(
     task.test(&mut |p| watch.progress("test", epoch, p))
 }
 
+/// Checks that the records of a run reach its last epoch.
+///
+/// # Errors
+/// `Checkpoint` if they do not.
+fn complete(records: &[EpochRecord], epochs: usize) -> Result<()> {
+    let reached = records.last().map_or(0, |record| record.epoch);
+    if reached == epochs && records.is_sorted_by(|a, b| a.epoch < b.epoch) {
+        return Ok(());
+    }
+    let what = format!("the records end with epoch {reached}, and the checkpoint is of epoch {epochs}");
+    Err(Error::new(ErrorKind::Checkpoint, what).remedy(USE_A_COPY))
+}
+
 /// Builds a task and loads the state of the checkpoint's best epoch into it.
 ///
 /// # Errors
@@ -506,10 +551,12 @@ pub(in crate::task) fn restored<T: Task>(
     checkpoint: &Checkpoint,
     config: &Config,
     data: &DataRecord,
+    watch: &mut dyn Watch,
     build: impl FnOnce() -> Result<T>,
 ) -> Result<T> {
     let manifest = checkpoint.manifest()?;
     same_data(&manifest, data)?;
+    manifest.doubt().iter().for_each(|doubt| watch.note(doubt));
     same_model(&manifest, config)?;
     let mut task = build()?;
     let buffers = task.checkpoint_buffers();

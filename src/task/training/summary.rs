@@ -1,5 +1,5 @@
 //! The records of a run: a line of `metrics.jsonl` for every epoch, and `summary.json`.
-use super::{MemoryPlan, Task};
+use super::{MemoryPlan, Task, fingerprint::Fingerprint};
 use crate::{
     autograd::Stage,
     data::{Events, Snapshots},
@@ -101,6 +101,9 @@ pub struct DataRecord {
     /// Number of snapshots; `None` if the data are an event stream.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snapshots: Option<usize>,
+    /// Checksums of the data; `None` in the records of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fingerprint: Option<Fingerprint>,
 }
 
 impl DataRecord {
@@ -112,6 +115,7 @@ impl DataRecord {
             nodes: events.nodes,
             edge_features: events.edge_width(),
             snapshots: None,
+            fingerprint: Some(Fingerprint::of_events(events)),
         }
     }
     /// Returns the record of a sequence of snapshots.
@@ -122,11 +126,22 @@ impl DataRecord {
             nodes: data.nodes,
             edge_features: data.width(),
             snapshots: Some(data.len()),
+            fingerprint: Some(Fingerprint::of_snapshots(data)),
         }
     }
-    /// Returns the numbers by which a checkpoint recognises its data: events, nodes and width of the edge
-    /// features.
-    pub(super) fn identity(&self) -> (usize, usize, usize) {
+    /// Says in what other data differ, as far as scores of `task` depend on it; features may
+    /// differ.
+    pub(in crate::task) fn differs(&self, other: &Self, task: TaskName) -> Option<&'static str> {
+        let sizes = |data: &Self| (data.events, data.nodes, data.snapshots);
+        if sizes(self) != sizes(other) {
+            return Some("sizes differ");
+        }
+        let told =
+            |data: &Self| data.fingerprint.map(|f| Fingerprint { edge_features: 0, node_features: 0, ..f });
+        told(self)?.difference(&told(other)?, self.snapshots.is_some(), task != TaskName::Link)
+    }
+    /// Returns the sizes of the data: events, nodes and width of the edge features.
+    pub(super) fn sizes(&self) -> (usize, usize, usize) {
         (self.events, self.nodes, self.edge_features)
     }
 }
