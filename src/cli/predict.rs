@@ -116,14 +116,9 @@ impl Predict {
             run.predictor.save(dir, run.names.added())?;
         }
         run.statistics.print(&known, seconds, self.batch, self.save.as_deref());
-        events.notes().iter().for_each(|note| tell(note));
+        events.notes().iter().for_each(|note| tell(format_args!("note: {note}")));
         Ok(())
     }
-}
-
-/// Prints a note to standard error.
-fn tell(note: &str) {
-    eprintln!("note: {note}");
 }
 
 /// Says after which events scoring began.
@@ -271,7 +266,7 @@ impl Run {
         let later = span((event.time - latest) as f64 / self.scale.ticks_per_second);
         let what =
             format!("the event is {later} after the one before it; is its time in the unit of the data?");
-        tell(&row.error(EventPart::Time, what).to_string());
+        tell(format_args!("note: {}", row.error(EventPart::Time, what)));
         self.told_far = true;
     }
     /// Scores the pending events if they are a full batch.
