@@ -112,6 +112,7 @@ const SUMMARY_KEYS: &[&str] = &[
     "test_by_memory",
     "edgebank",
     "baselines",
+    "baselines_seconds",
     "same_time",
     "peak_memory_bytes",
     "parameters",

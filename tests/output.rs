@@ -39,7 +39,7 @@ const CALLS: &[&[&str]] = &[
     &["data", "snapshots", "made", "--every", "10m"],
     &["plan", "show", "overlap"],
     &["plan", "check", "overlap"],
-    &["plan", "simulate", "--data", "made", "--set", "threads=1", "--json"],
+    &["plan", "simulate", "overlap", "--data", "made", "--set", "threads=1", "--json"],
     &["partition", "--data", "made", "--ranks", "2"],
     &["models"],
     &["models", "--names", "events"],

@@ -66,7 +66,8 @@ fn attach_edges(raw: &mut Raw, file: &Path, options: &ReadOptions) -> Result<()>
     let (FeatureRows { features, incomplete }, at) = match &raw.numbers {
         None => (edge_rows(file, raw.rows(), options, &mut raw.notes)?, raw.kept()),
         Some(_) if is_table(file) => {
-            let what = "the event numbers are not consecutive, so rows of a table cannot be matched to events";
+            let what =
+                "the event numbers are not consecutive, so rows of a table cannot be matched to events";
             return Err(Error::data(&raw.file, what).remedy(
                 "write the features in the order of the events and remove the column of event numbers",
             ));
@@ -142,8 +143,8 @@ fn filled_note(file: &Path, missing: u64) -> Option<String> {
     (missing > 0).then(|| format!("{} of {}: read as 0", counted(missing, "missing value"), file.display()))
 }
 
-/// Reads an array of edge features, and returns the row of each event, by the events' numbers. They count from
-/// 0, or from 1 if the file has no row of padding.
+/// Reads an array of edge features, and returns the row of each event, by the events' numbers. They count
+/// from 0, or from 1 if the file has no row of padding.
 fn numbered_rows(
     file: &Path,
     numbers: &[u64],

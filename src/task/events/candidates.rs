@@ -8,8 +8,8 @@ use crate::{
     runtime::{philox::Key, *},
     task::{
         config::{Config, NegativeKind, Protocol},
-        evaluation::{EdgeBank, Pair, Scores, heuristics::Scored, negatives},
-        training::evaluation_clock,
+        evaluation::{EdgeBank, Pair, Scores, TestScores, heuristics::Scored, negatives},
+        training::{BaselineScores, evaluation_clock},
     },
 };
 use std::ops::Range;
@@ -167,7 +167,7 @@ impl Candidates {
         [train, val]: [Range<usize>; 2],
         test: Range<usize>,
         mask: &[bool],
-    ) -> Vec<(String, [Scores; 2])> {
+    ) -> Vec<BaselineScores> {
         let ranked = match &self.kind {
             Source::Drawn { per_event, .. } => *per_event > 1,
             Source::Pairs(_) => false,
@@ -180,7 +180,12 @@ impl Candidates {
             Scored { events, before, part: range, batch: self.batch, ranked, negatives }
         };
         let decay = scored(&before[..1], val, Part::Val).best_decay();
-        scored(&before, test, Part::Test).scores(&decay, mask)
+        let scores = scored(&before, test, Part::Test).scores(&decay, mask).into_iter();
+        let named = |(name, [transductive, inductive])| BaselineScores {
+            name,
+            test: TestScores { transductive, inductive },
+        };
+        scores.map(named).collect()
     }
 }
 

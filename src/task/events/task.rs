@@ -278,12 +278,7 @@ impl EventTask {
         let Objective::Links(candidates) = &self.objective else { return Vec::new() };
         let (Split { train, val, unseen, .. }, range) = (&self.split, self.tested());
         let mask = &unseen[range.clone()];
-        let scores = candidates.heuristics(events, [train.clone(), val.clone()], range, mask);
-        let named = |(name, [transductive, inductive]): (String, [Scores; 2])| BaselineScores {
-            name,
-            test: TestScores { transductive, inductive },
-        };
-        scores.into_iter().map(named).collect()
+        candidates.heuristics(events, [train.clone(), val.clone()], range, mask)
     }
     /// Returns the events of the test part that a test scores.
     pub(super) fn tested(&self) -> Range<usize> {
