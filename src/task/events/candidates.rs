@@ -181,7 +181,7 @@ impl Candidates {
         };
         let decay = scored(&before[..1], val, Part::Val).best_decay();
         let scores = scored(&before, test, Part::Test).scores(&decay, mask).into_iter();
-        let named = |(name, [transductive, inductive])| BaselineScores {
+        let named = |(name, [transductive, inductive]): (String, [Scores; 2])| BaselineScores {
             name,
             test: TestScores { transductive, inductive },
         };
