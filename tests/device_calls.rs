@@ -272,7 +272,7 @@ fn columns_that_a_sparse_matrix_does_not_have_are_a_fault_on_the_host_and_on_a_d
             if i == 4 {
                 call = call.input(&scale, [2, 1]).unwrap();
             }
-            call = call.input(*ids, [ids.len() / cols, *cols]).unwrap();
+            call = call.input(ids, [ids.len() / cols, *cols]).unwrap();
         }
         let ran = call.input(&column_scale, [3, 1]).unwrap().output(&mut y).unwrap().run();
         let Some(on) = device(0) else { return };

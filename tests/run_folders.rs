@@ -182,7 +182,7 @@ fn the_same_data_are_accepted_wherever_they_are_and_a_lost_path_names_the_flag()
     resume(absolute, "4");
     let arrays = ["--data", "arrays", "--max-batches", "2", "--out", "run", "--resume", "--epochs", "5"];
     done(dir, &small_words(&arrays));
-    assert_eq!(json(&fs::read_to_string(dir.join("run/summary.json")).unwrap())["best_epoch"].is_u64(), true);
+    assert!(json(&fs::read_to_string(dir.join("run/summary.json")).unwrap())["best_epoch"].is_u64());
     // The path is lost.
     fs::rename(dir.join("arrays"), dir.join("sub/moved")).unwrap();
     let flag = ["arrays: cannot open", "counts from the folder in which it was first given", "--data"];
@@ -374,7 +374,7 @@ fn runs_of_data_with_the_same_name_and_size_are_compared_only_if_they_are_the_sa
     // Features may differ: that is what a comparison may be about.
     run(&Config { seed: 2, ..config(1, 8) }, &others[3].1, Some(&folder("c")), false).unwrap();
     done(dir.path(), &["compare", "a", "c"]);
-    assert_eq!(found(&run(&config(1, 8), &events, None, false).unwrap()).is_empty(), false);
+    assert!(!found(&run(&config(1, 8), &events, None, false).unwrap()).is_empty());
 }
 
 #[test]

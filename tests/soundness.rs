@@ -174,8 +174,10 @@ fn the_claims_of_an_op_are_checked_when_it_is_recorded() {
     refused(Program::new(&t, &greedy, F32, Backend::Cpu), "more than any memory holds");
 }
 
+type Gradients = fn(&mut Tape, &Node, Var) -> Result<Vec<Option<Var>>>;
+
 /// An op whose backward pass gives `gradients` of its inputs, in place of its outputs' gradients.
-struct Giver(fn(&mut Tape, &Node, Var) -> Result<Vec<Option<Var>>>);
+struct Giver(Gradients);
 
 impl std::fmt::Debug for Giver {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

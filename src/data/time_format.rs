@@ -381,6 +381,7 @@ impl TimeScale {
     }
 
     /// Converts a time in seconds as [`of`](Self::of) does, but cuts off digits that are finer than a tick.
+    #[cfg(feature = "cli")]
     pub(crate) fn cut(&self, time: Decimal) -> Option<i64> {
         let digits = (0..time.digits).find(|&d| 10f64.powi(d as i32) == self.ticks_per_second)?;
         self.of(Decimal::new(time.mantissa.div_euclid(10i64.pow(time.digits - digits)), digits))

@@ -87,7 +87,7 @@ fn dates_that_are_written_as_numbers_are_dates() {
     }
     let late = rows("src,dst,date\n", |i| format!("1,2,202001{:02}", 1 + i % 28));
     let said = fault(
-        late.repeat(1) + &rows("", |_| "1,2,20200110".into()).repeat(2) + "1,2,20201399\n",
+        late.clone() + &rows("", |_| "1,2,20200110".into()).repeat(2) + "1,2,20201399\n",
         &ReadOptions::default(),
     );
     assert!(

@@ -272,7 +272,7 @@ impl EventTask {
         let table = candidates.edgebank(bank, events, Part::Test, range.clone(), self.columns);
         Some(self.test_scores(&table, range.len()))
     }
-    /// Returns the scores of rules that learn nothing on the same candidates; none if links are not predicted.
+    /// Returns the scores of rules that learn nothing on the same candidates; none if not for links.
     fn heuristics(&self, events: &Events) -> Vec<BaselineScores> {
         let Objective::Links(candidates) = &self.objective else { return Vec::new() };
         let (Split { train, val, unseen, .. }, range) = (&self.split, self.tested());
