@@ -10,6 +10,7 @@ class Data(TypedDict, total=False):
     path: str | PathLike[str]
     format: str
     columns: str
+    delimiter: str
     time_format: str
     missing: str
     bipartite: bool
