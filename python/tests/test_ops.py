@@ -452,11 +452,11 @@ def device_attention_call(torch, heads=2, **change):
     [
         (lambda torch: ops.spmm(ops.Csr(*matrix()[1:]), torch.ones(16, 2)), "spmm: x has 16 rows, and the matrix 17"),
         (lambda torch: ops.spmm(ops.Csr(*matrix()[1:]), torch.ones(17, 2, 1)), "3 dimensions, want at most 2"),
-        (lambda torch: sampled(torch, [7], [9]), "sample_neighbors: row 0 of `node` names row 7 of a smaller table"),
+        (lambda torch: sampled(torch, [7], [9]), "names row 7 of a smaller table"),
         (lambda torch: sampled(torch, [0, 1], [9]), "sample_neighbors"),
         (lambda torch: sampled(torch, [1 << 40], [9]), "sample_recent: 1099511627776 is not an index"),
         (lambda torch: device_memory_call(torch, [1, 1]), "gru_memory: node 1 is listed twice"),
-        (lambda torch: device_memory_call(torch, [99]), "gru_memory: row 0 of `nodes` names row 99 of a smaller table"),
+        (lambda torch: device_memory_call(torch, [99]), "names row 99 of a smaller table"),
         (lambda torch: device_memory_call(torch, mail=torch.ones(8, 4)), "gru_memory: "),
         (lambda torch: device_attention_call(torch, row=torch.full((6, 4), 99)), "names row 99 of a smaller table"),
         (
