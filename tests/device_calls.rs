@@ -228,7 +228,11 @@ fn a_kernel_is_launched_on_the_device_of_its_module_alone() {
             unsafe { KERNEL.get().unwrap().launch(on, Grid::items(2), arguments) }
         }
     }
-    let Some(on) = devices(2, 0).filter(|on| on[0].emulated) else { return };
+    let Some(on) = devices(2, 0) else { return };
+    if !on[0].emulated {
+        println!("skipped: wants two emulated devices");
+        return;
+    }
     let file = tempfile::Builder::new().suffix(".cu").tempfile().unwrap();
     let body = "{ if (thread_item() < rows.live()) x[thread_item()] = 1.f; }";
     std::fs::write(file.path(), format!("extern \"C\" __global__ void k(float* x, Rows rows) {body}"))

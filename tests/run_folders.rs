@@ -214,27 +214,9 @@ fn a_sweep_goes_on_with_its_data_under_another_path_and_refuses_others() {
         tgnn(dir, &[&words[..], &["--seeds", seeds, "--jobs", "1", "--out", "s"]].concat())
     };
     assert_eq!(sweep("made", "1").code, 0);
-    done(
-        dir,
-        &[
-            "data",
-            "synth",
-            "--out",
-            "other",
-            "--events",
-            "400",
-            "--sources",
-            "30",
-            "--destinations",
-            "10",
-            "--edge-features",
-            "3",
-            "--name",
-            "made",
-            "--seed",
-            "9",
-        ],
-    );
+    let other =
+        "data synth --out other --events 400 --sources 30 --destinations 10 --edge-features 3 --name made";
+    done(dir, &other.split(' ').chain(["--seed", "9"]).collect::<Vec<_>>());
     let ran = sweep("other", "1,2");
     assert!(
         ran.code == 2

@@ -89,7 +89,8 @@ def mrr(folder, batch):
                         of.setdefault(name, []).append(inverse_rank(key, second))
             past.add(src[events.start : events.stop], dst[events.start : events.stop])
     best = max(range(len(DECAYS)), key=lambda i: np.mean(by_decay["val"][i]))
-    return {name: float(np.mean(ranks)) for name, ranks in of.items()} | {"PopTrack": float(np.mean(by_decay["test"][best]))}
+    of["PopTrack"] = by_decay["test"][best]
+    return {name: float(np.mean(ranks)) for name, ranks in of.items()}
 
 
 def of_program(args, folder, batch):

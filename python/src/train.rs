@@ -48,6 +48,9 @@ impl Watch for Teller {
     fn start(&mut self, task: &mut dyn Task) {
         task.remarks().into_iter().for_each(|(word, what)| self.tell(Message::Remark(word, what)));
     }
+    fn note(&mut self, what: &str) {
+        self.tell(Message::Remark("note", what.into()));
+    }
     fn progress(&mut self, pass: &str, epoch: usize, p: Progress<'_>) {
         p.stop.set(self.stop.load(Relaxed));
         if self.told.elapsed() >= PULSE || p.events == p.total {

@@ -55,6 +55,11 @@ def test_a_run_can_be_resumed(events, tmp_path):
     assert [r["train_loss"] for r in resumed.records] == [r["train_loss"] for r in whole.records]
 
 
+def test_a_run_with_nothing_to_resume_says_so(events, tmp_path, capsys):
+    tgnn.train(events, out=tmp_path / "run", resume=True, **SMALL)
+    assert "there is no epoch to resume" in capsys.readouterr().err
+
+
 def test_progress_is_a_line_per_epoch_where_there_is_no_terminal(events, capsys):
     tgnn.train(events, **SMALL)
     lines = capsys.readouterr().err.splitlines()

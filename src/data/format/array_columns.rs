@@ -9,6 +9,7 @@ use super::{
     layout::Layout,
     number::Decimal,
     options::{Format, ReadOptions},
+    sample::ROWS,
     table::Table,
 };
 use crate::{
@@ -42,7 +43,11 @@ pub(in crate::data) fn read(dir: &Path, options: &ReadOptions) -> Result<Raw> {
     let mut rows = ArrayRows { columns, row: 0, dir };
     let events = rows.events()?;
     let options = rows.columns[2].options(options)?;
-    let layout = layout(rows.columns.len());
+    let mut layout = layout(rows.columns.len());
+    if options.time_format.is_none() {
+        let first: Vec<String> = (0..events.min(ROWS)).map(|row| rows.columns[2].values.shown(row)).collect();
+        layout.find_dates(|_| first.iter().map(String::as_bytes).filter(|field| !field.is_empty()).collect());
+    }
     let mut table = Table::new(dir, &layout, &options);
     for row in 0..events {
         rows.row = row;
@@ -200,6 +205,15 @@ impl Values {
             Values::Numbers(_, len) => *len,
             Values::Text(_, ends) => ends.len(),
             Values::Dates(times) | Values::Spans(times) => times.len(),
+        }
+    }
+
+    /// Returns a number or text as text; nothing if the value is missing, or is a time already.
+    fn shown(&self, row: usize) -> String {
+        match self.cell(row) {
+            Cell::Number(value) if !self.cell(row).is_missing() => value.text(),
+            Cell::Text(text) => String::from_utf8_lossy(text).into_owned(),
+            _ => String::new(),
         }
     }
 

@@ -72,7 +72,7 @@ pub(super) fn recognise(path: &Path, sample: &Sample, options: &ReadOptions) -> 
     layout.notes.extend_from_slice(&sample.notes);
     layout.note_unread(sample);
     if options.time_format.is_none() {
-        layout.find_dates(sample);
+        layout.find_dates(|time| sample.present(time).collect());
     }
     layout.ids = [layout.src, layout.dst].map(|i| IdRule::of(sample, i));
     layout.tell_kinds(sample, options);
@@ -231,16 +231,18 @@ impl Layout {
 
     /// Recognises times that are dates written as numbers. Numbers of four and of six digits may also be
     /// steps or seconds, so these count only if the column is called like a date, or if they differ enough.
-    fn find_dates(&mut self, sample: &Sample) {
+    /// `sample` returns the first fields of a column.
+    pub(super) fn find_dates<'f>(&mut self, sample: impl FnOnce(usize) -> Vec<&'f [u8]>) {
         let [time] = self.time[..] else { return };
-        let Some(format) = TimeFormat::of_dates(sample.present(time)) else { return };
+        let fields = sample(time);
+        let Some(format) = TimeFormat::of_dates(fields.iter().copied()) else { return };
         let called = self.names.get(time).map_or_else(String::new, |name| name.to_ascii_lowercase());
         let is_called = |words: &[&str]| words.iter().any(|word| called.contains(word));
-        let first = sample.present(time).next().unwrap_or_default();
+        let first = fields.first().copied().unwrap_or_default();
         let sure = match first.len() {
             ..6 => is_called(&["year"]),
             6..8 => {
-                let differ = sample.present(time).collect::<HashSet<_>>().len() > 2;
+                let differ = fields.iter().collect::<HashSet<_>>().len() > 2;
                 differ || is_called(&["date", "day", "month", "year", "period"])
             }
             _ => true,

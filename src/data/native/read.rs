@@ -54,36 +54,8 @@ pub(in crate::data) fn read(dir: &Path, name: String, options: &ReadOptions) -> 
 
 /// Reads a folder that [`save`](super::save) wrote: its arrays are final and only need checks.
 fn read_imported(dir: &Path, path: &Path, options: &ReadOptions) -> Result<Events> {
-    let text = std::fs::read_to_string(path).map_err(|e| Error::io(path, "cannot read", e))?;
-    let info: Info = serde_json::from_str(&text).map_err(|e| {
-        Error::data(path, "not a data set's description").caused_by(e).remedy("import the data again")
-    })?;
-    if info.schema != SCHEMA {
-        return Err(Error::data(
-            path,
-            format!("schema {} is not supported by this version, which reads {SCHEMA}", info.schema),
-        )
-        .remedy("import the data again with this version"));
-    }
-    options.refuse_writing("the arrays of an imported data set")?;
-    if options.bipartite.is_some_and(|b| b != info.first_destination.is_some()) {
-        return Err(Error::usage("whether this data set is bipartite was settled when it was imported")
-            .remedy("import the original file again with --bipartite"));
-    }
-    let node_number = |v: u64, i: usize, file: &Path| {
-        u32::try_from(v).map_err(|_| {
-            Error::data(file, format!("value {i} is {v}, too large for a node number"))
-                .remedy("import the data again")
-        })
-    };
-    let nodes = |file: &str| -> Result<Vec<u32>> {
-        let file = dir.join(file);
-        if let Some(numbers) = Array::open(&file)?.as_slice::<u32>() {
-            return Ok(numbers.to_vec());
-        }
-        ids(&file)?.iter().enumerate().map(|(i, &v)| node_number(v, i, &file)).collect()
-    };
-    let (src, dst) = (nodes("src.npy")?, nodes("dst.npy")?);
+    let info = described(path, options)?;
+    let (src, dst) = (nodes(&dir.join("src.npy"))?, nodes(&dir.join("dst.npy"))?);
     if src.len() != info.events {
         let what = format!("{} events in src.npy, {} expected", src.len(), info.events);
         return Err(Error::data(path, what).remedy("import the data again"));
@@ -126,6 +98,41 @@ fn read_imported(dir: &Path, path: &Path, options: &ReadOptions) -> Result<Event
     };
     events.validate(dir)?;
     Ok(events)
+}
+
+/// Reads the description of an imported data set, and checks that the options do not contradict it.
+fn described(path: &Path, options: &ReadOptions) -> Result<Info> {
+    let text = std::fs::read_to_string(path).map_err(|e| Error::io(path, "cannot read", e))?;
+    let info: Info = serde_json::from_str(&text).map_err(|e| {
+        Error::data(path, "not a data set's description").caused_by(e).remedy("import the data again")
+    })?;
+    if info.schema != SCHEMA {
+        return Err(Error::data(
+            path,
+            format!("schema {} is not supported by this version, which reads {SCHEMA}", info.schema),
+        )
+        .remedy("import the data again with this version"));
+    }
+    options.refuse_writing("the arrays of an imported data set")?;
+    if options.bipartite.is_some_and(|b| b != info.first_destination.is_some()) {
+        return Err(Error::usage("whether this data set is bipartite was settled when it was imported")
+            .remedy("import the original file again with --bipartite"));
+    }
+    Ok(info)
+}
+
+/// Reads node numbers.
+fn nodes(file: &Path) -> Result<Vec<u32>> {
+    if let Some(numbers) = Array::open(file)?.as_slice::<u32>() {
+        return Ok(numbers.to_vec());
+    }
+    let number = |(i, &v): (usize, &u64)| {
+        u32::try_from(v).map_err(|_| {
+            Error::data(file, format!("value {i} is {v}, too large for a node number"))
+                .remedy("import the data again")
+        })
+    };
+    ids(file)?.iter().enumerate().map(number).collect()
 }
 
 /// Reads the edge features of an imported data set from a file that the user gives.

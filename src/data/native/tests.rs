@@ -230,6 +230,17 @@ fn times_of_a_script_are_read_in_their_unit_with_a_note_or_in_that_of_the_option
 }
 
 #[test]
+fn numbers_of_a_script_that_are_dates_are_read_as_dates_with_a_note() {
+    let dir = tempdir().unwrap();
+    write_timed(dir.path(), "<i8", &[20_200_131, 20_200_201, 20_200_301]);
+    let e = read(dir.path()).unwrap();
+    assert_eq!((e.span_seconds(), e.time_scale().text(0).as_str()), (30.0 * 86_400.0, "20200131"));
+    assert!(e.notes.iter().any(|note| note.contains("--time-format %Y%m%d;")), "{:?}", e.notes);
+    let options = ReadOptions { time_format: Some(TimeFormat::Seconds), ..ReadOptions::default() };
+    assert_eq!(load(dir.path().to_str().unwrap(), &options).unwrap().span_seconds(), 170.0);
+}
+
+#[test]
 fn datetime64_is_read_in_every_unit_and_timedelta64_as_seconds() {
     let dir = tempdir().unwrap();
     for (descr, times, first, span) in [
