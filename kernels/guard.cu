@@ -1,4 +1,4 @@
-// guard: out = a, and a fault if x is not finite
+// guard: out = a, and a fault if the loss x is not finite
 //
 // shapes    a, x, out [1, 1] f32
 // grid      one thread
@@ -8,7 +8,7 @@
 // source    -
 #include "common.cuh"
 
-extern "C" __global__ void __launch_bounds__(1, 32)
+extern "C" __global__ void __launch_bounds__(1, 24)
 guard(const float* a, const float* x, float* out, Rows rows, Rows checked, Status status) {
   after_previous_kernel();
   if (rows.live()) *out = *a;

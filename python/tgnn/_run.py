@@ -6,7 +6,7 @@ import html
 import os
 import shutil
 from pathlib import Path
-from typing import Any, Sequence
+from typing import Any, Iterable, Sequence
 
 import numpy as np
 
@@ -46,8 +46,7 @@ class Run(_folders.Unchanging):
         return f"Run({self.name}, epoch {self._manifest.get('best_epoch')}{scored})"
 
     def _repr_html_(self) -> str:
-        table = getattr(self.metrics, "_repr_html_", lambda: "")()
-        return f"<code>{html.escape(repr(self))}</code>{table}"
+        return f"<code>{html.escape(repr(self))}</code>{_table(self.records)}"
 
     def __reduce__(self) -> Any:
         # Events in a file are read again.
@@ -189,6 +188,20 @@ class Run(_folders.Unchanging):
         return bool(((self.summary or {}).get("data") or {}).get("snapshots"))
 
 
+def _table(records: list[dict[str, Any]]) -> str:
+    """The records of epochs as a table in HTML."""
+
+    def row(cells: Iterable[Any], tag: str) -> str:
+        shown = (f"{cell:.6g}" if isinstance(cell, float) else html.escape(str(cell)) for cell in cells)
+        return "<tr>" + "".join(f"<{tag}>{cell}</{tag}>" for cell in shown) + "</tr>"
+
+    if not records:
+        return ""
+    keys = list(records[0])
+    rows = (row((record.get(key, "") for key in keys), "td") for record in records)
+    return f"<table>{row(keys, 'th')}{''.join(rows)}</table>"
+
+
 def open(folder: str | os.PathLike[str], events: Events | None = None) -> Run:
     """The run in a folder, of this package or of the program; with its events if they were made in Python."""
     return Run(folder, events)
@@ -200,14 +213,14 @@ def plot(runs: Sequence[Run] | Run, metric: str | None = None, ax: Any = None) -
     Runs of a model have one colour: a thin line each, and their mean. `metric` is a column of :attr:`Run.metrics`, by
     default the first one of validation.
     """
-    import matplotlib.pyplot
-
     runs = [runs] if isinstance(runs, Run) else list(runs)
     if not runs:
         raise UsageError("there is no run to plot; give some that tgnn.train returned")
     for run in runs:
         if not isinstance(run, Run):
             raise UsageError(f"{a(run)} is not a run; give some that tgnn.train returned")
+    import matplotlib.pyplot
+
     records = [run.records for run in runs]
     metric = metric or next(
         (key for r in records for key in (r[0] if r else {}) if key.startswith("val_")), "train_loss"

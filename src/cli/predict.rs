@@ -4,7 +4,8 @@ use crate::{
     data::{
         NodeId, NodeNames, TimeScale,
         format::{
-            EventFormat, EventPart, EventRow, LaterBytes, LaterEvent, LaterEvents, LaterInput, LaterTable,
+            EventFormat, EventPart, EventRow, IdRule, LaterBytes, LaterEvent, LaterEvents, LaterInput,
+            LaterTable,
         },
         text::{counted, span},
     },
@@ -89,6 +90,7 @@ impl Predict {
             columns: config.data.columns.clone().unwrap_or_default(),
             delimiter: config.data.delimiter,
             missing: config.data.missing,
+            ids: IdRule::among(!predictor.names().are_names()),
         };
         let mut run = Run {
             names: predictor.names(),

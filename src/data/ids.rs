@@ -25,7 +25,13 @@ pub enum NodeId {
 impl NodeId {
     /// Returns the id that `text` writes.
     pub fn of(text: &str) -> Self {
-        match IdField::text(Cow::Borrowed(text)) {
+        IdField::text(Cow::Borrowed(text)).into()
+    }
+}
+
+impl From<IdField<'_>> for NodeId {
+    fn from(id: IdField<'_>) -> Self {
+        match id {
             IdField::Number(n) => NodeId::Number(n),
             IdField::Text(text) => NodeId::Text(text.into()),
         }

@@ -168,6 +168,11 @@ impl NodeNames {
         self.separate
     }
 
+    /// Whether ids are text, among which a number is text, too.
+    pub fn are_names(&self) -> bool {
+        self.named
+    }
+
     /// Whether a node's id is its number, so that no other id can be a node.
     pub fn are_numbers(&self) -> bool {
         self.by_id.is_none()

@@ -312,7 +312,7 @@ impl Adam {
 impl Op for Adam {
     const NAME: &'static str = "adam";
     const KIND: OpKind = OpKind::Nn;
-    const ROW: &'static str = "parameter";
+    const ROW: &'static str = "parameter {}";
     fn input_names(&self) -> Vec<&'static str> {
         present(&[
             ("lr", true),

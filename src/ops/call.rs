@@ -289,7 +289,7 @@ fn fits<T: Element>(op: &str, name: impl Fn() -> String, spec: Spec, values: &[T
 /// `io`, are still there, as on the host.
 pub(crate) fn fault_error(op: &dyn DynOp, row: u32, fault: Fault, io: Option<&Io<'_>>) -> Error {
     let named = |index| io.map_or_else(String::new, |io| held_by(op, io, row as usize, index));
-    let text = |what: String| format!("{}: {} {row}{what}", op.name(), op.row());
+    let text = |what: String| format!("{}: {}{what}", op.name(), op.row().replace("{}", &row.to_string()));
     match fault {
         Fault::OutOfRange(index) => {
             let what = format!("{} names row {index} of a smaller table", named(index));

@@ -1,9 +1,9 @@
-//! `out = a`, and a fault if `x` is not finite
+//! `out = a`, and a fault if the loss `x` is not finite
 //!
 //! | value | shape | meaning |
 //! | --- | --- | --- |
 //! | `a`, out | `[1, 1]` f32 | such as the gradient of a loss for itself |
-//! | `x` | `[1, 1]` f32 | such as the loss |
+//! | `x` | `[1, 1]` f32 | loss |
 //!
 //! Backward: `da = dout`; `x` has no gradient.
 use super::*;
@@ -40,6 +40,7 @@ impl Op for Guard {
     const KIND: OpKind = OpKind::Nn;
     const INPUTS: &'static [&'static str] = &["a", "x"];
     const OUTPUTS: &'static [&'static str] = &["out"];
+    const ROW: &'static str = "the loss";
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 2)?;
         for (what, spec) in Self::INPUTS.iter().zip(ins) {

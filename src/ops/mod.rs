@@ -184,8 +184,8 @@ pub trait Op: std::fmt::Debug + Send + Sync + 'static {
     const INPUTS: &'static [&'static str] = &[];
     /// Names of the outputs in order, as errors call them.
     const OUTPUTS: &'static [&'static str] = &[];
-    /// What a fault counts by its row, as errors call it.
-    const ROW: &'static str = "row";
+    /// What is at fault, as errors call it; `{}` is the row that the fault names.
+    const ROW: &'static str = "row {}";
     /// Returns the names of the inputs in order: [`INPUTS`](Self::INPUTS), unless some of them are optional.
     fn input_names(&self) -> Vec<&'static str> {
         Self::INPUTS.to_vec()

@@ -139,7 +139,7 @@ impl Sgd {
 impl Op for Sgd {
     const NAME: &'static str = "sgd";
     const KIND: OpKind = OpKind::Nn;
-    const ROW: &'static str = "parameter";
+    const ROW: &'static str = "parameter {}";
     fn input_names(&self) -> Vec<&'static str> {
         present(&[
             ("lr", true),

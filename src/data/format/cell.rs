@@ -167,11 +167,8 @@ pub(super) trait Row {
 /// Data, with the place and `remedy`, if it is none.
 pub(super) fn id(row: &dyn Row, i: usize, what: &str, remedy: &str) -> Result<NodeId> {
     let cell = row.cell(i);
-    match cell.id() {
-        Ok(IdField::Number(n)) => Ok(NodeId::Number(n)),
-        Ok(IdField::Text(text)) => Ok(NodeId::Text(text.into())),
-        Err(f) => Err(row.error(Some(i), cell.describe(f, what)).remedy(remedy)),
-    }
+    let id = cell.id().map_err(|f| row.error(Some(i), cell.describe(f, what)).remedy(remedy))?;
+    Ok(id.into())
 }
 
 #[cfg(test)]

@@ -1,13 +1,16 @@
 //! Ids of a column of numbers, of which a few are written differently or are missing.
 use super::{
-    cell::Cell,
+    cell::{Cell, Row},
     number::{Decimal, Fault, parse_decimal, parse_id},
     sample::Sample,
 };
-use crate::data::{
-    ids::IdField,
-    scalar::Scalar,
-    text::{counted, shown},
+use crate::{
+    data::{
+        ids::IdField,
+        scalar::Scalar,
+        text::{counted, shown},
+    },
+    error::Result as Checked,
 };
 use indexmap::IndexSet;
 
@@ -16,7 +19,7 @@ const EXACT: f64 = 9_007_199_254_740_992.0;
 
 /// How to read the ids of a column.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct IdRule {
+pub(crate) struct IdRule {
     /// Whether all ids of the sample are whole numbers. Then a word such as `nan` is no name, and `1e+05` is
     /// a number.
     numbers: bool,
@@ -35,6 +38,11 @@ impl IdRule {
             numbers: ids().next().is_some() && ids().all(is_whole),
             from_0: ids().all(|field| !field.starts_with(b"-")),
         }
+    }
+
+    /// Returns the rule where all ids so far are `numbers`, or are names.
+    pub(crate) fn among(numbers: bool) -> Self {
+        IdRule { numbers, from_0: false }
     }
 
     /// Whether the cell has no id.
@@ -62,6 +70,27 @@ impl IdRule {
             },
             (id, _) => Ok(id),
         }
+    }
+
+    /// Returns the id of a node in cell `i`.
+    ///
+    /// # Errors
+    /// Data, with the place, if it is none; the remedy for a missing one is `missing`.
+    pub(super) fn node<'r>(self, row: &'r dyn Row, i: usize, missing: &str) -> Checked<IdField<'r>> {
+        let cell = row.cell(i);
+        self.id(&cell).map_err(|f| {
+            let what = match (f, &cell) {
+                (Fault::Empty, Cell::Text([_, ..])) => {
+                    format!("{} is not a node id among numbers", cell.shown())
+                }
+                _ => cell.describe(f, "a node id"),
+            };
+            row.error(Some(i), what).remedy(match f {
+                Fault::Empty => missing,
+                Fault::TooLarge => "save ids as integers or text",
+                _ => cell.remedy("save the file as UTF-8"),
+            })
+        })
     }
 }
 

@@ -68,6 +68,8 @@ mod tkg;
 pub use columns::{ColumnName, Columns, FeatureColumns};
 pub use delimiter::Delimiter;
 pub use estimate::Estimate;
+#[cfg(feature = "cli")]
+pub(crate) use id_rule::IdRule;
 pub(super) use input::is_stream;
 #[cfg(feature = "cli")]
 pub(crate) use later_events::{EventFormat, EventPart, EventRow, LaterEvent, LaterEvents};

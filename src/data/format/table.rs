@@ -2,7 +2,7 @@
 use super::{
     cell::{Cell, DECIMAL_COMMA, Row, has_decimal_comma},
     feature_values::{FeatureValues, no_column},
-    id_rule::{IdRule, is_inexact, same_numbers},
+    id_rule::{is_inexact, same_numbers},
     layout::Layout,
     number::{Clock, Fault, parse_id},
     options::{Format, Missing, ReadOptions},
@@ -106,7 +106,7 @@ impl<'a> Table<'a> {
         }
         features.push(row)?;
         let [src_rule, dst_rule] = layout.ids;
-        let (src, dst) = (node(row, layout.src, src_rule)?, node(row, layout.dst, dst_rule)?);
+        let (src, dst) = (src_rule.node(row, layout.src, MISSING)?, dst_rule.node(row, layout.dst, MISSING)?);
         for (cell, rule) in layout.ends().map(|(i, rule)| (row.cell(i), rule)) {
             self.doubtful += u64::from(rule.is_doubtful(&cell));
             self.inexact += u64::from(is_inexact(&cell));
@@ -271,21 +271,6 @@ fn remedy(format: &TimeFormat) -> String {
         }
         other => format!("write times in the format {other}"),
     }
-}
-
-/// Returns the id in cell `i`.
-fn node<'r>(row: &'r dyn Row, i: usize, rule: IdRule) -> Result<IdField<'r>> {
-    let cell = row.cell(i);
-    rule.id(&cell).map_err(|f| match (f, &cell) {
-        (Fault::Empty, Cell::Text([_, ..])) => {
-            row.error(Some(i), format!("{} is not a node id among numbers", cell.shown())).remedy(MISSING)
-        }
-        (Fault::Empty, _) => row.error(Some(i), cell.describe(f, "a node id")).remedy(MISSING),
-        (Fault::TooLarge, _) => {
-            row.error(Some(i), cell.describe(f, "a node id")).remedy("save ids as integers or text")
-        }
-        _ => row.error(Some(i), cell.describe(f, "a node id")).remedy(cell.remedy("save the file as UTF-8")),
-    })
 }
 
 /// Returns the number in cell `i`, which must not be missing.

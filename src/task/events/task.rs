@@ -156,9 +156,9 @@ impl EventTask {
         let places = Places::new(config, &device, may_partition, net.model.state());
         let (programs, memory) = recorder.programs(&mut store, &mut tables, &places)?;
         let Programs { step, training, score, remember } = programs;
-        let (ranks, has_features) =
-            (device.ranks().map_or(1, Ranks::size), tables.edge_width + tables.node_width > 0);
-        let plan_notes = PlanUse { config, plan: &plan, ranks, step: &step, has_features }.notes()?;
+        let (ranks, on_gpu) = (device.ranks().map_or(1, Ranks::size), device.gpu().is_some());
+        let has_features = tables.edge_width + tables.node_width > 0;
+        let plan_notes = PlanUse { config, plan: &plan, ranks, step: &step, has_features, on_gpu }.notes()?;
         let core = TaskCore {
             store,
             parameters,

@@ -143,7 +143,8 @@ impl SnapshotTask {
         let given = snapshots.features.is_some();
         let memory = memory_plan(&store, &tables, given, &[&step, &score], &device)?;
         let edges_by_step = snapshots.offsets.windows(2).map(|w| w[1] - w[0]).collect();
-        let plan_use = PlanUse { config, plan: &plan, ranks: 1, step: &step, has_features: given };
+        let on_gpu = device.gpu().is_some();
+        let plan_use = PlanUse { config, plan: &plan, ranks: 1, step: &step, has_features: given, on_gpu };
         let plan_notes = plan_use.notes()?;
         let core = TaskCore {
             store,

@@ -12,7 +12,7 @@ use crate::{
         UpdateOver, partition::Partitioner,
     },
     runtime::comm::TrafficKind,
-    task::config::Config,
+    task::config::{Config, KeptOn},
 };
 use std::collections::BTreeSet;
 
@@ -26,6 +26,7 @@ pub(in crate::task) struct PlanUse<'a> {
     pub step: &'a Program,
     /// Whether the data have features of edges or nodes.
     pub has_features: bool,
+    pub on_gpu: bool,
 }
 
 impl PlanUse<'_> {
@@ -43,6 +44,7 @@ impl PlanUse<'_> {
             _ => notes.extend(self.of_several_ranks()),
         }
         notes.extend(self.of_depth());
+        notes.extend(self.of_tables());
         notes.extend(self.of_epochs()?);
         Ok(notes)
     }
@@ -148,6 +150,12 @@ impl PlanUse<'_> {
                 self.plan.name
             )
         })
+    }
+    /// The keys that keep tables on the host, where all of them are.
+    fn of_tables(&self) -> Vec<String> {
+        let tables = [(self.config.features_on, "features_on"), (self.config.memory_on, "memory_on")];
+        let set = tables.into_iter().filter(|(on, _)| !self.on_gpu && *on != KeptOn::Auto);
+        no_effect(&set.map(|(_, key)| key).collect::<Vec<_>>(), "the device is the CPU")
     }
     fn of_epochs(&self) -> Result<Option<String>> {
         let (given, trained) = (self.config.epochs, self.config.epochs_trained(self.plan, self.ranks)?);

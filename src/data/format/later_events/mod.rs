@@ -1,9 +1,10 @@
 //! Events that continue the stream of a data set, row by row: lines of text, JSON lines, and tables with
 //! typed columns.
 use super::{
-    cell::{self, Cell, Row},
+    cell::{Cell, Row},
     columns::{ColumnName, Columns},
     header::{Named, listed, position},
+    id_rule::IdRule,
     json_lines::{self, Object},
     later_input::LaterTable,
     number::{Fault, is_number},
@@ -48,6 +49,8 @@ pub(crate) struct EventFormat {
     pub delimiter: Option<Delimiter>,
     /// What to do about missing features.
     pub missing: Missing,
+    /// How to read ids.
+    pub ids: IdRule,
 }
 
 impl EventFormat {
@@ -290,7 +293,8 @@ impl Rows {
     fn event(&mut self, row: &dyn Row) -> Result<Option<LaterEvent>> {
         self.check_width(row)?;
         let [src, dst] = self.places.ends;
-        let ends = [cell::id(row, src, "a node", IDS)?, cell::id(row, dst, "a node", IDS)?];
+        let ids = self.format.ids;
+        let ends = [ids.node(row, src, IDS)?.into(), ids.node(row, dst, IDS)?.into()];
         let (time, written) = self.time(row)?;
         let Some(features) = self.features(row)? else { return Ok(None) };
         let [src, dst] = [src, dst].map(|i| match row.cell(i) {

@@ -5,7 +5,7 @@ use crate::data::{EncodedColumn, TimeFormat};
 fn format(encoding: FeatureEncoding, has_names: bool) -> EventFormat {
     let scale = TimeScale { ticks_per_second: 1.0, origin: 0, format: TimeFormat::Seconds };
     let (columns, missing) = (Columns::default(), Missing::Zero);
-    EventFormat { scale, encoding, has_names, columns, delimiter: None, missing }
+    EventFormat { scale, encoding, has_names, columns, delimiter: None, missing, ids: IdRule::default() }
 }
 
 fn lines(width: usize, ticks_per_second: f64, origin: i64) -> LaterEvents {
@@ -85,7 +85,7 @@ fn json_lines_are_read_by_their_keys_in_any_order_and_may_lack_a_feature() {
                 {\"from\": 4, \"time\": 12}";
     let mut lines = named(&["value"]);
     let e = all(&mut lines, text).unwrap_err().to_string();
-    assert!(e.starts_with("x.csv:4: `to`: an empty field is not a node; "), "{e}");
+    assert!(e.starts_with("x.csv:4: `to`: an empty field is not a node id; "), "{e}");
     let mut lines = named(&["value"]);
     let found = all(&mut lines, &text[..text.rfind('\n').unwrap()]).unwrap();
     assert_eq!((&found[0].ends, &found[0].features[..]), (&[3, 5].map(NodeId::Number), &[0.5][..]));
@@ -149,6 +149,7 @@ fn a_header_places_the_columns_of_the_data_set() {
         columns: "time=day+clock".parse().unwrap(),
         delimiter: None,
         missing: Missing::Zero,
+        ids: IdRule::default(),
     };
     let mut lines = LaterEvents::new(Path::new("x.csv"), format.clone());
     assert_eq!(parse(&mut lines, "day,clock,carrier,dest,origin,km,note").unwrap(), None);
@@ -165,4 +166,17 @@ fn a_header_places_the_columns_of_the_data_set() {
     assert_eq!(parse(&mut plain, "a,b,1970-01-01,7,AA").unwrap().unwrap().features, [7.0, 1.0, 0.0]);
     let e = parse(&mut plain, "a,b,1970-01-01").unwrap_err().to_string();
     assert_eq!(e, "x.csv:2: 3 fields; give src,dst,time,km,carrier");
+}
+
+#[test]
+fn among_numbers_a_number_in_any_notation_is_a_node_and_a_word_for_nothing_is_none() {
+    let numbers = EventFormat { ids: IdRule::among(true), ..format(FeatureEncoding::numbers(0), false) };
+    let mut among_numbers = LaterEvents::new(Path::new("x.csv"), numbers);
+    let event = parse(&mut among_numbers, "1e+05,+25,7").unwrap().unwrap();
+    assert_eq!((event.ends, event.text.as_str()), ([100_000, 25].map(NodeId::Number), "1e+05,+25,7"));
+    let e = parse(&mut among_numbers, "3,nan,7").unwrap_err().to_string();
+    assert_eq!(e, "x.csv:2:3: `nan` is not a node id among numbers; give the id of a node, as in the data");
+    let mut names = lines(0, 1.0, 0);
+    let event = parse(&mut names, "1e+05,nan,7").unwrap().unwrap();
+    assert_eq!(event.ends, ["1e+05", "nan"].map(|name| NodeId::Text(name.into())));
 }

@@ -102,7 +102,8 @@ impl PropertyTask {
         let (programs, memory) = places.record(&mut store, &mut tables, &mut record, Programs::all)?;
         let Programs { step, score, remember } = programs;
         let has_features = tables.edge_width + tables.node_width > 0;
-        let plan_use = PlanUse { config, plan: &plan, ranks: 1, step: &step, has_features };
+        let on_gpu = device.gpu().is_some();
+        let plan_use = PlanUse { config, plan: &plan, ranks: 1, step: &step, has_features, on_gpu };
         let plan_notes = plan_use.notes()?;
         let core = TaskCore {
             store,
