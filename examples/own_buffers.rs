@@ -1,7 +1,7 @@
 //! Kernels on device memory and a CUDA stream of one's own; here on the emulated device.
 use tgnn::{
     error::Result,
-    ops::{DeviceCall, add::Add},
+    ops::{DeviceCall, pointwise::Add},
     runtime::{
         DType, Device,
         cuda::{CudaStream, DeviceBuffer, DeviceTensor},

@@ -4,8 +4,8 @@ use tgnn::{
     autograd::Program,
     error::{ErrorKind, Result},
     ops::{
-        Backend, Built, Call, Case, CaseBuilder, Home, Node, Op, OpKind, Out, add::Add, cases,
-        functions::on_threads, group_slots::GroupSlots,
+        Backend, Built, Call, Case, CaseBuilder, Home, Node, Op, OpKind, Out, cases, functions::on_threads,
+        group_slots::GroupSlots, pointwise::Add,
     },
     runtime::*,
 };

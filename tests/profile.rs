@@ -151,7 +151,7 @@ fn what_cannot_be_profiled_is_refused_in_one_line() {
     refused(&["gru_memry"], &["there is no op `gru_memry`; did you mean gru_memory?"]);
     refused(&["head"], &["did you mean head_linear, mean?"]);
     refused(&["nonsense"], &["give step, epoch, or one of accumulate, adam, add, ", "write_rows"]);
-    refused(&["add", "--case", "3x4x5"], &["--case 3x4x5 has 3 sizes, and add has 2", "is --case 10x100"]);
+    refused(&["add", "--case", "3x4"], &["--case 3x4 has 2 sizes, and add has 3", "is --case 700x699x3"]);
     refused(&["add", "--case", "3by4"], &["--case 3by4 is not sizes with an x between them"]);
     refused(&["linear", "--case", "3x4x5x9x9x9"], &["linear 3x4x5x9x9x9 do not suit each other"]);
     refused(&["add", "--runs", "0"], &["--runs 0"]);
@@ -206,13 +206,13 @@ fn steps_are_profiled_after_those_that_warm_up_with_the_row_counts_of_the_cpu() 
 #[cfg_attr(not(feature = "emu"), ignore = "wants --features emu")]
 fn the_counters_of_nsight_compute_become_a_table_of_ops_and_their_kernels() {
     let tools = Tools::new(tempfile::tempdir().unwrap());
-    let words = ["add", "--case", "10x100", "--with", "ncu", "--runs", "1"];
+    let words = ["add", "--case", "10x10x100", "--with", "ncu", "--runs", "1"];
     let ran = tools.profile(&words);
     assert_eq!(ran.code, 0, "{}", ran.err);
     let seen = tools.seen();
     let flags = "--profile-from-start off --nvtx --csv --page raw --print-units base --cache-control none \
                  --clock-control none --metrics gpu__time_duration.sum,";
-    assert!(seen.starts_with(flags) && seen.contains(" profile add --case 10x100 --with ncu"), "{seen}");
+    assert!(seen.starts_with(flags) && seen.contains(" profile add --case 10x10x100 --with ncu"), "{seen}");
     assert!(ran.out.starts_with(&format!("{} --profile-from-start", tools.path("bin/ncu").display())));
     let (op, kernel) = ran.out.split_once("\nadd  ").unwrap().1.split_once("\n  add  ").unwrap();
     let words_of = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
@@ -241,7 +241,7 @@ fn nsight_systems_and_the_sanitizer_say_what_they_have_found() {
     assert!(tools.seen().starts_with(flags), "{}", tools.seen());
     assert_eq!(tools.kernels()["next_batch"], 1);
 
-    let add = ["add", "--case", "1x1", "--with", "sanitizer", "--tool", "racecheck"];
+    let add = ["add", "--case", "1x1x1", "--with", "sanitizer", "--tool", "racecheck"];
     let ran = tools.profile(&add);
     assert!(
         ran.code == 0 && ran.out.ends_with("\nracecheck of compute-sanitizer found nothing\n"),
@@ -258,7 +258,7 @@ fn nsight_systems_and_the_sanitizer_say_what_they_have_found() {
 #[cfg_attr(not(feature = "emu"), ignore = "wants --features emu")]
 fn a_tool_that_is_missing_fails_or_may_not_work_gives_one_line() {
     let tools = Tools::new(tempfile::tempdir().unwrap());
-    let ncu = ["add", "--case", "1x1", "--with", "ncu"];
+    let ncu = ["add", "--case", "1x1x1", "--with", "ncu"];
     let refused = |script: &str, texts: &[&str]| {
         tools.install("ncu", script);
         tools.refused(&ncu, 5, texts);
@@ -292,7 +292,7 @@ fn a_tool_that_is_missing_fails_or_may_not_work_gives_one_line() {
     tools.refused(&ncu, 5, &["ncu is not in PATH; install Nsight Compute"]);
     fs::write(tools.path("bin/nsys"), NSYS.replace(" && touch", " && echo")).unwrap();
     tools.refused(
-        &["add", "--case", "1x1", "--with", "nsys"],
+        &["add", "--case", "1x1x1", "--with", "nsys"],
         5,
         &["profile-add.nsys-rep: nsys wrote no report"],
     );

@@ -1,7 +1,7 @@
 //! The reports of `tgnn-bench data`: plain text at most 80 columns wide.
 use super::output::folded;
 use crate::data::{
-    Bucket, Events, Stats, SynthOptions,
+    Bucket, ClassStats, Events, NodeLabelStats, Stats, SynthOptions,
     text::{counted, grouped, span},
 };
 use std::{fmt::Write, path::Path};
@@ -49,32 +49,10 @@ pub(super) fn stats(s: &Stats) -> String {
         },
     );
     if let Some(c) = &s.classes {
-        line(
-            "classes",
-            format!(
-                "{}  ({:.2} an event, at most {}; class {} in {:.1} % of events)",
-                grouped(c.classes),
-                c.labels_per_event,
-                c.most_labels,
-                c.most_frequent,
-                100.0 * c.most_frequent_share
-            ),
-        );
+        line("classes", edge_classes(c));
     }
     if let Some(l) = &s.node_labels {
-        line(
-            "node labels",
-            format!(
-                "{} of {} at {}, {} to {}  ({}, {:.1} a row)",
-                counted(l.rows, "row"),
-                counted(l.nodes, "node"),
-                counted(l.times, "time"),
-                l.first_time,
-                l.last_time,
-                classes(l.classes),
-                l.classes_per_row
-            ),
-        );
+        line("node labels", node_labels(l));
     }
     line("edge features", width(s.edge_feature_width));
     line("node features", width(s.node_feature_width));
@@ -85,6 +63,30 @@ pub(super) fn stats(s: &Stats) -> String {
     histogram(&mut out, "nodes by number of events", &s.degrees);
     histogram(&mut out, "events by time since the source's previous one", &s.gaps);
     out
+}
+
+fn edge_classes(c: &ClassStats) -> String {
+    format!(
+        "{}  ({:.2} an event, at most {}; class {} in {:.1} % of events)",
+        grouped(c.classes),
+        c.labels_per_event,
+        c.most_labels,
+        c.most_frequent,
+        100.0 * c.most_frequent_share
+    )
+}
+
+fn node_labels(l: &NodeLabelStats) -> String {
+    format!(
+        "{} of {} at {}, {} to {}  ({}, {:.1} a row)",
+        counted(l.rows, "row"),
+        counted(l.nodes, "node"),
+        counted(l.times, "time"),
+        l.first_time,
+        l.last_time,
+        classes(l.classes),
+        l.classes_per_row
+    )
 }
 
 /// Returns the report of `data import`.

@@ -25,7 +25,7 @@ use super::{
 use crate::{
     autograd::Parameters,
     error::Result,
-    ops::{Tape, epilogue::DropRate, next_batch::Batch, sample_neighbors::Strategy, write_memory::Combiner},
+    ops::{Tape, epilogue::DropRate, sample_neighbors::Strategy, write_memory::Combiner},
     runtime::*,
 };
 use serde::{Deserialize, Serialize};
@@ -167,20 +167,8 @@ impl DyRep {
 }
 
 impl EventModel for DyRep {
-    fn state(&self) -> Vec<BufferId> {
-        self.memory.state()
-    }
-    fn mail_event(&self) -> Option<BufferId> {
-        Some(self.memory.mail_event())
-    }
-    fn missed_writes(&self) -> Option<BufferId> {
-        self.memory.missed_writes()
-    }
-    fn row_errors(&self) -> Option<BufferId> {
-        self.memory.row_errors()
-    }
-    fn reset(&self, store: &mut Store) -> Result<()> {
-        self.memory.reset(store)
+    fn memory(&self) -> Option<&NodeMemory> {
+        Some(&self.memory)
     }
     fn embed(&self, t: &mut Tape, store: &Store, data: &EventTables, q: &Queries) -> Result<Embedded> {
         // Only positive roots send mails, so no other query needs neighbours.
@@ -199,16 +187,5 @@ impl EventModel for DyRep {
         let looked = Looked { h, learn_h: false, roots, root, row, near, edge, drop_now: q.drop_now() };
         embedded.content = Some(self.attention.record(t, store, &self.time, looked)?);
         Ok(embedded)
-    }
-    fn write(
-        &self,
-        t: &mut Tape,
-        store: &Store,
-        data: &EventTables,
-        batch: &Batch,
-        stride: usize,
-        e: &Embedded,
-    ) -> Result<()> {
-        self.memory.write(t, store, data, batch, stride, e)
     }
 }

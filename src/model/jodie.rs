@@ -11,7 +11,7 @@ use super::{
 use crate::{
     autograd::{Parameters, ScaledInit},
     error::Result,
-    ops::{Tape, next_batch::Batch, write_memory::Combiner},
+    ops::{Tape, write_memory::Combiner},
     runtime::*,
 };
 use serde::{Deserialize, Serialize};
@@ -100,20 +100,8 @@ struct Jodie {
 }
 
 impl EventModel for Jodie {
-    fn state(&self) -> Vec<BufferId> {
-        self.memory.state()
-    }
-    fn mail_event(&self) -> Option<BufferId> {
-        Some(self.memory.mail_event())
-    }
-    fn missed_writes(&self) -> Option<BufferId> {
-        self.memory.missed_writes()
-    }
-    fn row_errors(&self) -> Option<BufferId> {
-        self.memory.row_errors()
-    }
-    fn reset(&self, store: &mut Store) -> Result<()> {
-        self.memory.reset(store)
+    fn memory(&self) -> Option<&NodeMemory> {
+        Some(&self.memory)
     }
     fn embed(&self, t: &mut Tape, store: &Store, data: &EventTables, q: &Queries) -> Result<Embedded> {
         let unique = data.unique(t, store, q.node, &[], q.classes())?;
@@ -125,16 +113,5 @@ impl EventModel for Jodie {
         let z = t.project_time((h, time), (unique.psi[0], q.time), (w, b), data.gaps.seconds_per_tick)?;
         let z = t.layer_norm(z, gain, bias)?;
         Ok(Embedded::new(z).with_memory(unique, updated))
-    }
-    fn write(
-        &self,
-        t: &mut Tape,
-        store: &Store,
-        data: &EventTables,
-        batch: &Batch,
-        stride: usize,
-        e: &Embedded,
-    ) -> Result<()> {
-        self.memory.write(t, store, data, batch, stride, e)
     }
 }

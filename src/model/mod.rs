@@ -191,33 +191,38 @@ impl Embedded {
 /// # Ok::<(), tgnn::error::Error>(())
 /// ```
 pub trait EventModel: Send + Sync {
+    /// Returns the node memory, if the model's state is one: the state, what it counts, its reset and its
+    /// writes then follow from it.
+    fn memory(&self) -> Option<&NodeMemory> {
+        None
+    }
     /// Returns the buffers of the state, such as node memory and mailbox: what training writes besides the
     /// parameters. Checkpoints hold them. The rows of a buffer must be a multiple of the nodes: a
     /// [`Predictor`](crate::task::Predictor) may have more nodes.
     fn state(&self) -> Vec<BufferId> {
-        Vec::new()
+        self.memory().map_or(Vec::new(), NodeMemory::state)
     }
     /// Returns the state buffer that holds event ids, such as the event of each mail: u32, [`NONE`] for none.
     /// A predictor renumbers events.
     fn mail_event(&self) -> Option<BufferId> {
-        None
+        self.memory().map(NodeMemory::mail_event)
     }
     /// Returns the buffer that counts fetched rows of node memory by the number of writes that they have
     /// missed, `[bins]` u32, if training steps may read older memory.
     fn missed_writes(&self) -> Option<BufferId> {
-        None
+        self.memory()?.missed_writes()
     }
     /// Returns the buffer of the errors of rows that training steps mix with those of similar nodes, f32 `[1,
     /// 6]` ([`row_errors`](crate::ops::row_errors)), if they do.
     fn row_errors(&self) -> Option<BufferId> {
-        None
+        self.memory()?.row_errors()
     }
     /// Empties the state, as at the start of an epoch. A model with state must.
     ///
     /// # Errors
     /// Those of the store.
-    fn reset(&self, _store: &mut Store) -> Result<()> {
-        Ok(())
+    fn reset(&self, store: &mut Store) -> Result<()> {
+        self.memory().map_or(Ok(()), |memory| memory.reset(store))
     }
     /// Appends the embeddings of the queries. Queries of [`NONE`] get any row of finite numbers. May change
     /// nothing that is stored: predictions would.
@@ -225,20 +230,20 @@ pub trait EventModel: Send + Sync {
     /// # Errors
     /// `Shape` if an op refuses its inputs.
     fn embed(&self, t: &mut Tape, store: &Store, data: &EventTables, q: &Queries) -> Result<Embedded>;
-    /// Appends the writes of a batch whose roots, `stride` per event, were embedded in `_e`. To be recorded
+    /// Appends the writes of a batch whose roots, `stride` per event, were embedded in `e`. To be recorded
     /// after the backward pass, because it changes the state that the forward pass read.
     ///
     /// # Errors
     /// `Shape` if an op refuses its inputs.
     fn write(
         &self,
-        _t: &mut Tape,
-        _store: &Store,
-        _data: &EventTables,
-        _batch: &Batch,
-        _stride: usize,
-        _e: &Embedded,
+        t: &mut Tape,
+        store: &Store,
+        data: &EventTables,
+        batch: &Batch,
+        stride: usize,
+        e: &Embedded,
     ) -> Result<()> {
-        Ok(())
+        self.memory().map_or(Ok(()), |memory| memory.write(t, store, data, batch, stride, e))
     }
 }

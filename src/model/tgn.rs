@@ -20,7 +20,7 @@ use crate::{
     autograd::Parameters,
     data::text::counted,
     error::{Error, Result},
-    ops::{Tape, next_batch::Batch, write_memory::Combiner},
+    ops::{Tape, write_memory::Combiner},
     runtime::*,
 };
 use serde::{Deserialize, Serialize};
@@ -181,20 +181,8 @@ struct Tgn {
 }
 
 impl EventModel for Tgn {
-    fn state(&self) -> Vec<BufferId> {
-        self.memory.state()
-    }
-    fn mail_event(&self) -> Option<BufferId> {
-        Some(self.memory.mail_event())
-    }
-    fn missed_writes(&self) -> Option<BufferId> {
-        self.memory.missed_writes()
-    }
-    fn row_errors(&self) -> Option<BufferId> {
-        self.memory.row_errors()
-    }
-    fn reset(&self, store: &mut Store) -> Result<()> {
-        self.memory.reset(store)
+    fn memory(&self) -> Option<&NodeMemory> {
+        Some(&self.memory)
     }
     fn embed(&self, t: &mut Tape, store: &Store, data: &EventTables, q: &Queries) -> Result<Embedded> {
         let edge = data.edge_if(t, store, self.edge_features)?;
@@ -203,16 +191,5 @@ impl EventModel for Tgn {
         let h = self.inputs.record(t, store, data, unique.node, Some(updated.memory))?;
         let z = self.attention.record(t, store, &self.time, &near, &unique, h, q.drop_now())?;
         Ok(Embedded::new(z).with_memory(unique, updated))
-    }
-    fn write(
-        &self,
-        t: &mut Tape,
-        store: &Store,
-        data: &EventTables,
-        batch: &Batch,
-        stride: usize,
-        e: &Embedded,
-    ) -> Result<()> {
-        self.memory.write(t, store, data, batch, stride, e)
     }
 }

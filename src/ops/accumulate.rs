@@ -135,8 +135,7 @@ impl Op for Accumulate {
                 end,
             }
         };
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        parameters(on, sums, parameter_at, |grid, sums, _| unsafe { k.accumulate(on, grid, sums) })
+        parameters(on, sums, parameter_at, |grid, sums, _| launch!(k, on, accumulate[grid]; sums))
     }
 }
 

@@ -412,12 +412,10 @@ impl Op for Adam {
         parameters(on, self.slots(on.inputs()), parameter_at, |grid, parameters, Part { first, last }| {
             let (ticket, status) = (if last { on.tickets() } else { std::ptr::null_mut() }, on.status());
             let decoupled = u32::from(decoupled);
-            // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-            unsafe {
-                k.adam(
-                    on, grid, parameters, rate, rates, step, scale, amount, decoupled, ticket, first, status,
-                )
-            }
+            launch!(
+                k, on, adam[grid];
+                parameters, rate, rates, step, scale, amount, decoupled, ticket, first, status
+            )
         })
     }
 }

@@ -118,22 +118,29 @@ impl AllReduce {
         parameters(on, self.inputs(), parameter_at, launch)
     }
     /// Launches the kernels that write the window.
-    fn write(&self, k: &Kernels, on: &Launch<'_>, window: &Window) -> Result<()> {
+    ///
+    /// # Safety
+    /// As [`Op::launch`].
+    unsafe fn write(&self, k: &Kernels, on: &Launch<'_>, window: &Window) -> Result<()> {
         let others = self.link.ranks().size() - 1;
         let bytes: usize = self.inputs().map(|i| size_of::<f32>() * on.spec(i).len() * others).sum();
         let sent = window.sent(TrafficKind::Gradients);
         self.launches(on, window, |grid, values, Part { last, .. }| {
             let sent = if last { sent } else { std::ptr::null_mut() };
-            // SAFETY: the addresses are those of the operands and of the window, which has room for all.
-            unsafe { k.write_values_to_window(on, grid, values, sent, self.values as u32, bytes as u64) }
+            launch!(
+                k, on, write_values_to_window[grid];
+                values, sent, self.values as u32, bytes as u64
+            )
         })
     }
     /// Launches the kernels that add up the windows.
-    fn sum(&self, k: &Kernels, on: &Launch<'_>, window: &Window) -> Result<()> {
+    ///
+    /// # Safety
+    /// As [`Op::launch`].
+    unsafe fn sum(&self, k: &Kernels, on: &Launch<'_>, window: &Window) -> Result<()> {
         self.launches(on, window, |grid, values, Part { last, .. }| {
             let progress = if last { window.progress() } else { std::ptr::null_mut() };
-            // SAFETY: as above; all ranks have written the same shapes.
-            unsafe { k.sum_windows(on, grid, values, window.blocks(), progress) }
+            launch!(k, on, sum_windows[grid]; values, window.blocks(), progress)
         })
     }
 }
@@ -180,14 +187,18 @@ impl Op for AllReduce {
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         if !self.link.is_alone() {
             let channel = self.link.channel();
-            return on.exchange(channel, |w| self.write(k, on, w), |w| self.sum(k, on, w));
+            // SAFETY: the caller's promise.
+            let write = |window: &Window| unsafe { self.write(k, on, window) };
+            // SAFETY: as above.
+            let sum = |window: &Window| unsafe { self.sum(k, on, window) };
+            return on.exchange(channel, write, sum);
         }
         self.inputs().try_for_each(|i| {
             let (grid, rows, d) = (Grid::items(on.spec(i).len()), on.rows(i), on.cols(i));
-            // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-            unsafe {
-                k.prefix_rows(on, grid, on.input(i), std::ptr::null(), on.kept(i - FIRST), rows, rows, d)
-            }
+            launch!(
+                k, on, prefix_rows[grid];
+                on.input(i), std::ptr::null(), on.kept(i - FIRST), rows, rows, d
+            )
         })
     }
 }

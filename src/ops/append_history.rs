@@ -161,31 +161,13 @@ impl Op for AppendHistory {
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         // A positive root is the source or the destination of an event.
         let grid = Grid::warps(on.capacity(NODE).min(2 * on.capacity(SRC)));
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe {
-            k.append_history(
-                on,
-                grid,
-                on.input(OFFSETS),
-                on.state(ENTRIES),
-                on.input(NODE),
-                on.input(POSITIVES),
-                on.input(STARTS),
-                on.input(ORDER),
-                on.input(SRC),
-                on.input(DST),
-                on.input(TIME),
-                on.input(EVENT),
-                on.rows(NODE),
-                on.rows(ORDER),
-                on.rows(SRC),
-                on.capacity(OFFSETS) as u32 - 1,
-                on.capacity(STARTS) as u32 - 1,
-                on.capacity(ENTRIES) as u64,
-                self.stride as u32,
-                on.status(),
-            )
-        }
+        launch!(
+            k, on, append_history[grid];
+            on.input(OFFSETS), on.state(ENTRIES), on.input(NODE), on.input(POSITIVES), on.input(STARTS),
+            on.input(ORDER), on.input(SRC), on.input(DST), on.input(TIME), on.input(EVENT), on.rows(NODE),
+            on.rows(ORDER), on.rows(SRC), on.capacity(OFFSETS) as u32 - 1, on.capacity(STARTS) as u32 - 1,
+            on.capacity(ENTRIES) as u64, self.stride as u32, on.status()
+        )
     }
 }
 

@@ -128,32 +128,20 @@ impl Op for AppendMails {
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         macro_rules! append {
             ($kernel:ident, $($mail:expr),+) => {
-                k.$kernel(
-                    on,
-                    Grid::warps(on.capacity(input::NODE)),
-                    $($mail,)+
-                    on.state(input::MAIL_EVENT),
-                    on.state(input::MAIL_TIME),
-                    on.state(input::NEXT),
-                    on.input(input::NODE),
-                    on.input(input::CONTENT),
-                    on.input(input::EVENT),
-                    on.input(input::EVENT_TIME),
-                    on.rows(input::NODE),
-                    on.capacity(input::NEXT) as u32,
-                    on.cols(input::MAIL_EVENT),
-                    on.cols(input::CONTENT),
-                    on.status(),
+                launch!(
+                    k, on, $kernel[Grid::warps(on.capacity(input::NODE))];
+                    $($mail,)+ on.state(input::MAIL_EVENT), on.state(input::MAIL_TIME), on.state(input::NEXT),
+                    on.input(input::NODE), on.input(input::CONTENT), on.input(input::EVENT),
+                    on.input(input::EVENT_TIME), on.rows(input::NODE), on.capacity(input::NEXT) as u32,
+                    on.cols(input::MAIL_EVENT), on.cols(input::CONTENT), on.status()
                 )
             };
         }
         if on.spec(input::MAIL).dtype.is_half() {
             let (mail, kind) = on.halves_state(input::MAIL);
-            // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-            return unsafe { append!(append_half_mails, mail, kind) };
+            return append!(append_half_mails, mail, kind);
         }
-        // SAFETY: as above.
-        unsafe { append!(append_mails, on.state(input::MAIL)) }
+        append!(append_mails, on.state(input::MAIL))
     }
 }
 

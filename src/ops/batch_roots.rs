@@ -114,24 +114,12 @@ impl Op for BatchRoots {
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let [rank, ranks] = self.only.unwrap_or_default();
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe {
-            k.batch_roots(
-                on,
-                Grid::items(self.capacity),
-                on.input(input::SRC),
-                on.input(input::DST),
-                on.input(input::RANGE),
-                on.input(input::INDEX),
-                on.kept(0),
-                on.kept(1),
-                on.rows(input::SRC),
-                self.capacity as u32,
-                self.near as u32,
-                rank as u32,
-                ranks as u32,
-            )
-        }
+        launch!(
+            k, on, batch_roots[Grid::items(self.capacity)];
+            on.input(input::SRC), on.input(input::DST), on.input(input::RANGE), on.input(input::INDEX),
+            on.kept(0), on.kept(1), on.rows(input::SRC), self.capacity as u32, self.near as u32,
+            rank as u32, ranks as u32
+        )
     }
 }
 

@@ -166,8 +166,7 @@ impl Op for BceLoss {
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let grid = Grid::new(1, 1024);
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe { k.bce_loss(on, grid, on.input(0), on.out(0), on.rows(0), on.cols(0), on.status()) }
+        launch!(k, on, bce_loss[grid]; on.input(0), on.out(0), on.rows(0), on.cols(0), on.status())
     }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         Ok(vec![douts[0].map(|d| t.push1(BceLossGrad, &[node.ins[0], d])).transpose()?])
@@ -205,8 +204,7 @@ impl Op for BceLossGrad {
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let grid = Grid::items(on.spec(0).len());
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe { k.bce_loss_grad(on, grid, on.input(0), on.input(1), on.out(0), on.rows(0), on.cols(0)) }
+        launch!(k, on, bce_loss_grad[grid]; on.input(0), on.input(1), on.out(0), on.rows(0), on.cols(0))
     }
 }
 

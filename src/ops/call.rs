@@ -117,7 +117,7 @@ enum Input<'a> {
 /// op's count output says how many.
 ///
 /// ```
-/// use tgnn::ops::{Call, add::Add};
+/// use tgnn::ops::{Call, pointwise::Add};
 /// let (a, b, mut sum) = ([1.0f32, 2.0], [10.0f32, 20.0], [0.0f32; 2]);
 /// Call::new(&Add).input(&a, [2, 1])?.input(&b, [2, 1])?.output(&mut sum)?.run()?;
 /// assert_eq!(sum, [11.0, 22.0]);

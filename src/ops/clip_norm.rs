@@ -145,8 +145,8 @@ impl Op for ClipNorm {
             };
             let gradients = abi::Parameters { of: [none; abi::Parameters::MOST] };
             let grid = Grid::new(1, Grid::THREADS);
-            // SAFETY: the kernel reads no gradient, and scratch has room for the sum of one block.
-            return unsafe { k.clip_norm(on, grid, gradients, sums, 0, norm, scale, most, on.tickets()) };
+            // The kernel reads no gradient, and scratch has room for the sum of one block.
+            return launch!(k, on, clip_norm[grid]; gradients, sums, 0, norm, scale, most, on.tickets());
         }
         // Blocks of earlier launches.
         let before = Cell::new(0u32);
@@ -154,9 +154,8 @@ impl Op for ClipNorm {
             let ticket = if last { on.tickets() } else { null_mut() };
             let first = before.get();
             before.set(first + gradients.of[abi::Parameters::MOST - 1].end);
-            // SAFETY: `infer` checked the shapes, and the addresses are those of the operands; scratch has
-            // room for the sum of every block.
-            unsafe { k.clip_norm(on, grid, gradients, sums, first, norm, scale, most, ticket) }
+            // Scratch has room for the sum of every block.
+            launch!(k, on, clip_norm[grid]; gradients, sums, first, norm, scale, most, ticket)
         })
     }
 }

@@ -162,30 +162,14 @@ impl Op for CountCommon {
         }
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe {
-            k.count_common(
-                on,
-                Grid::items(on.capacity(input::NODE)),
-                on.input(input::NODE),
-                on.input(input::STARTS),
-                on.input(input::SLOTS),
-                on.input(input::ROOT_STARTS),
-                on.input(input::ROOTS),
-                on.input(input::ROOT),
-                on.input(input::NEAR),
-                on.state(input::SIMILAR),
-                on.state(input::COMMON),
-                on.rows(input::NODE),
-                on.rows(input::SLOTS),
-                on.rows(input::ROOTS),
-                on.rows(input::ROOT),
-                on.cols(input::NEAR),
-                on.cols(input::SIMILAR),
-                on.capacity(input::SIMILAR) as u32,
-                on.status(),
-            )
-        }
+        launch!(
+            k, on, count_common[Grid::items(on.capacity(input::NODE))];
+            on.input(input::NODE), on.input(input::STARTS), on.input(input::SLOTS),
+            on.input(input::ROOT_STARTS), on.input(input::ROOTS), on.input(input::ROOT),
+            on.input(input::NEAR), on.state(input::SIMILAR), on.state(input::COMMON),
+            on.rows(input::NODE), on.rows(input::SLOTS), on.rows(input::ROOTS), on.rows(input::ROOT),
+            on.cols(input::NEAR), on.cols(input::SIMILAR), on.capacity(input::SIMILAR) as u32, on.status()
+        )
     }
 }
 

@@ -121,24 +121,13 @@ impl Op for CountMissed {
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let limit = if self.limited { on.input(input::LIMIT) } else { std::ptr::null() };
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe {
-            k.count_missed(
-                on,
-                Grid::new(1, 1024),
-                on.input(input::NODE),
-                on.input(input::SEEN),
-                on.input(input::WRITTEN),
-                limit,
-                on.state(input::VERSION),
-                on.state(input::MISSED),
-                on.rows(input::NODE),
-                on.rows(input::WRITTEN),
-                on.capacity(input::MISSED) as u32,
-                on.capacity(input::VERSION) as u32,
-                on.status(),
-            )
-        }
+        launch!(
+            k, on, count_missed[Grid::new(1, 1024)];
+            on.input(input::NODE), on.input(input::SEEN), on.input(input::WRITTEN), limit,
+            on.state(input::VERSION), on.state(input::MISSED), on.rows(input::NODE),
+            on.rows(input::WRITTEN), on.capacity(input::MISSED) as u32,
+            on.capacity(input::VERSION) as u32, on.status()
+        )
     }
 }
 

@@ -362,46 +362,22 @@ impl Op for DeliverMails {
         // The two kernels differ in the type of the mailbox, and in the code of that type if it has 16 bits.
         macro_rules! deliver {
             ($kernel:ident, $features:expr, $($mail:expr),+) => {
-                k.$kernel(
-                    on,
-                    grid,
-                    $($mail,)+
-                    on.state(MAIL_EVENT),
-                    on.state(MAIL_TIME),
-                    on.state(NEXT),
-                    on.input(NODE),
-                    on.input(PHI),
-                    on.input(OUT),
-                    on.input(EVENT),
-                    on.input(EVENT_TIME),
-                    $features,
-                    edge,
-                    starts,
-                    order,
-                    edge_row,
-                    on.rows(NODE),
-                    on.rows(EVENT),
-                    edges,
-                    listed,
-                    nodes,
-                    on.cols(MAIL_EVENT),
-                    on.cols(OUT),
-                    f,
-                    each,
-                    stride,
-                    on.status(),
+                launch!(
+                    k, on, $kernel[grid];
+                    $($mail,)+ on.state(MAIL_EVENT), on.state(MAIL_TIME), on.state(NEXT), on.input(NODE),
+                    on.input(PHI), on.input(OUT), on.input(EVENT), on.input(EVENT_TIME), $features, edge, starts,
+                    order, edge_row, on.rows(NODE), on.rows(EVENT), edges, listed, nodes, on.cols(MAIL_EVENT),
+                    on.cols(OUT), f, each, stride, on.status()
                 )
             };
         }
         if on.spec(MAIL).dtype.is_half() {
             let (mail, kind) = on.halves_state(MAIL);
             let features = if mean { on.halves_state(FEATURES).0 } else { null_mut() };
-            // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-            return unsafe { deliver!(deliver_half_mails, features, mail, kind) };
+            return deliver!(deliver_half_mails, features, mail, kind);
         }
         let features = if mean { on.state(FEATURES) } else { null_mut() };
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe { deliver!(deliver_mails, features, on.state(MAIL)) }
+        deliver!(deliver_mails, features, on.state(MAIL))
     }
 }
 

@@ -29,7 +29,7 @@ const CALLER: u32 = u32::MAX;
 /// On the emulated device (feature `emu`); `cuda` opens a GPU:
 #[cfg_attr(feature = "emu", doc = "```")]
 #[cfg_attr(not(feature = "emu"), doc = "```no_run")]
-/// use tgnn::{ops::{DeviceCall, add::Add}, runtime::{DType, Device, cuda::*}};
+/// use tgnn::{ops::{DeviceCall, pointwise::Add}, runtime::{DType, Device, cuda::*}};
 /// let device = Device::open("emu", 1)?;
 /// let gpu = device.gpu().expect("the device is not the CPU");
 /// let stream = CudaStream::new(gpu)?;

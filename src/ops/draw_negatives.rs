@@ -107,8 +107,7 @@ impl Op for DrawNegatives {
         let grid = Grid::items(on.out_cap(0) * self.per_event);
         let (key, per_event) =
             (abi::Key::new(self.seed, self.salt), events_before(on.spec(1), self.per_event));
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe { k.draw_negatives(on, grid, pool, now, out, on.rows(0), on.out_rows(0), m, per_event, key) }
+        launch!(k, on, draw_negatives[grid]; pool, now, out, on.rows(0), on.out_rows(0), m, per_event, key)
     }
 }
 

@@ -253,27 +253,12 @@ impl Op for DrawNonEdges {
         let grid = Grid::items(on.out_cap(0) * (1 + self.per_item));
         let (edges, steps) = (on.capacity(SRC) as u32, on.capacity(OFFSETS) as u32 - 1);
         let (vertices, key) = (self.vertices as u32, abi::Key::new(self.seed, self.salt));
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe {
-            k.draw_non_edges(
-                on,
-                grid,
-                on.input(SRC),
-                on.input(DST),
-                on.input(OFFSETS),
-                on.input(STEP),
-                on.input(ITEM),
-                on.input(NOW),
-                on.out(0),
-                on.rows(ITEM),
-                edges,
-                steps,
-                vertices,
-                self.per_item as u32,
-                key,
-                on.status(),
-            )
-        }
+        launch!(
+            k, on, draw_non_edges[grid];
+            on.input(SRC), on.input(DST), on.input(OFFSETS), on.input(STEP), on.input(ITEM),
+            on.input(NOW), on.out(0), on.rows(ITEM), edges, steps, vertices, self.per_item as u32, key,
+            on.status()
+        )
     }
 }
 

@@ -328,10 +328,10 @@ impl Op for ActivationGrad {
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (grid, epilogue) = (Grid::items(on.spec(0).len().div_ceil(4)), self.0.on_device(on));
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe {
-            k.activation_grad(on, grid, on.input(0), on.input(1), on.out(0), on.rows(0), on.cols(0), epilogue)
-        }
+        launch!(
+            k, on, activation_grad[grid];
+            on.input(0), on.input(1), on.out(0), on.rows(0), on.cols(0), epilogue
+        )
     }
 }
 

@@ -124,7 +124,10 @@ impl ExchangeIds {
         Ok(all)
     }
     /// Launches the kernels that write the window.
-    fn write(&self, k: &Kernels, on: &Launch<'_>, window: &Window) -> Result<()> {
+    ///
+    /// # Safety
+    /// As [`Op::launch`].
+    unsafe fn write(&self, k: &Kernels, on: &Launch<'_>, window: &Window) -> Result<()> {
         let (rows, width) = (on.rows(input::ID), size_of::<u32>());
         let to_each = on.inputs() > input::COUNTS;
         let head = WindowHead {
@@ -134,14 +137,19 @@ impl ExchangeIds {
             extra: width * (self.link.ranks().size() - 1),
             kind: TrafficKind::Routes,
         };
-        head.write(k, on, window)?;
+        // SAFETY: the caller's promise.
+        unsafe { head.write(k, on, window) }?;
         let begin = WindowHead::bytes(self.link.ranks().size(), 1);
         let (from, index) = (on.words(input::ID).cast(), std::ptr::null());
         let ids = WindowRows { table: 0, from, of: rows, index, rows, begin, units: width / UNIT };
-        ids.write(k, on, window)
+        // SAFETY: the caller's promise.
+        unsafe { ids.write(k, on, window) }
     }
     /// Launches the kernel that reads the windows.
-    fn read(&self, k: &Kernels, on: &Launch<'_>, window: &Window) -> Result<()> {
+    ///
+    /// # Safety
+    /// As [`Op::launch`].
+    unsafe fn read(&self, k: &Kernels, on: &Launch<'_>, window: &Window) -> Result<()> {
         let parts = WindowParts {
             table: 0,
             to_all: on.inputs() <= input::COUNTS,
@@ -154,7 +162,8 @@ impl ExchangeIds {
             kind: 0,
             is_last: true,
         };
-        parts.read(k, on, window)
+        // SAFETY: the caller's promise.
+        unsafe { parts.read(k, on, window) }
     }
 }
 
@@ -196,13 +205,16 @@ impl Op for ExchangeIds {
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         if !self.link.is_alone() {
             let channel = self.link.channel();
-            return on.exchange(channel, |w| self.write(k, on, w), |w| self.read(k, on, w));
+            // SAFETY: the caller's promise.
+            let write = |window: &Window| unsafe { self.write(k, on, window) };
+            // SAFETY: as above.
+            let read = |window: &Window| unsafe { self.read(k, on, window) };
+            return on.exchange(channel, write, read);
         }
         let (id, count, out) = (on.input(input::ID), on.kept(output::COUNT), on.kept(output::ID));
         let (counts, rows) = (on.kept(output::COUNTS), on.rows(input::ID));
         let (grid, capacity) = (Grid::items(on.capacity(input::ID)), self.capacity as u32);
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe { k.exchange_ids(on, grid, id, count, out, counts, rows, capacity) }
+        launch!(k, on, exchange_ids[grid]; id, count, out, counts, rows, capacity)
     }
 }
 

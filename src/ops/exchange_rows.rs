@@ -289,12 +289,16 @@ impl ExchangeRows {
         self.tables(ins.len()).map(region).collect()
     }
     /// Launches the kernels that write the window.
-    fn write(&self, k: &Kernels, on: &Launch<'_>, window: &Window, regions: &[Region]) -> Result<()> {
+    ///
+    /// # Safety
+    /// As [`Op::launch`].
+    unsafe fn write(&self, k: &Kernels, on: &Launch<'_>, window: &Window, regions: &[Region]) -> Result<()> {
         let counts = if self.to_each { on.input(input::SEND_COUNTS) } else { std::ptr::null() };
         let rows = regions.first().map_or(input::LIKE, |region| region.index.unwrap_or(region.table));
         let width = regions.iter().map(|region| region.columns * region.bytes).sum();
         let head = WindowHead { counts, rows: on.rows(rows), width, extra: 0, kind: self.kind };
-        head.write(k, on, window)?;
+        // SAFETY: the caller's promise.
+        unsafe { head.write(k, on, window) }?;
         regions.iter().enumerate().try_for_each(|(table, region)| {
             let items = |rows: abi::Rows, by: usize| abi::Rows {
                 times: rows.times * by as u32,
@@ -308,11 +312,15 @@ impl ExchangeRows {
             };
             let (from, units) = (on.address(region.table) as *const u16, region.bytes / UNIT);
             let rows = WindowRows { table, from, of, index, rows, begin: region.begin, units };
-            rows.write(k, on, window)
+            // SAFETY: the caller's promise.
+            unsafe { rows.write(k, on, window) }
         })
     }
     /// Launches the kernels that read the windows.
-    fn read(&self, k: &Kernels, on: &Launch<'_>, window: &Window, regions: &[Region]) -> Result<()> {
+    ///
+    /// # Safety
+    /// As [`Op::launch`].
+    unsafe fn read(&self, k: &Kernels, on: &Launch<'_>, window: &Window, regions: &[Region]) -> Result<()> {
         let nothing = std::ptr::null_mut();
         regions.iter().enumerate().try_for_each(|(out, region)| {
             let dtype = on.spec(region.table).dtype;
@@ -330,11 +338,15 @@ impl ExchangeRows {
                 kind,
                 is_last: out + 1 == regions.len(),
             };
-            parts.read(k, on, window)
+            // SAFETY: the caller's promise.
+            unsafe { parts.read(k, on, window) }
         })
     }
     /// Launches the kernels of a single rank, which sends all rows to itself.
-    fn copy(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+    ///
+    /// # Safety
+    /// As [`Op::launch`].
+    unsafe fn copy(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         self.tables(on.inputs()).enumerate().try_for_each(|(out, (table, index))| {
             let (spec, each) = (on.spec(table), self.rows_of_item(table) as u32);
             // An item is one row of the kernels.
@@ -352,18 +364,15 @@ impl ExchangeRows {
             if on.out_words(out).is_null() {
                 return Ok(()); // nobody reads these rows
             }
-            // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-            unsafe {
-                match index {
-                    None => {
-                        let (x, y) = (on.words(table).cast(), on.out_words(out).cast());
-                        k.prefix_rows(on, grid, x, std::ptr::null(), y, from, rows, words)
-                    }
-                    Some(index) => {
-                        let addresses = [on.address(table), on.out_words(out) as u64];
-                        let tables = abi::Tables::new([(spec.dtype, cols as usize, addresses)]);
-                        k.gather_rows(on, grid, tables, on.input(index), rows, from, on.status())
-                    }
+            match index {
+                None => {
+                    let (x, y) = (on.words(table).cast(), on.out_words(out).cast());
+                    launch!(k, on, prefix_rows[grid]; x, std::ptr::null(), y, from, rows, words)
+                }
+                Some(index) => {
+                    let addresses = [on.address(table), on.out_words(out) as u64];
+                    let tables = abi::Tables::new([(spec.dtype, cols as usize, addresses)]);
+                    launch!(k, on, gather_rows[grid]; tables, on.input(index), rows, from, on.status())
                 }
             }
         })
@@ -476,14 +485,17 @@ impl Op for ExchangeRows {
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         if self.link.is_alone() {
-            return self.copy(k, on);
+            // SAFETY: the caller's promise.
+            return unsafe { self.copy(k, on) };
         }
         let ins: Vec<Spec> = (0..on.inputs()).map(|i| on.spec(i)).collect();
         let regions = self.regions(&ins);
         on.exchange(
             self.link.channel(),
-            |window| self.write(k, on, window, &regions),
-            |window| self.read(k, on, window, &regions),
+            // SAFETY: the caller's promise.
+            |window| unsafe { self.write(k, on, window, &regions) },
+            // SAFETY: the caller's promise.
+            |window| unsafe { self.read(k, on, window, &regions) },
         )
     }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {

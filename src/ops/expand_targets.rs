@@ -127,24 +127,11 @@ impl Op for ExpandTargets {
         let neighbor_time =
             if on.inputs() > NEIGHBOR_TIME { on.input(NEIGHBOR_TIME) } else { std::ptr::null() };
         let grid = Grid::items(on.out_cap(0));
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe {
-            k.expand_targets(
-                on,
-                grid,
-                node,
-                time,
-                neighbor,
-                neighbor_time,
-                target,
-                at,
-                row,
-                root,
-                identity,
-                on.rows(NODE),
-                on.cols(NEIGHBOR),
-            )
-        }
+        launch!(
+            k, on, expand_targets[grid];
+            node, time, neighbor, neighbor_time, target, at, row, root, identity, on.rows(NODE),
+            on.cols(NEIGHBOR)
+        )
     }
 }
 

@@ -76,22 +76,12 @@ impl Op for ExpireCopies {
         });
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe {
-            k.expire_copies(
-                on,
-                Grid::items(on.capacity(input::ID)),
-                on.state(input::COPIES),
-                on.input(input::ID),
-                on.input(input::COUNTS),
-                on.rows(input::ID),
-                on.capacity(input::COPIES) as u32,
-                on.cols(input::COPIES),
-                on.capacity(input::COUNTS) as u32,
-                self.kept.into(),
-                on.status(),
-            )
-        }
+        launch!(
+            k, on, expire_copies[Grid::items(on.capacity(input::ID))];
+            on.state(input::COPIES), on.input(input::ID), on.input(input::COUNTS), on.rows(input::ID),
+            on.capacity(input::COPIES) as u32, on.cols(input::COPIES), on.capacity(input::COUNTS) as u32,
+            self.kept.into(), on.status()
+        )
     }
 }
 

@@ -100,8 +100,7 @@ impl Op for FillWhen {
             *fill = abi::Fill { table: on.address(at) as *mut u32, words, word: word.into() };
         }
         let most = of.iter().map(|fill| fill.words).max().unwrap_or(0) as usize;
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe { k.fill_when(on, Grid::items(most), on.input(0), abi::Fills { of }) }
+        launch!(k, on, fill_when[Grid::items(most)]; on.input(0), abi::Fills { of })
     }
 }
 

@@ -87,7 +87,8 @@ impl Op for FoldRows {
         copy::<R>(io);
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        copy_words(k, on)
+        // SAFETY: the caller's promise.
+        unsafe { copy_words(k, on) }
     }
     fn vjp(&self, t: &mut Tape, _: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         Ok(vec![douts[0].map(|d| t.unfold_rows(d, self.k)).transpose()?])
@@ -118,7 +119,8 @@ impl Op for UnfoldRows {
         copy::<R>(io);
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        copy_words(k, on)
+        // SAFETY: the caller's promise.
+        unsafe { copy_words(k, on) }
     }
     fn vjp(&self, t: &mut Tape, _: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         Ok(vec![douts[0].map(|d| t.fold_rows(d, self.k)).transpose()?])

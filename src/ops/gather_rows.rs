@@ -140,8 +140,7 @@ impl Op for GatherRows {
         }));
         let grid = Grid::warps(on.out_cap(0));
         let (index, rows, from) = (on.input(input::INDEX), on.out_rows(0), on.rows(input::TABLES));
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe { k.gather_rows(on, grid, tables, index, rows, from, on.status()) }
+        launch!(k, on, gather_rows[grid]; tables, index, rows, from, on.status())
     }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         let index = node.ins[input::INDEX];

@@ -115,8 +115,7 @@ impl Op for Gelu {
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (grid, epilogue) = (Grid::items(on.spec(0).len().div_ceil(4)), self.0.on_device(on));
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe { k.gelu(on, grid, on.input(0), on.out(0), on.rows(0), on.cols(0), epilogue) }
+        launch!(k, on, gelu[grid]; on.input(0), on.out(0), on.rows(0), on.cols(0), epilogue)
     }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         let mut dins = vec![None; node.ins.len()];
@@ -162,10 +161,7 @@ impl Op for GeluGrad {
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (grid, epilogue) = (Grid::items(on.spec(0).len().div_ceil(4)), self.0.on_device(on));
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe {
-            k.gelu_grad(on, grid, on.input(0), on.input(1), on.out(0), on.rows(0), on.cols(0), epilogue)
-        }
+        launch!(k, on, gelu_grad[grid]; on.input(0), on.input(1), on.out(0), on.rows(0), on.cols(0), epilogue)
     }
 }
 

@@ -149,36 +149,14 @@ impl Op for GroupRoots {
         let grouped = on.scratch().cast();
         let queries = on.live_rows(self.queries, 1);
         let count = self.count().map_or(std::ptr::null(), |i| on.input(i));
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe {
-            k.group_roots(
-                on,
-                Grid::new(1, 1024),
-                query,
-                count,
-                starts,
-                position,
-                grouped,
-                on.kept(3),
-                on.rows(0),
-                queries,
-                on.status(),
-            )
-        }?;
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe {
-            k.group_roots_order(
-                on,
-                Grid::items(on.capacity(0)),
-                query,
-                starts,
-                grouped,
-                order,
-                position,
-                on.out(4),
-                on.rows(0),
-            )
-        }
+        launch!(
+            k, on, group_roots[Grid::new(1, 1024)];
+            query, count, starts, position, grouped, on.kept(3), on.rows(0), queries, on.status()
+        )?;
+        launch!(
+            k, on, group_roots_order[Grid::items(on.capacity(0))];
+            query, starts, grouped, order, position, on.out(4), on.rows(0)
+        )
     }
     fn vjp(&self, _: &mut Tape, node: &Node, _: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         Ok(vec![None; node.ins.len()])

@@ -178,28 +178,15 @@ impl Op for GroupSlots {
         };
         let (starts, slots, listed, known) = (on.kept(0), on.kept(1), on.kept(2), on.rows(ROW));
         let blocks = Grid::new(TILES, 1024);
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe {
-            k.group_slots_count(on, blocks, row, count, order, counts, roots, known, rows, width, on.status())
-        }?;
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe { k.group_slots_starts(on, Grid::new(1, 512), counts, starts, listed, rows) }?;
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe {
-            k.group_slots_list(
-                on,
-                Grid::new(TILES, 32),
-                row,
-                count,
-                order,
-                counts,
-                slots,
-                roots,
-                known,
-                rows,
-                width,
-            )
-        }
+        launch!(
+            k, on, group_slots_count[blocks];
+            row, count, order, counts, roots, known, rows, width, on.status()
+        )?;
+        launch!(k, on, group_slots_starts[Grid::new(1, 512)]; counts, starts, listed, rows)?;
+        launch!(
+            k, on, group_slots_list[Grid::new(TILES, 32)];
+            row, count, order, counts, slots, roots, known, rows, width
+        )
     }
     fn vjp(&self, _: &mut Tape, node: &Node, _: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         Ok(vec![None; node.ins.len()])

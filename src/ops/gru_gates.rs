@@ -145,8 +145,7 @@ impl Op for GruGates {
         let h = if state { on.input(1) } else { null() };
         let y = if state { on.out(1) } else { null_mut() };
         let grid = Grid::items(on.spec(0).len() / 8);
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe { k.gru_gates(on, grid, on.input(0), h, on.out(0), y, on.rows(0), on.out_cols(0)) }
+        launch!(k, on, gru_gates[grid]; on.input(0), h, on.out(0), y, on.rows(0), on.out_cols(0))
     }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         let grad = GruGatesGrad {
@@ -234,10 +233,10 @@ impl Op for GruGatesGrad {
         let [h, dz, dy] = [h, dz, dy].map(|at| at.map_or(null(), |at| on.input(at)));
         let dh = if self.state { on.out(1) } else { null_mut() };
         let (grid, d) = (Grid::items(on.spec(0).len() / 8), on.cols(0) / 2);
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe {
-            k.gru_gates_grad(on, grid, on.input(0), h, on.input(z), dz, dy, on.out(0), dh, on.rows(0), d)
-        }
+        launch!(
+            k, on, gru_gates_grad[grid];
+            on.input(0), h, on.input(z), dz, dy, on.out(0), dh, on.rows(0), d
+        )
     }
 }
 

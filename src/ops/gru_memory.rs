@@ -94,23 +94,11 @@ impl Cell for Gru {
         const W_H: usize = 7;
         const DOUT: usize = 8;
         let grid = Grid::warps(on.capacity(ROW));
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe {
-            k.gru_memory_gates_grad(
-                on,
-                grid,
-                on.input(ROW),
-                on.input(MESSAGE),
-                on.input(GATES),
-                on.input(DOUT),
-                dpre,
-                on.rows(ROW),
-                on.rows(DOUT),
-                on.cols(W_H),
-                on.cols(MESSAGE),
-                on.status(),
-            )
-        }
+        launch!(
+            k, on, gru_memory_gates_grad[grid];
+            on.input(ROW), on.input(MESSAGE), on.input(GATES), on.input(DOUT), dpre, on.rows(ROW),
+            on.rows(DOUT), on.cols(W_H), on.cols(MESSAGE), on.status()
+        )
     }
 }
 

@@ -151,10 +151,10 @@ impl Op for GruState {
         let [h, present] = self.positions();
         let (h, present) = (h.map_or(null(), |h| on.input(h)), present.map_or(null(), |p| on.input(p)));
         let grid = Grid::items(on.spec(Z).len() / 4);
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe {
-            k.gru_state(on, grid, on.input(Z), on.input(PRE), h, present, on.out(0), on.rows(Z), on.cols(Z))
-        }
+        launch!(
+            k, on, gru_state[grid];
+            on.input(Z), on.input(PRE), h, present, on.out(0), on.rows(Z), on.cols(Z)
+        )
     }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         let Some(dout) = douts[0] else { return Ok(vec![None; node.ins.len()]) };
@@ -235,23 +235,10 @@ impl Op for GruStateGrad {
         let dh = if self.0.state { on.out(2) } else { null_mut() };
         let (z, pre, dout) = (on.input(Z), on.input(PRE), on.input(self.0.inputs()));
         let grid = Grid::items(on.spec(Z).len() / 4);
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe {
-            k.gru_state_grad(
-                on,
-                grid,
-                z,
-                pre,
-                h,
-                present,
-                dout,
-                on.out(0),
-                on.out(1),
-                dh,
-                on.rows(Z),
-                on.cols(Z),
-            )
-        }
+        launch!(
+            k, on, gru_state_grad[grid];
+            z, pre, h, present, dout, on.out(0), on.out(1), dh, on.rows(Z), on.cols(Z)
+        )
     }
 }
 

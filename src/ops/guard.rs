@@ -58,8 +58,7 @@ impl Op for Guard {
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (a, x, out) = (on.input(0), on.input(1), on.out(0));
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe { k.guard(on, Grid::new(1, 1), a, x, out, on.rows(0), on.rows(1), on.status()) }
+        launch!(k, on, guard[Grid::new(1, 1)]; a, x, out, on.rows(0), on.rows(1), on.status())
     }
     fn vjp(&self, _: &mut Tape, _: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         Ok(vec![douts[0], None])

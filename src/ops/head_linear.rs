@@ -230,15 +230,14 @@ impl Op for HeadLinear {
             let s = if biased { on.input(S) } else { null() };
             let (sums, tickets) = (on.scratch(), on.tickets());
             let grid = self.tiles_down(&on.spec(X), &on.spec(W)).over_depth(c as usize);
-            // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-            unsafe {
-                k.head_linear_down(on, grid, x, w, b, s, sums, tickets, y, rows, heads, p, c, on.precision())
-            }
+            launch!(
+                k, on, head_linear_down[grid];
+                x, w, b, s, sums, tickets, y, rows, heads, p, c, on.precision()
+            )
         } else {
             let s = if biased { on.kept(1) } else { null_mut() };
             let grid = Grid::tiles(on.capacity(X), c as usize + usize::from(biased)).parts(self.heads);
-            // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-            unsafe { k.head_linear_up(on, grid, x, w, b, y, s, rows, heads, p, c, on.precision()) }
+            launch!(k, on, head_linear_up[grid]; x, w, b, y, s, rows, heads, p, c, on.precision())
         }
     }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
@@ -347,25 +346,11 @@ impl Op for HeadWeightGrad {
         let grid = self.tiles(&ins).over_rows(on.capacity(SHORT));
         let (s, db) =
             if ins.len() > BIAS_WEIGHT { (on.input(BIAS_WEIGHT), on.out(1)) } else { (null(), null_mut()) };
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe {
-            k.head_weight_grad(
-                on,
-                grid,
-                on.input(SHORT),
-                on.input(LONG),
-                s,
-                on.scratch(),
-                on.tickets(),
-                on.out(0),
-                db,
-                on.rows(SHORT),
-                heads,
-                on.cols(SHORT) / heads,
-                on.cols(LONG) / heads,
-                on.precision(),
-            )
-        }
+        launch!(
+            k, on, head_weight_grad[grid];
+            on.input(SHORT), on.input(LONG), s, on.scratch(), on.tickets(), on.out(0), db, on.rows(SHORT),
+            heads, on.cols(SHORT) / heads, on.cols(LONG) / heads, on.precision()
+        )
     }
 }
 

@@ -133,20 +133,11 @@ impl Op for HoldRows {
         }
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe {
-            k.hold_rows(
-                on,
-                Grid::items(on.capacity(input::ID)),
-                on.input(input::SLOT),
-                on.state(input::HELD),
-                on.out(0),
-                on.rows(input::ID),
-                self.rows as u32,
-                on.capacity(input::HELD) as u32,
-                on.status(),
-            )
-        }
+        launch!(
+            k, on, hold_rows[Grid::items(on.capacity(input::ID))];
+            on.input(input::SLOT), on.state(input::HELD), on.out(0), on.rows(input::ID), self.rows as u32,
+            on.capacity(input::HELD) as u32, on.status()
+        )
     }
 }
 
@@ -184,8 +175,7 @@ impl Op for DueRows {
         let [begin, end] = [self.slots.start, self.slots.end].map(|of| of as u32);
         let (slot, held, after) = (on.input(0), on.input(1), on.input(2));
         let grid = Grid::items(self.rows);
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe { k.due_rows(on, grid, slot, held, after, on.kept(0), on.out(1), slots, begin, end, rows) }
+        launch!(k, on, due_rows[grid]; slot, held, after, on.kept(0), on.out(1), slots, begin, end, rows)
     }
 }
 

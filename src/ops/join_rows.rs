@@ -91,8 +91,7 @@ impl Op for JoinRows {
             let d = (spec.cols * spec.dtype.size(Precision::F32) / size_of::<u32>()) as u32;
             let (grid, x, y) = (Grid::items(spec.len()), on.words(FIRST + slice), on.out_words(0));
             let (all, rows, status) = (on.rows(0), on.rows(FIRST + slice), on.status());
-            // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-            unsafe { k.join_rows(on, grid, x, y, all, rows, d, slice as u32, parts as u32, status) }
+            launch!(k, on, join_rows[grid]; x, y, all, rows, d, slice as u32, parts as u32, status)
         })
     }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {

@@ -119,24 +119,13 @@ impl Op for KeepMarked {
         io.out::<u32>(output::COUNT)[0] = n as u32;
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe {
-            k.keep_marked(
-                on,
-                Grid::new(1, 1024),
-                on.input(input::MARK),
-                on.input(input::COUNTS),
-                on.input(input::ID),
-                on.kept(output::COUNT),
-                on.kept(output::ID),
-                on.kept(output::COUNTS),
-                on.kept(output::ROW),
-                on.rows(input::MARK),
-                on.rows(input::ID),
-                on.capacity(input::COUNTS) as u32,
-                self.segment.map_or(NONE, |rank| rank as u32),
-            )
-        }
+        launch!(
+            k, on, keep_marked[Grid::new(1, 1024)];
+            on.input(input::MARK), on.input(input::COUNTS), on.input(input::ID), on.kept(output::COUNT),
+            on.kept(output::ID), on.kept(output::COUNTS), on.kept(output::ROW), on.rows(input::MARK),
+            on.rows(input::ID), on.capacity(input::COUNTS) as u32,
+            self.segment.map_or(NONE, |rank| rank as u32)
+        )
     }
 }
 

@@ -170,12 +170,10 @@ impl Op for LabelLoss {
         let (logits, labels, rows, weight) = (on.input(0), on.input(1), on.rows(0), self.positive_weight);
         let (classes, set_size, sums, ticket) = (on.cols(0), on.cols(1), on.scratch(), on.tickets());
         let (loss, status) = (on.out(0), on.status());
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe {
-            k.label_loss(
-                on, grid, logits, labels, sums, ticket, loss, rows, classes, set_size, weight, status,
-            )
-        }
+        launch!(
+            k, on, label_loss[grid];
+            logits, labels, sums, ticket, loss, rows, classes, set_size, weight, status
+        )
     }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         let grad = LabelLossGrad { positive_weight: self.positive_weight };
@@ -240,21 +238,10 @@ impl Op for LabelLossGrad {
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (logits, labels, dloss, dlogits) = (on.input(0), on.input(1), on.input(2), on.out(0));
         let (rows, classes, set_size, weight) = (on.rows(0), on.cols(0), on.cols(1), self.positive_weight);
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe {
-            k.label_loss_grad(
-                on,
-                Grid::warps(on.capacity(0)),
-                logits,
-                labels,
-                dloss,
-                dlogits,
-                rows,
-                classes,
-                set_size,
-                weight,
-            )
-        }
+        launch!(
+            k, on, label_loss_grad[Grid::warps(on.capacity(0))];
+            logits, labels, dloss, dlogits, rows, classes, set_size, weight
+        )
     }
 }
 

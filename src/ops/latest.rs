@@ -73,12 +73,9 @@ impl Op for Latest {
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (grid, stamp, id, v) =
             (Grid::items(on.capacity(1)), on.state(0), on.input(1), on.capacity(0) as u32);
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe { k.latest_stamp(on, grid, stamp, id, on.rows(1), v, on.status()) }?;
-        // SAFETY: as above.
-        unsafe { k.latest(on, grid, stamp, id, on.kept(0), on.rows(1), v) }?;
-        // SAFETY: as above.
-        unsafe { k.latest_clear(on, grid, stamp, id, on.kept(0), on.rows(1)) }
+        launch!(k, on, latest_stamp[grid]; stamp, id, on.rows(1), v, on.status())?;
+        launch!(k, on, latest[grid]; stamp, id, on.kept(0), on.rows(1), v)?;
+        launch!(k, on, latest_clear[grid]; stamp, id, on.kept(0), on.rows(1))
     }
 }
 

@@ -149,21 +149,10 @@ impl Op for LayerNorm {
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (x, gain, bias, y, stats) = (on.input(0), on.input(1), on.input(2), on.out(0), on.out(1));
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe {
-            k.layer_norm(
-                on,
-                Grid::warps(on.capacity(0)),
-                x,
-                gain,
-                bias,
-                y,
-                stats,
-                on.rows(0),
-                on.cols(0),
-                EPS as f32,
-            )
-        }
+        launch!(
+            k, on, layer_norm[Grid::warps(on.capacity(0))];
+            x, gain, bias, y, stats, on.rows(0), on.cols(0), EPS as f32
+        )
     }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         let Some(dy) = douts[0] else { return Ok(vec![None; 3]) };
@@ -296,12 +285,10 @@ impl Op for LayerNormGrad {
             (on.cols(0), on.rows(0), on.scratch(), gradient_blocks(on.capacity(0)));
         let (x, gain, stats, dy) = (on.input(0), on.input(1), on.input(2), on.input(3));
         let (dx, dgain, dbias, ticket) = (on.out(0), on.out(1), on.out(2), on.tickets());
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe {
-            k.layer_norm_grad(
-                on, grid, x, gain, stats, dy, dx, sums, ticket, dgain, dbias, rows, d, block_rows,
-            )
-        }
+        launch!(
+            k, on, layer_norm_grad[grid];
+            x, gain, stats, dy, dx, sums, ticket, dgain, dbias, rows, d, block_rows
+        )
     }
 }
 

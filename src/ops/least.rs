@@ -51,8 +51,7 @@ impl Op for Least {
         io.out::<u32>(0)[0] = io.input::<u32>(0)[0].min(io.input::<u32>(1)[0]);
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe { k.least(on, Grid::new(1, 32), on.input(0), on.input(1), on.out(0)) }
+        launch!(k, on, least[Grid::new(1, 32)]; on.input(0), on.input(1), on.out(0))
     }
 }
 

@@ -183,23 +183,11 @@ impl Op for Linear {
         let residual = self.residual().map_or(std::ptr::null(), |r| on.input(r));
         let grid = Grid::tiles(on.capacity(Self::X), m as usize);
         let (x, w) = (on.input(Self::X), on.input(Self::W));
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe {
-            k.linear(
-                on,
-                grid,
-                x,
-                w,
-                bias,
-                residual,
-                on.out(0),
-                on.rows(Self::X),
-                depth,
-                m,
-                self.epilogue.on_device(on),
-                on.precision(),
-            )
-        }
+        launch!(
+            k, on, linear[grid];
+            x, w, bias, residual, on.out(0), on.rows(Self::X), depth, m, self.epilogue.on_device(on),
+            on.precision()
+        )
     }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         let (x, w) = (node.ins[Self::X], node.ins[Self::W]);
@@ -245,20 +233,10 @@ impl Op for LinearInputGrad {
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (m, depth) = (on.cols(0), on.cols(1));
         let grid = Grid::tiles(on.capacity(0), depth as usize);
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe {
-            k.linear_input_grad(
-                on,
-                grid,
-                on.input(0),
-                on.input(1),
-                on.out(0),
-                on.rows(0),
-                m,
-                depth,
-                on.precision(),
-            )
-        }
+        launch!(
+            k, on, linear_input_grad[grid];
+            on.input(0), on.input(1), on.out(0), on.rows(0), m, depth, on.precision()
+        )
     }
 }
 
@@ -316,10 +294,10 @@ impl Op for LinearWeightGrad {
         let (dz, x, dw, db) = (on.input(0), on.input(1), on.out(0), on.out(1));
         let (grid, sums, tickets) = (Self::grid(&on.spec(0), &on.spec(1)), on.scratch(), on.tickets());
         let (m, depth) = (on.cols(0), on.cols(1));
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe {
-            k.linear_weight_grad(on, grid, dz, x, sums, tickets, dw, db, on.rows(0), m, depth, on.precision())
-        }
+        launch!(
+            k, on, linear_weight_grad[grid];
+            dz, x, sums, tickets, dw, db, on.rows(0), m, depth, on.precision()
+        )
     }
 }
 

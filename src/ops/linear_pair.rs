@@ -168,28 +168,10 @@ impl Op for LinearPair {
             (on.input(Self::X), Self::W.map(|w| on.input(w)), Self::B.map(|b| on.input(b)));
         let (c, v, y1, y2) = (on.input(Self::C), on.input(Self::V), on.kept(0), on.kept(1));
         let (rows, depth, shared) = (on.rows(Self::X), on.cols(Self::X), on.cols(Self::C));
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe {
-            k.linear_pair(
-                on,
-                grid,
-                x,
-                w1,
-                b1,
-                c,
-                v,
-                w2,
-                b2,
-                y1,
-                y2,
-                rows,
-                depth,
-                shared,
-                m1,
-                m2,
-                on.precision(),
-            )
-        }
+        launch!(
+            k, on, linear_pair[grid];
+            x, w1, b1, c, v, w2, b2, y1, y2, rows, depth, shared, m1, m2, on.precision()
+        )
     }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         let [x, w1, _, w2, _, c, v] = node.ins[..] else {
@@ -295,12 +277,10 @@ impl Op for LinearPairInputGrad {
         let base = if self.onto { on.input(Self::BASE) } else { std::ptr::null() };
         let (dx, rows, of_base, precision) =
             (on.out(0), on.rows(Self::DY[0]), on.out_rows(0), on.precision());
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe {
-            k.linear_pair_input_grad(
-                on, grid, dy1, w1, dy2, w2, base, dx, rows, of_base, m1, m2, depth, precision,
-            )
-        }
+        launch!(
+            k, on, linear_pair_input_grad[grid];
+            dy1, w1, dy2, w2, base, dx, rows, of_base, m1, m2, depth, precision
+        )
     }
 }
 
@@ -393,30 +373,11 @@ impl Op for LinearPairWeightGrad {
         let ([db1, db2], dv) = (Self::DB.map(|out| on.out(out)), on.out(Self::DV));
         let (rows, [m1, m2]) = (on.rows(Self::X), Self::DY.map(|dy| on.cols(dy)));
         let (depth, shared) = (on.cols(Self::X), on.cols(Self::C));
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe {
-            k.linear_pair_weight_grad(
-                on,
-                grid,
-                dy1,
-                dy2,
-                x,
-                c,
-                on.scratch(),
-                on.tickets(),
-                dw1,
-                db1,
-                dw2,
-                db2,
-                dv,
-                rows,
-                m1,
-                m2,
-                depth,
-                shared,
-                on.precision(),
-            )
-        }
+        launch!(
+            k, on, linear_pair_weight_grad[grid];
+            dy1, dy2, x, c, on.scratch(), on.tickets(), dw1, db1, dw2, db2, dv, rows, m1, m2, depth,
+            shared, on.precision()
+        )
     }
 }
 

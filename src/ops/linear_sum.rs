@@ -128,23 +128,10 @@ impl Op for LinearSum {
             // The second map takes the result of the first as its residual.
             let (bias, residual) =
                 if map == 0 { (on.input(Self::B), null()) } else { (null(), y.cast_const()) };
-            // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-            unsafe {
-                k.linear(
-                    on,
-                    grid,
-                    x,
-                    w,
-                    bias,
-                    residual,
-                    y,
-                    rows,
-                    depth,
-                    m,
-                    identity.on_device(on),
-                    on.precision(),
-                )
-            }?;
+            launch!(
+                k, on, linear[grid];
+                x, w, bias, residual, y, rows, depth, m, identity.on_device(on), on.precision()
+            )?;
         }
         Ok(())
     }
@@ -275,29 +262,15 @@ impl Op for LinearSumGrad {
             if on.wanted(Self::DX[map]) {
                 let grid = Grid::tiles(on.capacity(Self::DY), depth as usize);
                 let dx = on.out(Self::DX[map]);
-                // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-                unsafe { k.linear_input_grad(on, grid, dy, w, dx, rows, m, depth, on.precision()) }?;
+                launch!(k, on, linear_input_grad[grid]; dy, w, dx, rows, m, depth, on.precision())?;
             }
             let grid = Self::weight_grid(&on.spec(Self::DY), &on.spec(Self::X[map]));
             // Both launches write the same db.
             let (dw, db) = (on.out(Self::DW[map]), on.out(Self::DB));
-            // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-            unsafe {
-                k.linear_weight_grad(
-                    on,
-                    grid,
-                    dy,
-                    x,
-                    scratch,
-                    tickets,
-                    dw,
-                    db,
-                    rows,
-                    m,
-                    depth,
-                    on.precision(),
-                )
-            }?;
+            launch!(
+                k, on, linear_weight_grad[grid];
+                dy, x, scratch, tickets, dw, db, rows, m, depth, on.precision()
+            )?;
             tickets = tickets.wrapping_add(grid.parts(1).count());
         }
         Ok(())

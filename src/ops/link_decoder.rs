@@ -256,26 +256,12 @@ impl Op for LinkDecoder {
         let [z, w_src, w_dst, b, w, b_out] = [0, 1, 2, 3, 4, 5].map(|i| on.input(i));
         let (from_u, hidden) = (on.scratch(), on.kept(1));
         let grid = root_tiles(self.events.capacity, c, 1 + x);
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe {
-            k.link_decoder_products(
-                on,
-                grid,
-                z,
-                w_src,
-                w_dst,
-                from_u,
-                hidden,
-                events,
-                1 + x,
-                d,
-                c,
-                on.precision(),
-            )
-        }?;
+        launch!(
+            k, on, link_decoder_products[grid];
+            z, w_src, w_dst, from_u, hidden, events, 1 + x, d, c, on.precision()
+        )?;
         let grid = Grid::warps(self.events.capacity * x as usize);
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe { k.link_decoder_logits(on, grid, from_u, b, w, b_out, hidden, logits, events, x, c) }
+        launch!(k, on, link_decoder_logits[grid]; from_u, b, w, b_out, hidden, logits, events, x, c)
     }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         let Some(dlogits) = douts[0] else { return Ok(vec![None; 6]) };
@@ -401,12 +387,10 @@ impl Op for LinkDecoderGrad {
         let (dhidden, db, dw, db_out) = (on.kept(0), on.out(1), on.out(2), on.out(3));
         let (sums, tickets) = (on.scratch(), on.tickets());
         let dloss = if self.of_loss { on.input(Self::DLOSS) } else { std::ptr::null() };
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe {
-            k.link_decoder_grad(
-                on, grid, w, hidden, dlogits, dloss, dhidden, sums, tickets, db, dw, db_out, events, x, c,
-            )
-        }
+        launch!(
+            k, on, link_decoder_grad[grid];
+            w, hidden, dlogits, dloss, dhidden, sums, tickets, db, dw, db_out, events, x, c
+        )
     }
 }
 
@@ -455,22 +439,10 @@ impl Op for LinkDecoderInputGrad {
         let (c, d, roots) = (on.cols(0), on.cols(1), self.roots);
         let grid = root_tiles(on.capacity(0) / roots as usize, d, roots);
         let (dhidden, w_src, w_dst, dz) = (on.input(0), on.input(1), on.input(2), on.out(0));
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe {
-            k.link_decoder_input_grad(
-                on,
-                grid,
-                dhidden,
-                w_src,
-                w_dst,
-                dz,
-                on.rows(0),
-                roots,
-                d,
-                c,
-                on.precision(),
-            )
-        }
+        launch!(
+            k, on, link_decoder_input_grad[grid];
+            dhidden, w_src, w_dst, dz, on.rows(0), roots, d, c, on.precision()
+        )
     }
 }
 
@@ -519,24 +491,11 @@ impl Op for LinkDecoderWeightGrad {
         let (c, d) = (on.cols(0), on.cols(1));
         let grid = self.grid(&on.spec(0), &on.spec(1));
         let (dhidden, z, dw_src, dw_dst) = (on.input(0), on.input(1), on.out(0), on.out(1));
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe {
-            k.link_decoder_weight_grad(
-                on,
-                grid,
-                dhidden,
-                z,
-                on.scratch(),
-                on.tickets(),
-                dw_src,
-                dw_dst,
-                on.rows(0),
-                self.roots,
-                d,
-                c,
-                on.precision(),
-            )
-        }
+        launch!(
+            k, on, link_decoder_weight_grad[grid];
+            dhidden, z, on.scratch(), on.tickets(), dw_src, dw_dst, on.rows(0), self.roots, d, c,
+            on.precision()
+        )
     }
 }
 

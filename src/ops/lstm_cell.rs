@@ -203,8 +203,7 @@ impl Op for LstmCell {
         let (pre, rows, d) = (on.input(Self::PRE), on.rows(Self::PRE), on.out_cols(Self::H_OUT));
         let (h_out, c_out) = (on.out(Self::H_OUT), on.out(Self::C_OUT));
         let grid = Grid::items(on.spec(Self::PRE).len() / 16);
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe { k.lstm_cell(on, grid, pre, h, c, present, h_out, c_out, rows, d) }
+        launch!(k, on, lstm_cell[grid]; pre, h, c, present, h_out, c_out, rows, d)
     }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         let [dh, dc] = [Self::H_OUT, Self::C_OUT].map(|out| douts[out].is_some());
@@ -337,8 +336,7 @@ impl Op for LstmCellGrad {
         let dc = out_if(cell.state, Self::DC);
         let dh = out_if(cell.state && cell.present, Self::DH);
         let grid = Grid::items(on.spec(LstmCell::PRE).len() / 16);
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe { k.lstm_cell_grad(on, grid, pre, c, present, dh_out, dc_out, dpre, dc, dh, rows, d) }
+        launch!(k, on, lstm_cell_grad[grid]; pre, c, present, dh_out, dc_out, dpre, dc, dh, rows, d)
     }
 }
 

@@ -125,26 +125,11 @@ impl Op for MailSources {
         let (node_row, phi, psi) = (on.input(0), on.input(1), on.input(2));
         let (pair, partner_row, end, event) = (on.out(0), on.out(1), on.out(2), on.out(3));
         let (rows, known, roots) = (on.rows(0), on.rows(1), on.rows(2));
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe {
-            k.mail_sources(
-                on,
-                grid,
-                node_row,
-                phi,
-                psi,
-                pair,
-                partner_row,
-                end,
-                event,
-                rows,
-                known,
-                roots,
-                stride,
-                each,
-                on.status(),
-            )
-        }
+        launch!(
+            k, on, mail_sources[grid];
+            node_row, phi, psi, pair, partner_row, end, event, rows, known, roots, stride, each,
+            on.status()
+        )
     }
 }
 

@@ -95,8 +95,7 @@ impl Op for Mean {
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let grid = Grid::new(on.spec(0).len().div_ceil(BLOCK_ELEMENTS).min(BLOCKS), Grid::THREADS);
         let (a, sums, ticket, out) = (on.input(0), on.scratch(), on.tickets(), on.out(0));
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe { k.mean(on, grid, a, sums, ticket, out, on.rows(0), on.cols(0)) }
+        launch!(k, on, mean[grid]; a, sums, ticket, out, on.rows(0), on.cols(0))
     }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         let Spec { rows, cols, .. } = t.spec(node.ins[0]);
@@ -132,8 +131,7 @@ impl Op for MeanGrad {
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let grid = Grid::items(on.out_cap(0) * on.out_cols(0) as usize);
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe { k.mean_grad(on, grid, on.input(0), on.out(0), on.out_rows(0), on.out_cols(0)) }
+        launch!(k, on, mean_grad[grid]; on.input(0), on.out(0), on.out_rows(0), on.out_cols(0))
     }
 }
 

@@ -133,8 +133,7 @@ impl Op for MeanRows {
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (x, y, count) = (on.input(0), on.out(0), if on.inputs() > 1 { on.input(1) } else { null() });
         let (grid, rows) = (Grid::items(on.out_cap(0) * on.spec(0).cols), on.out_rows(0));
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe { k.mean_rows(on, grid, x, count, y, rows, self.k as u32, on.cols(0)) }
+        launch!(k, on, mean_rows[grid]; x, count, y, rows, self.k as u32, on.cols(0))
     }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         let mut dins = vec![None; node.ins.len()];
@@ -187,8 +186,7 @@ impl Op for MeanRowsGrad {
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (dy, dx, count) = (on.input(0), on.out(0), if on.inputs() > 1 { on.input(1) } else { null() });
         let (grid, rows) = (Grid::items(on.out_cap(0) * on.spec(0).cols), on.rows(0));
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe { k.mean_rows_grad(on, grid, dy, count, dx, rows, self.0.k as u32, on.cols(0)) }
+        launch!(k, on, mean_rows_grad[grid]; dy, count, dx, rows, self.0.k as u32, on.cols(0))
     }
 }
 

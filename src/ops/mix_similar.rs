@@ -147,24 +147,12 @@ impl Op for MixSimilar {
         let spec = on.spec(input::TABLE);
         let addresses = [on.address(input::TABLE), on.kept::<f32>(0) as u64];
         let tables = abi::Tables::new([(spec.dtype, spec.cols, addresses)]);
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe {
-            k.gather_rows(on, grid, tables, on.input(input::NODE), rows, from, on.status())?;
-            k.mix_similar(
-                on,
-                Grid::warps(on.capacity(input::ROW)),
-                on.input(input::ROW),
-                on.input(input::PICKS),
-                on.input(input::SIMILAR),
-                on.kept(0),
-                on.rows(input::ROW),
-                rows,
-                on.cols(input::PICKS),
-                d,
-                self.lambda,
-                on.status(),
-            )
-        }
+        launch!(k, on, gather_rows[grid]; tables, on.input(input::NODE), rows, from, on.status())?;
+        launch!(
+            k, on, mix_similar[Grid::warps(on.capacity(input::ROW))];
+            on.input(input::ROW), on.input(input::PICKS), on.input(input::SIMILAR), on.kept(0),
+            on.rows(input::ROW), rows, on.cols(input::PICKS), d, self.lambda, on.status()
+        )
     }
     /// The table is state: no gradient flows into it.
     fn vjp(&self, _: &mut Tape, _: &Node, _: &[Option<Var>]) -> Result<Vec<Option<Var>>> {

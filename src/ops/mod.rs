@@ -1,4 +1,4 @@
-//! The operations, one file each, and the [`Op`] trait that they implement.
+//! The operations, one file each but for those of [`pointwise`], and the [`Op`] trait that they implement.
 //!
 //! There are four ways to use them:
 //!
@@ -24,7 +24,7 @@
 //!
 //! | for | methods |
 //! | --- | --- |
-//! | arithmetic, element by element | [`add`](Tape::add), [`sub`](Tape::sub), [`mul`](Tape::mul), [`scale`](Tape::scale), [`exp`](Tape::exp), [`log`](Tape::log), [`gelu`](Tape::gelu) |
+//! | arithmetic, element by element | [`add`](Tape::add), [`sub`](Tape::sub), [`mul`](Tape::mul), [`div`](Tape::div), [`scale`](Tape::scale), [`exp`](Tape::exp), [`log`](Tape::log), [`gelu`](Tape::gelu) |
 //! | `act(x W^T + b + r)`; relu, leaky relu, tanh or sigmoid, and drop-out | [`linear`](Tape::linear) |
 //! | `x1 W1^T + x2 W2^T + b`, in place of joining columns | [`linear_sum`](Tape::linear_sum), or `linear` with a residual |
 //! | normalisation | [`layer_norm`](Tape::layer_norm) |
@@ -425,15 +425,27 @@ fn present(operands: &[(&'static str, bool)]) -> Vec<&'static str> {
     operands.iter().filter(|operand| operand.1).map(|operand| operand.0).collect()
 }
 
+/// Launches a kernel: `launch!(k, on, kernel[grid]; arguments)`. To be used only where the caller of
+/// [`Op::launch`] has promised what it asks for.
+macro_rules! launch {
+    ($k:expr, $on:expr, $kernel:ident[$grid:expr]; $($argument:expr),*) => {
+        // SAFETY: `infer` checked the shapes, and the caller of `Op::launch` that the addresses are those of
+        // operands, scratch and windows of these shapes.
+        unsafe { $k.$kernel($on, $grid, $($argument),*) }
+    };
+}
+use launch;
+
+/// Declares the ops: each has a file, except for those of `pointwise.rs`.
 macro_rules! ops {
-    ($($op:ident),* $(,)?) => {
+    (files: $($op:ident),* $(,)?; pointwise: $($each:ident),*;) => {
         $(pub mod $op;)*
+        pub mod pointwise;
         /// Returns the test cases of every op; an op without cases does not compile.
         pub fn cases() -> Vec<Case> {
             let mut cases = Vec::new();
-            $(cases.extend($op::CASES.iter().map(|&dims| Case {
-                op: stringify!($op), dims, build: $op::build, inputs: MatmulPrecision::F32,
-            }));)*
+            $(cases.extend(cases_of(stringify!($op), $op::CASES, $op::build));)*
+            $(cases.extend(cases_of(stringify!($each), pointwise::CASES, pointwise::$each));)*
             cases
         }
         /// Returns the benchmark cases: every op at the sizes of one training step, of TGN on the Wikipedia
@@ -441,24 +453,36 @@ macro_rules! ops {
         /// in use, so that a run does exactly the declared work.
         pub fn bench_cases() -> Vec<Case> {
             let mut cases = Vec::new();
-            $(cases.extend($op::BENCH.iter().map(|&dims| Case {
-                op: stringify!($op), dims, build: $op::build, inputs: MatmulPrecision::F32,
-            }));)*
+            $(cases.extend(cases_of(stringify!($op), $op::BENCH, $op::build));)*
+            $(cases.extend(cases_of(stringify!($each), pointwise::BENCH, pointwise::$each));)*
             cases
         }
     };
 }
+
 ops! {
-    accumulate, adam, add, all_reduce, append_history, append_mails, batch_roots, bce_loss, clip_norm, count_common, count_missed,
-    deliver_mails, draw_negatives,
-    draw_non_edges, exchange_ids, exchange_rows, exp, expand_targets, expire_copies, fill_when, fold_rows, gather_rows,
-    gelu, group_roots, group_slots, gru_gates, gru_memory, gru_state, guard, head_linear, hold_rows, join_rows, keep_marked,
-    label_loss, latest, layer_norm, least, linear, linear_pair,
-    linear_sum, link_decoder, log, lstm_cell, mail_sources, mean, mean_rows, mix_similar, mul, next_batch, next_group, pair_logits,
-    pick_similar, prefix_rows, project_time, read_mails, repeated_roots, rnn_memory, root_rows, roots, route, row_errors, sample_neighbors, scale,
-    scatter_add_rows, sgd, slice_rows, slot_features, soft_label_loss, split_rows, spmm, squared_loss, stale_copies, step_items, step_rows, sub, sum,
-    temporal_attention, time_encode, top_rows, transpose_blocks, ungroup_norm, unique, write_memory,
-    write_rows,
+    files:
+    accumulate, adam, all_reduce, append_history, append_mails, batch_roots, bce_loss, clip_norm,
+    count_common, count_missed, deliver_mails, draw_negatives, draw_non_edges, exchange_ids, exchange_rows,
+    expand_targets, expire_copies, fill_when, fold_rows, gather_rows, gelu, group_roots, group_slots,
+    gru_gates, gru_memory, gru_state, guard, head_linear, hold_rows, join_rows, keep_marked, label_loss,
+    latest, layer_norm, least, linear, linear_pair, linear_sum, link_decoder, lstm_cell, mail_sources, mean,
+    mean_rows, mix_similar, next_batch, next_group, pair_logits, pick_similar, prefix_rows, project_time,
+    read_mails, repeated_roots, rnn_memory, root_rows, roots, route, row_errors, sample_neighbors,
+    scatter_add_rows, sgd, slice_rows, slot_features, soft_label_loss, split_rows, spmm, squared_loss,
+    stale_copies, step_items, step_rows, sum, temporal_attention, time_encode, top_rows, transpose_blocks,
+    ungroup_norm, unique, write_memory, write_rows;
+    pointwise: add, div, exp, log, mul, scale, sub;
+}
+
+/// Returns a case of `op` for each of `sizes`.
+fn cases_of(
+    op: &'static str,
+    sizes: &'static [&'static [usize]],
+    build: fn(&mut CaseBuilder, &[usize]) -> Result<Built>,
+) -> impl Iterator<Item = Case> {
+    let inputs = MatmulPrecision::F32;
+    sizes.iter().map(move |&dims| Case { op, dims, build, inputs })
 }
 
 /// Calls a method for the storage type of a table of reals: `R` itself, `bf16` or `f16`.

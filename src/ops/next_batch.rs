@@ -348,39 +348,14 @@ impl Op for NextBatch {
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (src, dst, time) = (on.input(SRC), on.input(DST), on.input(TIME));
         let Slice { rank, ranks, turns, whole } = self.slice;
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe {
-            k.next_batch(
-                on,
-                Grid::new(1, 1024),
-                src,
-                dst,
-                time,
-                on.input(RANGE),
-                on.state(CLOCK),
-                on.kept(COUNT),
-                on.out(SRC_OUT),
-                on.out(DST_OUT),
-                on.out(EVENT),
-                on.out(TIME_OUT),
-                on.out(RANK),
-                on.out(INDEX),
-                on.out(NOW),
-                on.out(SHARE),
-                on.out(WRITES),
-                on.out(SLOT),
-                on.out(CLEAR),
-                on.rows(SRC),
-                self.capacity as u32,
-                rank as u32,
-                ranks as u32,
-                u32::from(whole),
-                turns.group as u32,
-                turns.groups as u32,
-                turns.copy as u32,
-                turns.copies as u32,
-            )
-        }
+        launch!(
+            k, on, next_batch[Grid::new(1, 1024)];
+            src, dst, time, on.input(RANGE), on.state(CLOCK), on.kept(COUNT), on.out(SRC_OUT),
+            on.out(DST_OUT), on.out(EVENT), on.out(TIME_OUT), on.out(RANK), on.out(INDEX), on.out(NOW),
+            on.out(SHARE), on.out(WRITES), on.out(SLOT), on.out(CLEAR), on.rows(SRC),
+            self.capacity as u32, rank as u32, ranks as u32, u32::from(whole), turns.group as u32,
+            turns.groups as u32, turns.copy as u32, turns.copies as u32
+        )
     }
     /// The share is data: a loss times it has a gradient, but none for the batch.
     fn vjp(&self, _: &mut Tape, node: &Node, _: &[Option<Var>]) -> Result<Vec<Option<Var>>> {

@@ -108,10 +108,10 @@ impl Op for NextGroup {
         let (order, clock) = (on.input(0), on.state(1));
         let [steps, target, index, now] = [STEPS, TARGET, INDEX, NOW].map(|out| on.out(out));
         let length = self.length as u32;
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe {
-            k.next_group(on, Grid::new(1, 32), order, clock, steps, target, index, now, on.rows(0), length)
-        }
+        launch!(
+            k, on, next_group[Grid::new(1, 32)];
+            order, clock, steps, target, index, now, on.rows(0), length
+        )
     }
 }
 

@@ -245,27 +245,10 @@ impl Op for PairLogits {
         let (src, x, logits) = (on.input(Self::SRC), on.input(Self::X), on.out(0));
         let (sources, others, rows) = (on.rows(Self::P), on.rows(Self::Q), on.rows(Self::SRC));
         let (grid, d, m) = (Grid::warps(on.spec(Self::X).len()), on.cols(Self::P), on.cols(Self::X));
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe {
-            k.pair_logits(
-                on,
-                grid,
-                p,
-                q,
-                b,
-                w,
-                b_out,
-                src,
-                x,
-                logits,
-                sources,
-                others,
-                rows,
-                m,
-                d,
-                on.status(),
-            )
-        }
+        launch!(
+            k, on, pair_logits[grid];
+            p, q, b, w, b_out, src, x, logits, sources, others, rows, m, d, on.status()
+        )
     }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         let mut dins = vec![None; 7];
@@ -399,10 +382,12 @@ impl Op for PairLogitsGrad {
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         if [Self::DP, Self::DB, Self::DW, Self::DB_OUT].into_iter().any(|out| on.wanted(out)) {
-            Self::launch_source_grads(k, on)?;
+            // SAFETY: the caller's promise.
+            unsafe { Self::launch_source_grads(k, on) }?;
         }
         if on.wanted(Self::DQ) && on.cols(Self::P) > 0 {
-            Self::launch_candidate_grad(k, on)?;
+            // SAFETY: the caller's promise.
+            unsafe { Self::launch_candidate_grad(k, on) }?;
         }
         Ok(())
     }
@@ -411,70 +396,37 @@ impl Op for PairLogitsGrad {
 /// The two passes of the gradient: over the pairs of each source, and over the pairs of each candidate.
 impl PairLogitsGrad {
     /// Launches the kernel of `dP`, `db`, `dw` and `db_out`.
-    fn launch_source_grads(k: &Kernels, on: &Launch<'_>) -> Result<()> {
+    ///
+    /// # Safety
+    /// As [`Op::launch`].
+    unsafe fn launch_source_grads(k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let [p, q, b, w] = [0, 1, 2, 3].map(|i| on.input(i));
         let (x, dlogits) = (on.input(Self::X), on.input(Self::DLOGITS));
         let (starts, list) = (on.input(Self::SOURCE_STARTS), on.input(Self::SOURCE_ROWS));
         let [dp, db, dw, db_out] = [Self::DP, Self::DB, Self::DW, Self::DB_OUT].map(|out| on.out(out));
         let (grid, sums, tickets) = (Self::grid(&on.spec(Self::P)), on.scratch(), on.tickets());
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe {
-            k.pair_logits_source_grad(
-                on,
-                grid,
-                p,
-                q,
-                b,
-                w,
-                x,
-                dlogits,
-                starts,
-                list,
-                sums,
-                tickets,
-                dp,
-                db,
-                dw,
-                db_out,
-                on.rows(Self::P),
-                on.rows(Self::Q),
-                on.rows(Self::SRC),
-                on.rows(Self::SOURCE_ROWS),
-                on.cols(Self::X),
-                on.cols(Self::P),
-                on.status(),
-            )
-        }
+        launch!(
+            k, on, pair_logits_source_grad[grid];
+            p, q, b, w, x, dlogits, starts, list, sums, tickets, dp, db, dw, db_out, on.rows(Self::P),
+            on.rows(Self::Q), on.rows(Self::SRC), on.rows(Self::SOURCE_ROWS), on.cols(Self::X),
+            on.cols(Self::P), on.status()
+        )
     }
     /// Launches the kernel of `dQ`.
-    fn launch_candidate_grad(k: &Kernels, on: &Launch<'_>) -> Result<()> {
+    ///
+    /// # Safety
+    /// As [`Op::launch`].
+    unsafe fn launch_candidate_grad(k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let [p, q, b, w] = [0, 1, 2, 3].map(|i| on.input(i));
         let (src, dlogits, dq) = (on.input(Self::SRC), on.input(Self::DLOGITS), on.out(Self::DQ));
         let (starts, slots) = (on.input(Self::CANDIDATE_STARTS), on.input(Self::CANDIDATE_SLOTS));
         let grid = Self::grid(&on.spec(Self::Q));
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe {
-            k.pair_logits_candidate_grad(
-                on,
-                grid,
-                p,
-                q,
-                b,
-                w,
-                src,
-                dlogits,
-                starts,
-                slots,
-                dq,
-                on.rows(Self::P),
-                on.rows(Self::Q),
-                on.rows(Self::SRC),
-                on.rows(Self::CANDIDATE_SLOTS),
-                on.cols(Self::X),
-                on.cols(Self::P),
-                on.status(),
-            )
-        }
+        launch!(
+            k, on, pair_logits_candidate_grad[grid];
+            p, q, b, w, src, dlogits, starts, slots, dq, on.rows(Self::P), on.rows(Self::Q),
+            on.rows(Self::SRC), on.rows(Self::CANDIDATE_SLOTS), on.cols(Self::X), on.cols(Self::P),
+            on.status()
+        )
     }
     /// Computes `dP`, `db` and `dw` on the host, from the pairs of each source.
     fn source_grads(&self, io: &Io<'_>) {

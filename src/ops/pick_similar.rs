@@ -141,28 +141,13 @@ impl Op for PickSimilar {
         io.out::<u32>(0)[0] = m as u32;
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe {
-            k.pick_similar(
-                on,
-                Grid::new(1, 1024),
-                on.input(input::NODE),
-                on.input(input::SIMILAR),
-                on.input(input::EVENT),
-                on.input(input::TIME),
-                on.input(input::NOW),
-                on.kept(0),
-                on.kept(1),
-                on.kept(2),
-                on.rows(input::NODE),
-                on.rows(input::NOW),
-                on.cols(input::SIMILAR),
-                on.cols(input::EVENT),
-                on.capacity(input::EVENT) as u32,
-                self.gap,
-                on.status(),
-            )
-        }
+        launch!(
+            k, on, pick_similar[Grid::new(1, 1024)];
+            on.input(input::NODE), on.input(input::SIMILAR), on.input(input::EVENT),
+            on.input(input::TIME), on.input(input::NOW), on.kept(0), on.kept(1), on.kept(2),
+            on.rows(input::NODE), on.rows(input::NOW), on.cols(input::SIMILAR), on.cols(input::EVENT),
+            on.capacity(input::EVENT) as u32, self.gap, on.status()
+        )
     }
 }
 

@@ -50,28 +50,24 @@ impl Tape {
 
 /// Launches the kernel of both ops: copies the first rows of input 0 to the output, added to `base` unless it
 /// is null.
-fn copy_first(k: &Kernels, on: &Launch<'_>, base: *const f32) -> Result<()> {
+///
+/// # Safety
+/// As [`Op::launch`].
+unsafe fn copy_first(k: &Kernels, on: &Launch<'_>, base: *const f32) -> Result<()> {
     let (x, out, d) = (on.input(0), on.out(0), on.cols(0));
-    // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-    unsafe {
-        k.prefix_rows(
-            on,
-            Grid::items(on.out_cap(0) * d as usize),
-            x,
-            base,
-            out,
-            on.rows(0),
-            on.out_rows(0),
-            d,
-        )
-    }
+    launch!(
+        k, on, prefix_rows[Grid::items(on.out_cap(0) * d as usize)];
+        x, base, out, on.rows(0), on.out_rows(0), d
+    )
 }
 
 /// Launches a copy of the elements of input 0, in order, to the output, whose shape may differ.
-pub(super) fn copy_words(k: &Kernels, on: &Launch<'_>) -> Result<()> {
+///
+/// # Safety
+/// As [`Op::launch`].
+pub(super) unsafe fn copy_words(k: &Kernels, on: &Launch<'_>) -> Result<()> {
     let (x, out, d, rows) = (on.input(0), on.out(0), on.cols(0), on.rows(0));
-    // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-    unsafe { k.prefix_rows(on, Grid::items(on.spec(0).len()), x, std::ptr::null(), out, rows, rows, d) }
+    launch!(k, on, prefix_rows[Grid::items(on.spec(0).len())]; x, std::ptr::null(), out, rows, rows, d)
 }
 
 impl Op for PrefixRows {
@@ -108,7 +104,8 @@ impl Op for PrefixRows {
         beyond.fill(R::ZERO);
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        copy_first(k, on, std::ptr::null())
+        // SAFETY: the caller's promise.
+        unsafe { copy_first(k, on, std::ptr::null()) }
     }
     fn vjp(&self, _: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         let mut dins = vec![None; node.ins.len()];
@@ -154,7 +151,8 @@ impl Op for PadRows {
         out.iter_mut().zip(dy).for_each(|(o, &d)| *o += d);
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        copy_first(k, on, if self.onto { on.input(1) } else { std::ptr::null() })
+        // SAFETY: the caller's promise.
+        unsafe { copy_first(k, on, if self.onto { on.input(1) } else { std::ptr::null() }) }
     }
 }
 

@@ -194,10 +194,10 @@ impl Op for ProjectTime {
         let (node_time, time) = (on.input(NODE_TIME), on.input(TIME));
         let (roots, rows, d) = (on.rows(ROW), on.rows(H), on.cols(H));
         let (grid, gaps) = (Grid::warps(on.capacity(ROW)), self.gaps.into());
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe {
-            k.project_time(on, grid, h, row, node_time, time, w, b, y, roots, rows, d, gaps, on.status())
-        }
+        launch!(
+            k, on, project_time[grid];
+            h, row, node_time, time, w, b, y, roots, rows, d, gaps, on.status()
+        )
     }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         let Some(dy) = douts[0] else { return Ok(vec![None; 6]) };
@@ -262,30 +262,12 @@ impl Op for ProjectTimeGrad {
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let block_rows = on.capacity(ROW).div_ceil(BLOCKS).max(BLOCK_ROWS);
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe {
-            k.project_time_grad(
-                on,
-                Grid::new(on.capacity(ROW).div_ceil(block_rows), Grid::THREADS),
-                on.input(H),
-                on.input(ROW),
-                on.input(NODE_TIME),
-                on.input(TIME),
-                on.input(W),
-                on.input(B),
-                on.input(DY),
-                on.out(0),
-                on.scratch(),
-                on.tickets(),
-                on.out(1),
-                on.out(2),
-                on.rows(ROW),
-                on.rows(H),
-                on.cols(H),
-                self.0.gaps.into(),
-                block_rows as u32,
-            )
-        }
+        launch!(
+            k, on, project_time_grad[Grid::new(on.capacity(ROW).div_ceil(block_rows), Grid::THREADS)];
+            on.input(H), on.input(ROW), on.input(NODE_TIME), on.input(TIME), on.input(W), on.input(B),
+            on.input(DY), on.out(0), on.scratch(), on.tickets(), on.out(1), on.out(2), on.rows(ROW),
+            on.rows(H), on.cols(H), self.0.gaps.into(), block_rows as u32
+        )
     }
 }
 

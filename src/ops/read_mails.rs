@@ -173,27 +173,11 @@ impl Op for ReadMails {
         let (node, time, next) = (on.input(input::NODE), on.input(input::TIME), on.input(input::NEXT));
         let (mail_event, mail_time) = (on.input(input::MAIL_EVENT), on.input(input::MAIL_TIME));
         let (row, event, dt, count) = (on.out(0), on.out(1), on.out(2), on.out(3));
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe {
-            k.read_mails(
-                on,
-                Grid::warps(on.capacity(input::NODE)),
-                node,
-                time,
-                mail_event,
-                mail_time,
-                next,
-                row,
-                event,
-                dt,
-                count,
-                on.rows(input::NODE),
-                on.capacity(input::NEXT) as u32,
-                on.cols(input::MAIL_EVENT),
-                self.gaps.into(),
-                on.status(),
-            )
-        }
+        launch!(
+            k, on, read_mails[Grid::warps(on.capacity(input::NODE))];
+            node, time, mail_event, mail_time, next, row, event, dt, count, on.rows(input::NODE),
+            on.capacity(input::NEXT) as u32, on.cols(input::MAIL_EVENT), self.gaps.into(), on.status()
+        )
     }
 }
 

@@ -155,28 +155,13 @@ impl Op for RepeatedRoots {
         counts[(io.input::<u32>(input::STEP)[0] as usize + self.ahead) % self.ranks] = count as u32;
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe {
-            k.repeated_roots(
-                on,
-                Grid::new(1, 1024),
-                on.state(input::STAMP),
-                on.input(input::NODE),
-                on.input(input::OTHER),
-                on.input(input::STEP),
-                on.kept(output::COUNT),
-                on.kept(output::ROW),
-                on.kept(output::AT),
-                on.kept(output::REST),
-                on.kept(output::COUNTS),
-                on.rows(input::NODE),
-                on.rows(input::OTHER),
-                on.capacity(input::STAMP) as u32,
-                self.ahead as u32,
-                self.ranks as u32,
-                on.status(),
-            )
-        }
+        launch!(
+            k, on, repeated_roots[Grid::new(1, 1024)];
+            on.state(input::STAMP), on.input(input::NODE), on.input(input::OTHER), on.input(input::STEP),
+            on.kept(output::COUNT), on.kept(output::ROW), on.kept(output::AT), on.kept(output::REST),
+            on.kept(output::COUNTS), on.rows(input::NODE), on.rows(input::OTHER),
+            on.capacity(input::STAMP) as u32, self.ahead as u32, self.ranks as u32, on.status()
+        )
     }
 }
 

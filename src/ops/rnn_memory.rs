@@ -61,8 +61,7 @@ impl Cell for Rnn {
         let (mailed, gates, dout) = (on.input(ROW), on.input(GATES), on.input(DOUT));
         let (grid, d, status) = (Grid::warps(on.capacity(ROW)), on.cols(W_H), on.status());
         let (mails, nodes) = (on.rows(ROW), on.rows(DOUT));
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe { k.rnn_memory_gates_grad(on, grid, mailed, gates, dout, dpre, mails, nodes, d, status) }
+        launch!(k, on, rnn_memory_gates_grad[grid]; mailed, gates, dout, dpre, mails, nodes, d, status)
     }
 }
 

@@ -65,8 +65,7 @@ impl Op for RootRows {
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (stride, side) = (self.stride as u32, self.side as u32);
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe { k.root_rows(on, Grid::items(on.capacity(0)), on.out(0), on.rows(0), stride, side) }
+        launch!(k, on, root_rows[Grid::items(on.capacity(0))]; on.out(0), on.rows(0), stride, side)
     }
 }
 

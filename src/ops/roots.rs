@@ -92,8 +92,7 @@ impl Op for Roots {
         let given = on.inputs() > NEGATIVES;
         let (negatives, m) =
             if given { (on.input(NEGATIVES), on.cols(NEGATIVES)) } else { (std::ptr::null(), 0) };
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe { k.roots(on, Grid::items(on.out_cap(0)), src, dst, time, negatives, node, at, on.rows(0), m) }
+        launch!(k, on, roots[Grid::items(on.out_cap(0))]; src, dst, time, negatives, node, at, on.rows(0), m)
     }
 }
 

@@ -224,26 +224,12 @@ impl Op for Route {
             Some(nodes) => (nodes, [std::ptr::null(); 2]),
             None => (on.capacity(input::RANK_OF), [on.input(input::RANK_OF), on.input(input::ROW_OF)]),
         };
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe {
-            k.route(
-                on,
-                Grid::new(1, 1024),
-                on.input(input::NODE),
-                rank_of,
-                row_of,
-                limit,
-                on.kept(output::COUNT),
-                on.kept(output::ORDER),
-                on.kept(output::ROW),
-                on.kept(output::COUNTS),
-                on.kept(output::POSITION),
-                on.rows(input::NODE),
-                nodes as u32,
-                self.ranks as u32,
-                on.status(),
-            )
-        }
+        launch!(
+            k, on, route[Grid::new(1, 1024)];
+            on.input(input::NODE), rank_of, row_of, limit, on.kept(output::COUNT), on.kept(output::ORDER),
+            on.kept(output::ROW), on.kept(output::COUNTS), on.kept(output::POSITION),
+            on.rows(input::NODE), nodes as u32, self.ranks as u32, on.status()
+        )
     }
 }
 

@@ -108,22 +108,12 @@ impl Op for RowErrors {
         }
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe {
-            k.row_errors(
-                on,
-                Grid::new(1, 1024),
-                on.input(input::BEFORE),
-                on.input(input::EXACT),
-                on.input(input::AFTER),
-                on.input(input::ROW),
-                on.state(input::ERRORS),
-                on.rows(input::ROW),
-                on.rows(input::AFTER),
-                on.cols(input::BEFORE),
-                on.status(),
-            )
-        }
+        launch!(
+            k, on, row_errors[Grid::new(1, 1024)];
+            on.input(input::BEFORE), on.input(input::EXACT), on.input(input::AFTER), on.input(input::ROW),
+            on.state(input::ERRORS), on.rows(input::ROW), on.rows(input::AFTER), on.cols(input::BEFORE),
+            on.status()
+        )
     }
 }
 

@@ -458,39 +458,17 @@ impl Op for SampleNeighbors {
         let (seed, salt) = self.seed();
         let per_event = self.per_event(on.spec(input::NODE).rows);
         let (neighbor, event, dt, time, count) = (on.out(0), on.out(1), on.out(2), on.out(3), on.out(4));
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe {
-            k.sample_neighbors(
-                on,
-                Grid::warps(on.capacity(input::NODE)),
-                on.input(input::OFFSETS),
-                on.input(input::ENTRIES),
-                on.input(input::POSITION),
-                on.input(input::NODE),
-                on.input(input::TIME),
-                on.input(input::EVENT),
-                on.input(input::NOW),
-                neighbor,
-                event,
-                dt,
-                time,
-                count,
-                on.rows(input::NODE),
-                on.rows(input::EVENT),
-                on.capacity(input::OFFSETS).saturating_sub(1) as u32,
-                on.capacity(input::POSITION) as u32,
-                on.capacity(input::ENTRIES) as u64,
-                self.k as u32,
-                self.stride as u32,
-                on.cols(input::NOW),
-                per_event as u32,
-                u32::from(self.strategy != Strategy::Recent),
-                u32::from(self.history == History::Time),
-                self.gaps.into(),
-                abi::Key::new(seed, salt),
-                on.status(),
-            )
-        }
+        launch!(
+            k, on, sample_neighbors[Grid::warps(on.capacity(input::NODE))];
+            on.input(input::OFFSETS), on.input(input::ENTRIES), on.input(input::POSITION),
+            on.input(input::NODE), on.input(input::TIME), on.input(input::EVENT), on.input(input::NOW),
+            neighbor, event, dt, time, count, on.rows(input::NODE), on.rows(input::EVENT),
+            on.capacity(input::OFFSETS).saturating_sub(1) as u32, on.capacity(input::POSITION) as u32,
+            on.capacity(input::ENTRIES) as u64, self.k as u32, self.stride as u32, on.cols(input::NOW),
+            per_event as u32, u32::from(self.strategy != Strategy::Recent),
+            u32::from(self.history == History::Time), self.gaps.into(), abi::Key::new(seed, salt),
+            on.status()
+        )
     }
 }
 

@@ -105,8 +105,7 @@ impl Op for ScatterAddRows {
         let grid = Grid::new(on.out_cap(0).div_ceil(block_rows), Grid::THREADS);
         let (src, index, out, status) = (on.input(0), on.input(1), on.out(0), on.status());
         let (rows, out_rows, block_rows) = (on.rows(0), on.out_rows(0), block_rows as u32);
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe { k.scatter_add_rows(on, grid, src, index, out, rows, out_rows, d, block_rows, status) }
+        launch!(k, on, scatter_add_rows[grid]; src, index, out, rows, out_rows, d, block_rows, status)
     }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         let mut dins = vec![None; node.ins.len()];

@@ -231,10 +231,10 @@ impl Op for Sgd {
         };
         parameters(on, self.slots(on.inputs()), parameter_at, |grid, parameters, Part { first, last }| {
             let (ticket, status) = (if last { on.tickets() } else { std::ptr::null_mut() }, on.status());
-            // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-            unsafe {
-                k.sgd(on, grid, parameters, rate, rates, step, scale, momentum, decay, ticket, first, status)
-            }
+            launch!(
+                k, on, sgd[grid];
+                parameters, rate, rates, step, scale, momentum, decay, ticket, first, status
+            )
         })
     }
 }

@@ -92,8 +92,7 @@ impl Op for SliceRows {
         let count = if self.counted { on.kept(0) } else { std::ptr::null_mut() };
         let (d, grid) = (on.cols(0), Grid::items(on.out_cap(out) * on.cols(0) as usize));
         let (x, y, slice, of) = (on.words(0), on.out_words(out), self.slice as u32, self.of as u32);
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe { k.slice_rows(on, grid, x, y, count, on.rows(0), on.out_cap(out) as u32, d, slice, of) }
+        launch!(k, on, slice_rows[grid]; x, y, count, on.rows(0), on.out_cap(out) as u32, d, slice, of)
     }
 }
 

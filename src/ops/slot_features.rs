@@ -134,8 +134,7 @@ impl Op for SlotFeatures {
         let (w, b, out, rows) = (on.input(input::W), on.input(input::B), on.out(0), on.out_rows(0));
         let (events, f, t) = (on.rows(input::EDGE), on.cols(input::EDGE), on.cols(input::W));
         let grid = Grid::warps(on.out_cap(0));
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe { k.slot_features(on, grid, event, dt, edge, w, b, out, rows, events, f, t, on.status()) }
+        launch!(k, on, slot_features[grid]; event, dt, edge, w, b, out, rows, events, f, t, on.status())
     }
     fn vjp(&self, _: &mut Tape, node: &Node, _: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         Ok(vec![None; node.ins.len()])

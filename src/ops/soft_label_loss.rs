@@ -197,13 +197,11 @@ impl Op for SoftLabelLoss {
             (on.input(CLASSES), on.input(WEIGHTS), on.capacity(OFFSETS) as u32 - 1);
         let (rows, width, entries) = (on.rows(LOGITS), on.cols(LOGITS), on.capacity(CLASSES) as u32);
         let (sums, ticket, loss, status) = (on.scratch(), on.tickets(), on.out(0), on.status());
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe {
-            k.soft_label_loss(
-                on, grid, logits, row, offsets, classes, weights, sums, ticket, loss, rows, width, labelled,
-                entries, status,
-            )
-        }
+        launch!(
+            k, on, soft_label_loss[grid];
+            logits, row, offsets, classes, weights, sums, ticket, loss, rows, width, labelled, entries,
+            status
+        )
     }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         let mut grads = vec![None; node.ins.len()];
@@ -273,25 +271,11 @@ impl Op for SoftLabelLossGrad {
             (on.input(CLASSES), on.input(WEIGHTS), on.capacity(OFFSETS) as u32 - 1);
         let (rows, width, entries) = (on.rows(LOGITS), on.cols(LOGITS), on.capacity(CLASSES) as u32);
         let (dloss, dlogits, grid) = (on.input(DLOSS), on.out(0), Grid::warps(on.capacity(LOGITS)));
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe {
-            k.soft_label_loss_grad(
-                on,
-                grid,
-                logits,
-                row,
-                offsets,
-                classes,
-                weights,
-                dloss,
-                dlogits,
-                rows,
-                width,
-                labelled,
-                entries,
-                on.status(),
-            )
-        }
+        launch!(
+            k, on, soft_label_loss_grad[grid];
+            logits, row, offsets, classes, weights, dloss, dlogits, rows, width, labelled, entries,
+            on.status()
+        )
     }
 }
 

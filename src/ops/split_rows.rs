@@ -128,23 +128,11 @@ impl Op for SplitRows {
         };
         let grid = Grid::items(on.capacity(0) * d as usize);
         let rest = if self.counted { on.rows(0) } else { on.rows(2) };
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe {
-            k.split_rows(
-                on,
-                grid,
-                on.words(0),
-                count,
-                on.out_words(first),
-                on.out_words(first + 1),
-                counts(0),
-                counts(1),
-                on.rows(0),
-                rows,
-                rest,
-                d,
-            )
-        }
+        launch!(
+            k, on, split_rows[grid];
+            on.words(0), count, on.out_words(first), on.out_words(first + 1), counts(0), counts(1),
+            on.rows(0), rows, rest, d
+        )
     }
 }
 
@@ -185,21 +173,10 @@ impl Op for JoinSplit {
         let spec = on.spec(1);
         let d = (spec.cols * spec.dtype.size(Precision::F32) / size_of::<u32>()) as u32;
         let grid = Grid::items(on.capacity(0) * d as usize);
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe {
-            k.join_split(
-                on,
-                grid,
-                on.words(1),
-                on.words(2),
-                on.out_words(0),
-                on.rows(0),
-                on.rows(1),
-                on.rows(2),
-                d,
-                on.status(),
-            )
-        }
+        launch!(
+            k, on, join_split[grid];
+            on.words(1), on.words(2), on.out_words(0), on.rows(0), on.rows(1), on.rows(2), d, on.status()
+        )
     }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         let Some(dout) = douts[0] else { return Ok(vec![None; 3]) };

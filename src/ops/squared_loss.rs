@@ -119,8 +119,7 @@ impl Op for SquaredLoss {
         let grid = Grid::new(on.spec(0).len().div_ceil(BLOCK_ELEMENTS).min(BLOCKS), Grid::THREADS);
         let (pred, want, sums, ticket) = (on.input(0), on.input(1), on.scratch(), on.tickets());
         let (loss, known, rows, h, status) = (on.out(0), on.kept(1), on.rows(0), on.cols(0), on.status());
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe { k.squared_loss(on, grid, pred, want, sums, ticket, loss, known, rows, h, status) }
+        launch!(k, on, squared_loss[grid]; pred, want, sums, ticket, loss, known, rows, h, status)
     }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         let (pred, want, known) = (node.ins[0], node.ins[1], node.outs[1]);
@@ -178,8 +177,7 @@ impl Op for SquaredLossGrad {
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (pred, want, known, dloss) = (on.input(0), on.input(1), on.input(2), on.input(3));
         let grid = Grid::items(on.spec(0).len());
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe { k.squared_loss_grad(on, grid, pred, want, known, dloss, on.out(0), on.rows(0), on.cols(0)) }
+        launch!(k, on, squared_loss_grad[grid]; pred, want, known, dloss, on.out(0), on.rows(0), on.cols(0))
     }
 }
 

@@ -105,23 +105,12 @@ impl Op for StaleCopies {
         });
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe {
-            k.stale_copies(
-                on,
-                Grid::items(on.capacity(input::ID)),
-                on.state(input::COPIES),
-                on.input(input::ID),
-                on.input(input::COUNTS),
-                on.kept(0),
-                on.rows(input::ID),
-                on.capacity(input::COPIES) as u32,
-                on.cols(input::COPIES),
-                on.capacity(input::COUNTS) as u32,
-                self.own as u32,
-                on.status(),
-            )
-        }
+        launch!(
+            k, on, stale_copies[Grid::items(on.capacity(input::ID))];
+            on.state(input::COPIES), on.input(input::ID), on.input(input::COUNTS), on.kept(0),
+            on.rows(input::ID), on.capacity(input::COPIES) as u32, on.cols(input::COPIES),
+            on.capacity(input::COUNTS) as u32, self.own as u32, on.status()
+        )
     }
 }
 

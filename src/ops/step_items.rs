@@ -100,22 +100,10 @@ impl Op for StepItems {
         let (offsets, step, base) = (on.input(0), on.input(1), on.input(2));
         let (count, item, rank) = (on.kept(0), on.out(1), on.out(2));
         let steps = on.capacity(0) as u32 - 1;
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe {
-            k.step_items(
-                on,
-                Grid::items(self.capacity),
-                offsets,
-                step,
-                base,
-                count,
-                item,
-                rank,
-                steps,
-                self.capacity as u32,
-                on.status(),
-            )
-        }
+        launch!(
+            k, on, step_items[Grid::items(self.capacity)];
+            offsets, step, base, count, item, rank, steps, self.capacity as u32, on.status()
+        )
     }
 }
 

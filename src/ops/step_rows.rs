@@ -107,20 +107,10 @@ impl Op for StepRows {
         let scale = if on.inputs() > 1 { on.input(1) } else { std::ptr::null() };
         let steps = if on.inputs() > 1 { self.steps(on.capacity(1)) as u32 } else { NONE };
         let (place, rows) = (self.place as u32, self.rows as u32);
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe {
-            k.step_rows(
-                on,
-                Grid::items(self.rows),
-                on.input(0),
-                scale,
-                on.out(0),
-                steps,
-                place,
-                rows,
-                on.status(),
-            )
-        }
+        launch!(
+            k, on, step_rows[Grid::items(self.rows)];
+            on.input(0), scale, on.out(0), steps, place, rows, on.status()
+        )
     }
 }
 

@@ -75,8 +75,7 @@ impl Op for Sum {
         (0..on.inputs()).for_each(|at| of[at] = on.input(at));
         let terms = abi::Terms { of, count: on.inputs() as u64 };
         let (out, d) = (on.out(0), on.cols(0));
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe { k.sum(on, Grid::items(on.spec(0).len()), terms, out, on.rows(0), d) }
+        launch!(k, on, sum[Grid::items(on.spec(0).len())]; terms, out, on.rows(0), d)
     }
     fn vjp(&self, _: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         Ok(vec![douts[0]; node.ins.len()])

@@ -304,12 +304,12 @@ impl Tape {
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
     /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
     /// let a = tape.input(&mut store, "a", Spec::real(Rows::fixed(1), 2), &[3.0f32, 4.0])?;
-    /// let outs = tape.push(add::Add, &[a, a])?;
+    /// let outs = tape.push(pointwise::Add, &[a, a])?;
     /// let mut program = Program::new(&tape, &[outs[0]], Precision::F32, Backend::Cpu)?;
     /// program.run(&mut store)?;
     /// assert_eq!(program.read::<f32>(outs[0], &store)?, [6.0, 8.0]);
     /// // The op checks its inputs, and the tape is as before.
-    /// let refused = tape.push(add::Add, &[a]).unwrap_err();
+    /// let refused = tape.push(pointwise::Add, &[a]).unwrap_err();
     /// assert_eq!(refused.to_string(), "add: 1 inputs, want 2");
     /// assert_eq!(tape.nodes().len(), 1);
     /// # Ok::<(), tgnn::error::Error>(())

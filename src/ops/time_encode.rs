@@ -174,8 +174,7 @@ impl Op for TimeEncode {
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (dt, w, b, y) = (on.input(0), on.input(1), on.input(2), on.out(0));
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe { k.time_encode(on, Grid::warps(on.capacity(0)), dt, w, b, y, on.rows(0), on.cols(1)) }
+        launch!(k, on, time_encode[Grid::warps(on.capacity(0))]; dt, w, b, y, on.rows(0), on.cols(1))
     }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         let Some(dy) = douts[0] else { return Ok(vec![None; 3]) };
@@ -224,8 +223,7 @@ impl Op for TimeEncodeGrad {
         let grid = Grid::new(on.capacity(0).div_ceil(block_rows), Grid::THREADS);
         let (dt, w, b, dy) = (on.input(0), on.input(1), on.input(2), on.input(3));
         let (dw, db, ticket, block_rows) = (on.out(0), on.out(1), on.tickets(), block_rows as u32);
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe { k.time_encode_grad(on, grid, dt, w, b, dy, sums, ticket, dw, db, rows, t, block_rows) }
+        launch!(k, on, time_encode_grad[grid]; dt, w, b, dy, sums, ticket, dw, db, rows, t, block_rows)
     }
 }
 

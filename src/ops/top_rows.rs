@@ -155,14 +155,9 @@ impl Op for TopRows {
         let (rows, d, take) = (on.rows(0), on.cols(0), self.k as u32);
         let keys = on.scratch().cast::<u32>();
         let taken = keys.wrapping_add(on.capacity(0));
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe { k.top_rows_score(on, Grid::warps(on.capacity(0)), x, p, present, keys, rows, d) }?;
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe {
-            k.top_rows_select(on, Grid::new(1, 1024), keys, taken, on.kept(1), on.kept(2), rows, take)
-        }?;
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe { k.top_rows(on, Grid::warps(self.k), x, on.kept(1), on.kept(2), on.out(0), take, d) }
+        launch!(k, on, top_rows_score[Grid::warps(on.capacity(0))]; x, p, present, keys, rows, d)?;
+        launch!(k, on, top_rows_select[Grid::new(1, 1024)]; keys, taken, on.kept(1), on.kept(2), rows, take)?;
+        launch!(k, on, top_rows[Grid::warps(self.k)]; x, on.kept(1), on.kept(2), on.out(0), take, d)
     }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         let Some(dout) = douts[0] else { return Ok(vec![None; 3]) };
@@ -224,12 +219,10 @@ impl Op for TopRowsGrad {
             on.clear(0)?;
         }
         let grid = Grid::warps(take as usize);
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe { k.top_rows_input_grad(on, grid, x, p, index, y, dout, dx, dy, rows, take, d, status) }?;
+        launch!(k, on, top_rows_input_grad[grid]; x, p, index, y, dout, dx, dy, rows, take, d, status)?;
         if on.wanted(1) {
             let grid = Grid::items(d as usize);
-            // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-            unsafe { k.top_rows_score_grad(on, grid, x, p, index, y, dy, dp, rows, take, d) }?;
+            launch!(k, on, top_rows_score_grad[grid]; x, p, index, y, dy, dp, rows, take, d)?;
         }
         Ok(())
     }

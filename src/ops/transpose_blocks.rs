@@ -82,8 +82,7 @@ impl Op for TransposeBlocks {
         let b = on.spec(0).cols;
         let tiles = (on.capacity(0) / self.a) * self.a.div_ceil(TILE) * b.div_ceil(TILE);
         let grid = Grid::items(tiles.saturating_mul(Grid::THREADS as usize));
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe { k.transpose_blocks(on, grid, on.input(0), on.out(0), on.rows(0), self.a as u32, on.cols(0)) }
+        launch!(k, on, transpose_blocks[grid]; on.input(0), on.out(0), on.rows(0), self.a as u32, on.cols(0))
     }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         let b = t.spec(node.ins[0]).cols;

@@ -199,13 +199,11 @@ impl Op for UngroupNorm {
         let (rows, grouped, roots) = (on.rows(input::ROOT), on.rows(input::X), on.rows(input::OWN));
         let (grid, d) = (Grid::warps(on.capacity(input::ROOT)), on.cols(input::X));
         let (eps, epilogue, status) = (layer_norm::EPS as f32, self.0.on_device(on), on.status());
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe {
-            k.ungroup_norm(
-                on, grid, x, position, own, root, gain, bias, y, z, stats, rows, grouped, roots, d, eps,
-                epilogue, status,
-            )
-        }
+        launch!(
+            k, on, ungroup_norm[grid];
+            x, position, own, root, gain, bias, y, z, stats, rows, grouped, roots, d, eps, epilogue,
+            status
+        )
     }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         let mut dins = vec![None; node.ins.len()];
@@ -291,13 +289,11 @@ impl Op for UngroupNormGrad {
         let (dz, dx, dgain, dbias) = (on.kept(0), on.out(1), on.out(2), on.out(3));
         let (sums, ticket) = (on.scratch(), on.tickets());
         let (grouped, epilogue) = (on.out_rows(1), self.0.on_device(on));
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe {
-            k.ungroup_norm_grad(
-                on, grid, z, gain, stats, dy, position, dz, dx, sums, ticket, dgain, dbias, rows, grouped, d,
-                block_rows, epilogue,
-            )
-        }
+        launch!(
+            k, on, ungroup_norm_grad[grid];
+            z, gain, stats, dy, position, dz, dx, sums, ticket, dgain, dbias, rows, grouped, d,
+            block_rows, epilogue
+        )
     }
 }
 

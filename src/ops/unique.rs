@@ -284,21 +284,17 @@ impl Op for Unique {
         let firsts = on.scratch().cast::<u32>();
         let (before, sums) = (firsts.wrapping_add(words), firsts.wrapping_add(2 * words));
         let (items, status) = (Grid::items(n), on.status());
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe { k.unique_mark(on, items, ids, stamp, nodes, status) }?;
+        launch!(k, on, unique_mark[items]; ids, stamp, nodes, status)?;
         let (grid, capacity) = (Grid::new(tiles, Tiles::THREADS), on.out_cap(output::UNIQUE) as u32);
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe { k.unique_first(on, grid, ids, stamp, nodes, phi, capacity, firsts, before, sums, rounds) }?;
+        launch!(k, on, unique_first[grid]; ids, stamp, nodes, phi, capacity, firsts, before, sums, rounds)?;
         let (unique, count) = (on.kept(output::UNIQUE), on.kept(output::COUNT));
         let (roots, positives) = (on.kept(output::ROOT_COUNT), on.kept(output::POSITIVES));
         let tiles = tiles as u32;
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe {
-            k.unique_rows(
-                on, items, ids, stamp, firsts, before, sums, tiles, tile_items, unique, phi, count, roots,
-                positives, status,
-            )
-        }
+        launch!(
+            k, on, unique_rows[items];
+            ids, stamp, firsts, before, sums, tiles, tile_items, unique, phi, count, roots, positives,
+            status
+        )
     }
 }
 

@@ -1,7 +1,7 @@
 //! The kernels that move rows through windows, which `exchange_rows` and `exchange_ids` share.
 use crate::{
     error::Result,
-    ops::{Grid, Kernels, Launch},
+    ops::{Grid, Kernels, Launch, launch},
     runtime::{
         comm::TrafficKind,
         cuda::{Window, abi},
@@ -42,12 +42,17 @@ impl WindowHead {
     ///
     /// # Errors
     /// `Device` if the driver refuses.
-    pub fn write(&self, k: &Kernels, on: &Launch<'_>, window: &Window) -> Result<()> {
+    ///
+    /// # Safety
+    /// As [`Op::launch`](super::Op::launch); the addresses in the fields are those of operands.
+    pub unsafe fn write(&self, k: &Kernels, on: &Launch<'_>, window: &Window) -> Result<()> {
         let (head, sent) = (window.address() as *mut u32, window.sent(self.kind));
         let (width, extra) = (self.width as u32, self.extra as u32);
         let (grid, all) = (Grid::new(1, 32), window.blocks());
-        // SAFETY: the addresses are those of operands and of the window, which has room for the head.
-        unsafe { k.count_rows(on, grid, self.counts, self.rows, head, all, sent, width, extra, on.status()) }
+        launch!(
+            k, on, count_rows[grid];
+            self.counts, self.rows, head, all, sent, width, extra, on.status()
+        )
     }
 }
 
@@ -74,26 +79,17 @@ impl WindowRows {
     ///
     /// # Errors
     /// `Device` if the driver refuses.
-    pub fn write(&self, k: &Kernels, on: &Launch<'_>, window: &Window) -> Result<()> {
+    ///
+    /// # Safety
+    /// As [`Op::launch`](super::Op::launch); the addresses in the fields are those of operands.
+    pub unsafe fn write(&self, k: &Kernels, on: &Launch<'_>, window: &Window) -> Result<()> {
         let &WindowRows { table, from, of, index, rows, begin, units } = self;
         let (grid, head) = (Grid::warps(rows.capacity as usize), window.address() as *mut u32);
         let (at, begin) = (window.blocks().ranks + 1 + table as u32, (begin / REGION_ALIGN) as u32);
-        // SAFETY: the addresses are those of operands and of the window, which has room for the rows.
-        unsafe {
-            k.write_rows_to_window(
-                on,
-                grid,
-                from,
-                index,
-                head,
-                at,
-                begin,
-                rows,
-                of,
-                units as u32,
-                on.status(),
-            )
-        }
+        launch!(
+            k, on, write_rows_to_window[grid];
+            from, index, head, at, begin, rows, of, units as u32, on.status()
+        )
     }
 }
 
@@ -126,26 +122,15 @@ impl WindowParts {
     ///
     /// # Errors
     /// `Device` if the driver refuses.
-    pub fn read(&self, k: &Kernels, on: &Launch<'_>, window: &Window) -> Result<()> {
+    ///
+    /// # Safety
+    /// As [`Op::launch`](super::Op::launch); the addresses in the fields are those of operands.
+    pub unsafe fn read(&self, k: &Kernels, on: &Launch<'_>, window: &Window) -> Result<()> {
         let progress = if self.is_last { window.progress() } else { std::ptr::null_mut() };
-        // SAFETY: the addresses are those of operands, of the sizes that the fields state, and of windows.
-        unsafe {
-            k.read_rows_from_windows(
-                on,
-                Grid::warps(self.capacity),
-                window.blocks(),
-                self.table as u32,
-                u32::from(self.to_all),
-                self.expected,
-                self.counts,
-                self.count,
-                self.out,
-                self.capacity as u32,
-                self.units as u32,
-                self.kind,
-                progress,
-                on.status(),
-            )
-        }
+        launch!(
+            k, on, read_rows_from_windows[Grid::warps(self.capacity)];
+            window.blocks(), self.table as u32, u32::from(self.to_all), self.expected, self.counts, self.count,
+            self.out, self.capacity as u32, self.units as u32, self.kind, progress, on.status()
+        )
     }
 }

@@ -342,22 +342,20 @@ impl WriteMemory {
         );
         for (table, src, src_row, src_rows, width) in [of_partners, of_edges] {
             // The arguments after the table are the same for f32 and 16 bits.
-            macro_rules! launch {
+            macro_rules! write_mean {
                 ($kernel:ident, $($table:expr),+) => {
-                    k.$kernel(
-                        on, Self::grid(on), $($table,)+ src, node, phi, positives, psi, src_row, by_root, rows,
-                        src_rows, roots, nodes, width, stride, status,
+                    launch!(
+                        k, on, $kernel[Self::grid(on)];
+                        $($table,)+ src, node, phi, positives, psi, src_row, by_root, rows, src_rows, roots, nodes,
+                        width, stride, status
                     )
                 };
             }
-            // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-            unsafe {
-                if on.spec(table).dtype.is_half() {
-                    let (table, kind) = on.halves_state(table);
-                    launch!(write_half_memory_mean, table, kind)
-                } else {
-                    launch!(write_memory_mean, on.state(table))
-                }
+            if on.spec(table).dtype.is_half() {
+                let (table, kind) = on.halves_state(table);
+                write_mean!(write_half_memory_mean, table, kind)
+            } else {
+                write_mean!(write_memory_mean, on.state(table))
             }?;
         }
         Ok(())
@@ -461,24 +459,21 @@ impl Op for WriteMemory {
         let (stride, status) = (self.stride as u32, on.status());
         // The arguments are the same for f32 and 16 bits, except for the tables of memory and mails. With the
         // mean combiner the mails are left to `launch_means`.
-        macro_rules! launch {
+        macro_rules! write {
             ($kernel:ident, $mail:expr, $($memory:expr),+) => {{
                 let mail = if mean { std::ptr::null_mut() } else { $mail };
-                k.$kernel(
-                    on, Self::grid(on), $($memory,)+ memory_time, mail, mail_event, mail_time, node, phi,
-                    positives, psi, s, content, time, event, event_time, rows, roots, nodes, d, stride, status,
+                launch!(
+                    k, on, $kernel[Self::grid(on)];
+                    $($memory,)+ memory_time, mail, mail_event, mail_time, node, phi, positives, psi, s, content,
+                    time, event, event_time, rows, roots, nodes, d, stride, status
                 )
             }};
         }
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe {
-            if on.spec(input::MEMORY).dtype.is_half() {
-                let ((memory, kind), (mail, _)) =
-                    (on.halves_state(input::MEMORY), on.halves_state(input::MAIL));
-                launch!(write_half_memory, mail, memory, kind)
-            } else {
-                launch!(write_memory, on.state(input::MAIL), on.state(input::MEMORY))
-            }
+        if on.spec(input::MEMORY).dtype.is_half() {
+            let ((memory, kind), (mail, _)) = (on.halves_state(input::MEMORY), on.halves_state(input::MAIL));
+            write!(write_half_memory, mail, memory, kind)
+        } else {
+            write!(write_memory, on.state(input::MAIL), on.state(input::MEMORY))
         }?;
         if mean {
             // SAFETY: the caller's promise.

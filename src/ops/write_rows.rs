@@ -233,8 +233,7 @@ impl Op for WriteRows {
         let (grid, index, n) = (Grid::warps(on.capacity(INDEX)), on.input(INDEX), on.rows(INDEX));
         let (table, rows) = Self::table(0);
         let [to, given] = [table, rows].map(|at| on.rows(at).items(self.each[0] as u32));
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe { k.write_rows(on, grid, tables, index, from, to, n, given, on.status()) }
+        launch!(k, on, write_rows[grid]; tables, index, from, to, n, given, on.status())
     }
 }
 

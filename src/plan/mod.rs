@@ -384,46 +384,10 @@ impl Plan {
         let bad = |what: String, remedy: &str| {
             Err(Error::new(ErrorKind::Plan, format!("plan {}: {what}", self.name)).remedy(remedy.to_owned()))
         };
-        for (stage, &StagePlacement { lane, prefetch_depth }) in &self.stages {
-            if !(1..=MAX_LANES).contains(&lane) {
-                let remedy = format!("give 1 to {MAX_LANES}");
-                return bad(format!("stages.{stage}.lane is {lane}"), &remedy);
-            }
-            if prefetch_depth > MAX_PREFETCH_DEPTH {
-                return bad(
-                    format!("stages.{stage}.prefetch_depth is {prefetch_depth}"),
-                    &format!("give 0 to {MAX_PREFETCH_DEPTH}"),
-                );
-            }
-        }
-        let PlanStaleness { memory, gradients, .. } = self.staleness;
-        for (kind, steps) in [("memory", memory.most()), ("gradients", gradients)] {
-            if steps > MAX_STALENESS {
-                let remedy = format!("give 0 to {MAX_STALENESS}");
-                return bad(format!("staleness.{kind} is {steps}"), &remedy);
-            }
-        }
-        match self.groups {
-            Some(_) if self.staleness != PlanStaleness::default() => {
-                return bad("groups and staleness are both given".into(), "give one of them");
-            }
-            Some(_) if !self.stages.is_empty() => {
-                return bad("groups and stages are both given".into(), "give one of them");
-            }
-            Some(Groups { first: First::Count(0), .. }) => {
-                return bad("groups.first is 0".into(), "give 1 or more, or a rule: even, balanced");
-            }
-            Some(Groups { first, exchange: true }) if first != First::Rule(FirstRule::Balanced) => {
-                let remedy = "give groups.first = \"balanced\": layers are exchanged by its predictions";
-                return bad("groups.exchange is true, but nothing is predicted".into(), remedy);
-            }
-            _ => {}
-        }
         let over = self.ranks.unwrap_or_default();
-        if let Err((what, remedy)) = over.check() {
-            return bad(what, &remedy);
-        }
-        if let Err((what, remedy)) = self.staleness.check(self.ranks.as_ref()) {
+        let checked = self.check_numbers().and_then(|()| self.check_groups()).and_then(|()| over.check());
+        let checked = checked.and_then(|()| self.staleness.check(self.ranks.as_ref()));
+        if let Err((what, remedy)) = checked {
             return bad(what, &remedy);
         }
         if Self::preset(&self.name).is_some_and(|preset| preset != *self) {
@@ -446,6 +410,47 @@ impl Plan {
                 needed.stage
             );
             return bad(what, "lower its prefetch_depth, or put it on another lane");
+        }
+        Ok(())
+    }
+    /// Checks the numbers of stages and of staleness. The error is what is wrong, and the remedy.
+    fn check_numbers(&self) -> std::result::Result<(), (String, String)> {
+        for (stage, &StagePlacement { lane, prefetch_depth }) in &self.stages {
+            if !(1..=MAX_LANES).contains(&lane) {
+                let remedy = format!("give 1 to {MAX_LANES}");
+                return Err((format!("stages.{stage}.lane is {lane}"), remedy));
+            }
+            if prefetch_depth > MAX_PREFETCH_DEPTH {
+                let remedy = format!("give 0 to {MAX_PREFETCH_DEPTH}");
+                return Err((format!("stages.{stage}.prefetch_depth is {prefetch_depth}"), remedy));
+            }
+        }
+        let PlanStaleness { memory, gradients, .. } = self.staleness;
+        for (kind, steps) in [("memory", memory.most()), ("gradients", gradients)] {
+            if steps > MAX_STALENESS {
+                let remedy = format!("give 0 to {MAX_STALENESS}");
+                return Err((format!("staleness.{kind} is {steps}"), remedy));
+            }
+        }
+        Ok(())
+    }
+    /// Checks that nothing else is given with groups, and that they can be shared out.
+    fn check_groups(&self) -> std::result::Result<(), (String, String)> {
+        match self.groups {
+            Some(_) if self.staleness != PlanStaleness::default() => {
+                return Err(("groups and staleness are both given".into(), "give one of them".into()));
+            }
+            Some(_) if !self.stages.is_empty() => {
+                return Err(("groups and stages are both given".into(), "give one of them".into()));
+            }
+            Some(Groups { first: First::Count(0), .. }) => {
+                return Err(("groups.first is 0".into(), "give 1 or more, or a rule: even, balanced".into()));
+            }
+            Some(Groups { first, exchange: true }) if first != First::Rule(FirstRule::Balanced) => {
+                let remedy = "give groups.first = \"balanced\": layers are exchanged by its predictions";
+                return Err(("groups.exchange is true, but nothing is predicted".into(), remedy.into()));
+            }
+            _ => {}
         }
         Ok(())
     }

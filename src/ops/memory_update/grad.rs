@@ -200,39 +200,19 @@ impl<C: Cell> Op for MemoryUpdateGrad<C> {
         let time_columns = dpre.wrapping_add(m * C::SUMS * d as usize);
         // SAFETY: `infer` checked the shapes, and the scratch holds `dpre`.
         unsafe { C::launch_grad(k, on, dpre) }?;
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe {
-            k.memory_update_weight_grad(
-                on,
-                grid,
-                dpre,
-                on.input(input::MESSAGE),
-                on.input(input::DT),
-                on.input(input::W),
-                on.input(input::B),
-                tiles,
-                on.tickets(),
-                time_columns,
-                on.out(output::DW_X),
-                on.out(output::DW_H),
-                on.out(output::DB_X),
-                on.out(output::DB_H),
-                on.rows(input::ROW),
-                joint,
-                apart,
-                d,
-                c,
-                t,
-                on.precision(),
-            )
-        }?;
+        launch!(
+            k, on, memory_update_weight_grad[grid];
+            dpre, on.input(input::MESSAGE), on.input(input::DT), on.input(input::W), on.input(input::B),
+            tiles, on.tickets(), time_columns, on.out(output::DW_X), on.out(output::DW_H),
+            on.out(output::DB_X), on.out(output::DB_H), on.rows(input::ROW), joint, apart, d, c, t,
+            on.precision()
+        )?;
         if !learn_time {
             return Ok(());
         }
         let grid = Grid::new((2 * t as usize).div_ceil(32), 1024);
         let (w_x, gates) = (on.input(input::W_X), joint + apart);
         let (dw, db) = (on.out(output::DW), on.out(output::DB));
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe { k.memory_update_time_grad(on, grid, time_columns, w_x, dw, db, gates, c, t) }
+        launch!(k, on, memory_update_time_grad[grid]; time_columns, w_x, dw, db, gates, c, t)
     }
 }

@@ -537,33 +537,15 @@ impl<C: Cell> Op for MemoryUpdate<C> {
         // The scratch holds both lists.
         let node = on.scratch().cast::<u32>();
         let feature = node.wrapping_add(n);
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe {
-            k.memory_update_list(
-                on,
-                Grid::new(1, 1024),
-                unique,
-                memory_time,
-                mail_event,
-                mail_time,
-                time,
-                count,
-                mailed,
-                node,
-                feature,
-                dt,
-                on.rows(input::UNIQUE),
-                on.rows(input::EDGE),
-                self.gaps.into(),
-                self.features.code(),
-                u32::from(self.gathered),
-                on.capacity(input::MAIL_EVENT) as u32,
-                on.status(),
-            )
-        }?;
+        launch!(
+            k, on, memory_update_list[Grid::new(1, 1024)];
+            unique, memory_time, mail_event, mail_time, time, count, mailed, node, feature, dt,
+            on.rows(input::UNIQUE), on.rows(input::EDGE), self.gaps.into(), self.features.code(),
+            u32::from(self.gathered), on.capacity(input::MAIL_EVENT) as u32, on.status()
+        )?;
         let tiles = Grid::tiles(n, C::SUMS * d as usize).blocks;
         let grid = Grid::new(tiles.0 as usize * tiles.1 as usize, Grid::THREADS);
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
+        // SAFETY: as of `launch!`.
         unsafe { (C::KERNEL)(k, on, grid, self.arguments(on, node, feature)) }
     }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {

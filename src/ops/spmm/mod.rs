@@ -389,11 +389,9 @@ impl Op for Spmm {
         match on.spec(Self::X).dtype.is_half() {
             true => {
                 let (x, kind) = on.halves(Self::X);
-                // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-                unsafe { k.spmm_half(on, grid, x, kind, operands, on.status()) }
+                launch!(k, on, spmm_half[grid]; x, kind, operands, on.status())
             }
-            // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-            false => unsafe { k.spmm(on, grid, on.input(Self::X), operands, on.status()) },
+            false => launch!(k, on, spmm[grid]; on.input(Self::X), operands, on.status()),
         }
     }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
@@ -521,8 +519,7 @@ impl Op for SumRows {
         let block_rows = on.capacity(0).div_ceil(BLOCKS).max(BLOCK_ROWS);
         let grid = Grid::new(on.capacity(0).div_ceil(block_rows), Grid::THREADS);
         let (x, y, rows, d, block_rows) = (on.input(0), on.out(0), on.rows(0), on.cols(0), block_rows as u32);
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe { k.sum_rows(on, grid, x, y, on.scratch(), on.tickets(), rows, d, block_rows) }
+        launch!(k, on, sum_rows[grid]; x, y, on.scratch(), on.tickets(), rows, d, block_rows)
     }
 }
 

@@ -218,12 +218,10 @@ impl Op for TemporalAttentionGrad {
         let [weight, dmix, dsum] = [saved::WEIGHT, saved::DMIX, saved::DSUM].map(|at| on.input(base + at));
         let (roots, rows, edges) = (on.rows(input::COUNT), on.rows(input::H), on.rows(input::EDGE));
         let (grid, status) = (Grid::new(blocks, THREADS), on.status());
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe {
-            k.temporal_attention_grad(
-                on, grid, a, weight, dmix, dsum, dquery, by_root, dz, dwb, da, roots, rows, edges, status,
-            )
-        }?;
+        launch!(
+            k, on, temporal_attention_grad[grid];
+            a, weight, dmix, dsum, dquery, by_root, dz, dwb, da, roots, rows, edges, status
+        )?;
 
         // The second launch has blocks for three tasks: rows of dh, {dw | db}, and queries.
         let row_blocks = if learn_h { on.capacity(input::H).div_ceil(ROWS).min(SUM_BLOCKS) } else { 0 };
@@ -242,12 +240,10 @@ impl Op for TemporalAttentionGrad {
         };
         let grid = Grid::new(sum_blocks, 32 * ROWS as u32);
         let [for_rows, for_time, partials] = [row_blocks, time_blocks, blocks].map(|blocks| blocks as u32);
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe {
-            k.temporal_attention_grad_sums(
-                on, grid, a, dz, starts, slots, dh, rows, listed, for_rows, dwb, dw, db, for_time, partials,
-                by_root, dquery, status,
-            )
-        }
+        launch!(
+            k, on, temporal_attention_grad_sums[grid];
+            a, dz, starts, slots, dh, rows, listed, for_rows, dwb, dw, db, for_time, partials, by_root,
+            dquery, status
+        )
     }
 }

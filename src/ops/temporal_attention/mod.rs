@@ -333,8 +333,7 @@ impl Op for TemporalAttention {
         let (mix, sum, weight) = (on.out(output::MIX), on.out(output::SUM), on.kept(output::WEIGHT));
         let (roots, rows, edges) = (on.rows(input::COUNT), on.rows(input::H), on.rows(input::EDGE));
         let status = on.status();
-        // SAFETY: `infer` checked the shapes, and the addresses are those of the operands.
-        unsafe { k.temporal_attention(on, grid, operands, mix, sum, weight, roots, rows, edges, status) }
+        launch!(k, on, temporal_attention[grid]; operands, mix, sum, weight, roots, rows, edges, status)
     }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         let (Some(dmix), Some(dsum)) = (douts[output::MIX], douts[output::SUM]) else {

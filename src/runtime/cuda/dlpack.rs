@@ -2,7 +2,7 @@
 //! others hand out a [`DLManagedTensor`], which is borrowed here as a [`DLView`] without copying.
 //!
 //! ```
-//! use tgnn::{ops::{Call, add::Add}, runtime::cuda::dlpack::*};
+//! use tgnn::{ops::{Call, pointwise::Add}, runtime::cuda::dlpack::*};
 //! let (mut data, mut shape) = ([1.0f32, 2.0, 3.0, 4.0], [2i64, 2]);
 //! let tensor = DLTensor {
 //!     data: data.as_mut_ptr().cast(),

@@ -30,7 +30,7 @@ use crate::{
         config::Config,
         evaluation::{EdgeBank, Scores, TestScores},
         training::{
-            BaselineScores, BubbleRecord, EdgeBankScores, EventCount, PlanUse, Progress, Report, Runs,
+            BaselineScores, BubbleRecord, EdgeBankScores, EventCount, Progress, Recorded, Report, Runs,
             SameTimeRecord, StalenessRecord, Task, TaskCore, add_up, evaluation_clock, located,
             repeat_and_report,
         },
@@ -156,23 +156,9 @@ impl EventTask {
         let places = Places::new(config, &device, may_partition, net.model.state());
         let (programs, memory) = recorder.programs(&mut store, &mut tables, &places)?;
         let Programs { step, training, score, remember } = programs;
-        let (ranks, on_gpu) = (device.ranks().map_or(1, Ranks::size), device.gpu().is_some());
         let has_features = tables.edge_width + tables.node_width > 0;
-        let plan_notes = PlanUse { config, plan: &plan, ranks, step: &step, has_features, on_gpu }.notes()?;
-        let core = TaskCore {
-            store,
-            parameters,
-            device,
-            seed: config.seed,
-            step,
-            score,
-            losses,
-            memory,
-            plan,
-            traced: false,
-            max_batches: config.most_batches(),
-            plan_notes,
-        };
+        let recorded = Recorded { step, score, losses, memory, has_features };
+        let core = TaskCore::new(config, (device, plan), (store, parameters), recorded)?;
         let (objective, chunks) = (target.objective, config.chunks);
         Ok(EventTask {
             core,

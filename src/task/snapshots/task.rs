@@ -17,7 +17,7 @@ use crate::{
         config::Config,
         evaluation::{Scores, TestScores},
         training::{
-            EventCount, KeptTables, MemoryPlan, PlanUse, Report, Runs, Task, TaskCore, evaluation_clock,
+            EventCount, KeptTables, MemoryPlan, Recorded, Report, Runs, Task, TaskCore, evaluation_clock,
             located, repeat_and_report,
         },
     },
@@ -143,23 +143,9 @@ impl SnapshotTask {
         let given = snapshots.features.is_some();
         let memory = memory_plan(&store, &tables, given, &[&step, &score], &device)?;
         let edges_by_step = snapshots.offsets.windows(2).map(|w| w[1] - w[0]).collect();
-        let on_gpu = device.gpu().is_some();
-        let plan_use = PlanUse { config, plan: &plan, ranks: 1, step: &step, has_features: given, on_gpu };
-        let plan_notes = plan_use.notes()?;
-        let core = TaskCore {
-            store,
-            parameters,
-            device,
-            seed: config.seed,
-            step,
-            score,
-            losses: recorder.losses,
-            memory,
-            plan,
-            traced: false,
-            max_batches: config.most_batches(),
-            plan_notes,
-        };
+        let losses = recorder.losses;
+        let recorded = Recorded { step, score, losses, memory, has_features: given };
+        let core = TaskCore::new(config, (device, plan), (store, parameters), recorded)?;
         let loads = Loads { edges_by_step, length };
         Ok(SnapshotTask {
             core,

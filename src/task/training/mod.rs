@@ -24,7 +24,7 @@ pub(super) use matching::{same_model, same_test};
 pub(in crate::task) use memory::KeptTables;
 pub use memory::MemoryPlan;
 pub(super) use over_ranks::{add_up, agree, from_first, load};
-pub(in crate::task) use plan_notes::PlanUse;
+use plan_notes::PlanUse;
 pub(in crate::task) use run::TIMELINE;
 pub(super) use run::{Run, restored, test_replayed};
 pub use run::{RunOptions, Watch};
@@ -33,5 +33,6 @@ pub use summary::{
     PeakMemory, RanksRecord, RowErrors, SameTimeRecord, StageRecord, StalenessRecord, StartRecord, Summary,
     TrafficRecord,
 };
+pub(in crate::task) use task::Recorded;
 pub(super) use task::{EventCount, Runs, evaluation_clock, located, repeat_and_report};
 pub use task::{Progress, Report, Task, TaskCore};

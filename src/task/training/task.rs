@@ -1,14 +1,20 @@
 //! The interface between the training loop and a task: passes over its data, what a checkpoint holds, and
 //! what there is to report.
-use super::{BubbleRecord, MemoryPlan, StalenessRecord};
+use super::{BubbleRecord, MemoryPlan, PlanUse, StalenessRecord};
 use crate::{
     autograd::{Parameters, Program},
     data::Part,
     error::{Error, ErrorKind, Result},
     model::RankTables,
     plan::{Access, Choice, CostModel, Plan, Timeline},
-    runtime::{BufferId, Device, Store, brief_debug, comm::Channel},
-    task::evaluation::{Scores, TestScores},
+    runtime::{
+        BufferId, Device, Store, brief_debug,
+        comm::{Channel, Ranks},
+    },
+    task::{
+        config::Config,
+        evaluation::{Scores, TestScores},
+    },
 };
 use std::cell::Cell;
 
@@ -54,7 +60,46 @@ pub struct TaskCore {
 
 brief_debug!(TaskCore, c => { device: c.device, plan: c.plan, parameters: c.parameters });
 
+/// What a task has recorded.
+pub(in crate::task) struct Recorded {
+    pub step: Program,
+    pub score: Program,
+    pub losses: BufferId,
+    pub memory: MemoryPlan,
+    /// Whether the data have features of edges or nodes.
+    pub has_features: bool,
+}
+
 impl TaskCore {
+    /// Puts together what a task has built by a configuration and recorded by a plan.
+    ///
+    /// # Errors
+    /// `Plan` if the plan is for another number of ranks.
+    pub(in crate::task) fn new(
+        config: &Config,
+        (device, plan): (Device, Plan),
+        (store, parameters): (Store, Parameters),
+        recorded: Recorded,
+    ) -> Result<Self> {
+        let Recorded { step, score, losses, memory, has_features } = recorded;
+        let (ranks, on_gpu) = (device.ranks().map_or(1, Ranks::size), device.gpu().is_some());
+        let plan_notes = PlanUse { config, plan: &plan, ranks, step: &step, has_features, on_gpu }.notes()?;
+        let (seed, max_batches) = (config.seed, config.most_batches());
+        Ok(TaskCore {
+            store,
+            parameters,
+            device,
+            seed,
+            step,
+            score,
+            losses,
+            memory,
+            plan,
+            traced: false,
+            max_batches,
+            plan_notes,
+        })
+    }
     /// Starts a new trace of the training step if tracing is on. Ranks meet before, so that the times of
     /// their traces count from the same moment. Collective.
     ///

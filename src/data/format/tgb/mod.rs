@@ -117,14 +117,7 @@ pub(super) fn read(file: &Path, options: &ReadOptions) -> Result<Raw> {
         return nodes::read(file, known, version, options);
     }
     let kind = set.strip_prefix("tgbl-").and_then(|name| SETS.iter().find(|(known, _)| *known == name));
-    let Some(&(_, kind)) = kind else {
-        let links = SETS.iter().map(|(name, _)| format!("tgbl-{name}"));
-        let nodes = nodes::SETS.iter().map(|set| set.name.to_owned());
-        let typed = types::SETS.iter().map(|(set, _)| (*set).into());
-        let supported: Vec<String> = links.chain(nodes).chain(typed).collect();
-        return Err(Error::data(file, format!("{set} is not a supported TGB data set"))
-            .remedy(format!("supported are {}", supported.join(", "))));
-    };
+    let Some(&(_, kind)) = kind else { return Err(unsupported(file, set)) };
     let mut raw = Raw::new(file);
     raw.name = set.to_owned();
     let mut reader =
@@ -174,6 +167,16 @@ pub(super) fn read(file: &Path, options: &ReadOptions) -> Result<Raw> {
         raw.edge_features = Some(Features::from_vec(events, reader.values.len() / events, reader.values)?);
     }
     Ok(raw)
+}
+
+/// Returns the error for an unknown set, with those that are known.
+fn unsupported(file: &Path, set: &str) -> Error {
+    let links = SETS.iter().map(|(name, _)| format!("tgbl-{name}"));
+    let nodes = nodes::SETS.iter().map(|set| set.name.to_owned());
+    let typed = types::SETS.iter().map(|(set, _)| (*set).into());
+    let supported: Vec<String> = links.chain(nodes).chain(typed).collect();
+    Error::data(file, format!("{set} is not a supported TGB data set"))
+        .remedy(format!("supported are {}", supported.join(", ")))
 }
 
 /// State of reading an edge list.

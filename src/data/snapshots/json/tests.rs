@@ -181,6 +181,59 @@ fn each_vertex_is_normalised_by_itself_on_request() {
     assert_eq!((targets.values(), features.row(0)), (&[-1., 1., 1., -1.][..], &[-1., 1.][..]));
 }
 
+/// Changes of one place of a layout: what is replaced, by what, and the error.
+const WRONG: &[(&str, &str, &str, &str)] = &[
+    (COVID, "[0, 1]], ", "[0, true]], ", ":2:31: invalid type: boolean `true`, expected u32; "),
+    (COVID, "[0, 1], [1", "[0, 2], [1", ": edge 0 of step 0 is (0, 2), but there are only 2 vertices; "),
+    (COVID, "\"1\": [[", "\"one\": [[", ":2:22: `one` is not the number of a step; "),
+    (COVID, "\"1\": [[", "\"0\": [[", ":2:53: step 0 occurs twice; "),
+    (
+        COVID,
+        ", \"2\": []}",
+        "}",
+        ": y has 3 rows, but edge_mapping.edge_index has 2 lists, and none is that of step 2; ",
+    ),
+    (
+        COVID,
+        ", \"1\": [4]",
+        ", \"1\": [4], \"3\": []",
+        ": y has 3 rows, but edge_mapping.edge_weight has 4 lists; ",
+    ),
+    (COVID, "[4]", "[4, 5]", ": step 1 has 2 weights for 1 edges; "),
+    (COVID, "[4]", "[-4]", ": edge 0 of step 1 has the weight -4, which is not above 0; "),
+    (COVID, "[3, 4]", "[3]", ": row 1 has 1 values, the first one has 2; "),
+    (COVID, "[3, 4]", "[3, null]", ":5:23: invalid type: null, expected f32; "),
+    (COVID, "[3, 4]", "[3, 1e300]", ":5:24: number out of range; "),
+    (COVID, "\"time_periods\": 3", "\"time_periods\": 4", ": time_periods is 4, but there are 3 steps; "),
+    (COVID, "\"y\"", "\"z\"", ": there is edge_mapping, but no y; "),
+    (COVID, "\"y\"", "\"FX\": [], \"y\"", ":5:14: there are two signals, FX and y; "),
+    (BUS, "\"bus_stop\": 41", "\"bus_stop\": 5289", ": node 1 has the id 5289 of an earlier one; "),
+    (
+        BUS,
+        "\"bus_stop\": 41",
+        "\"bus_stop\": 4.5",
+        ":3:18: invalid type: floating point `4.5`, expected an id",
+    ),
+    (BUS, "\"source\": 5289", "\"source\": 52", ": link 0 has an end 52, and no node has; "),
+    (BUS, "\"weight\": 172.5, ", "", ": the graph has 1 weights for 2 edges; "),
+    (BUS, "\"weight\": 2", "\"weight\": 0", ": edge 1 of the graph has the weight 0, which is not above 0; "),
+    (BUS, "\"y\": [3, 4, 5], ", "", ":3:50: missing field `y`; "),
+    (BUS, "\"y\": [3, 4, 5]", "\"y\": [3, 4]", ": row 1 has 2 values of y, the first one has 3; "),
+    (HAND, "(0, 0, 1)", "(0, 0)", ":2:45: `(0, 0)` is not a position, such as (0.1, 0.2, 0.3); "),
+    (HAND, ", \"2\": 0}", "}", ": joint 0 has 3 positions, but there are 2 labels; "),
+    (HAND, "\"0\": 4", "\"0\": 70000", ": the label of frame 0 is 70000; at most 65535 are read; "),
+    (HAND, "\"1\": {", "\"2\": {", ": joint 1 of 2 is missing; "),
+    (HAND, "[[0, 1]]", "[[0, 2]]", ": edge 0 of the graph is (0, 2), but there are only 2 vertices; "),
+    (STEPS, "\"node_ids\": {}", "\"node_ids\": {\"A\": 0}", ": node_ids has 1 names for 2 vertices; "),
+    (STEPS, "\"node_ids\": {}", "\"node_ids\": {\"A\": 1, \"B\": 1}", ": node_ids names vertex 1 A and B; "),
+    (
+        STEPS,
+        "\"node_ids\": {}",
+        "\"node_ids\": {\"A\": 0, \"B\": 2}",
+        ": node_ids.B is 2, but there are only 2 vertices; ",
+    ),
+];
+
 #[test]
 fn errors_in_the_other_layouts_name_their_place_too() {
     let said = |whole: &str, from: &str, to: &str| {
@@ -191,67 +244,7 @@ fn errors_in_the_other_layouts_name_their_place_too() {
         e[e.find("pox.json").unwrap() + 8..].to_owned()
     };
     let mut wrong = Vec::new();
-    for (whole, from, to, wanted) in [
-        (COVID, "[0, 1]], ", "[0, true]], ", ":2:31: invalid type: boolean `true`, expected u32; "),
-        (COVID, "[0, 1], [1", "[0, 2], [1", ": edge 0 of step 0 is (0, 2), but there are only 2 vertices; "),
-        (COVID, "\"1\": [[", "\"one\": [[", ":2:22: `one` is not the number of a step; "),
-        (COVID, "\"1\": [[", "\"0\": [[", ":2:53: step 0 occurs twice; "),
-        (
-            COVID,
-            ", \"2\": []}",
-            "}",
-            ": y has 3 rows, but edge_mapping.edge_index has 2 lists, and none is that of step 2; ",
-        ),
-        (
-            COVID,
-            ", \"1\": [4]",
-            ", \"1\": [4], \"3\": []",
-            ": y has 3 rows, but edge_mapping.edge_weight has 4 lists; ",
-        ),
-        (COVID, "[4]", "[4, 5]", ": step 1 has 2 weights for 1 edges; "),
-        (COVID, "[4]", "[-4]", ": edge 0 of step 1 has the weight -4, which is not above 0; "),
-        (COVID, "[3, 4]", "[3]", ": row 1 has 1 values, the first one has 2; "),
-        (COVID, "[3, 4]", "[3, null]", ":5:23: invalid type: null, expected f32; "),
-        (COVID, "[3, 4]", "[3, 1e300]", ":5:24: number out of range; "),
-        (COVID, "\"time_periods\": 3", "\"time_periods\": 4", ": time_periods is 4, but there are 3 steps; "),
-        (COVID, "\"y\"", "\"z\"", ": there is edge_mapping, but no y; "),
-        (COVID, "\"y\"", "\"FX\": [], \"y\"", ":5:14: there are two signals, FX and y; "),
-        (BUS, "\"bus_stop\": 41", "\"bus_stop\": 5289", ": node 1 has the id 5289 of an earlier one; "),
-        (
-            BUS,
-            "\"bus_stop\": 41",
-            "\"bus_stop\": 4.5",
-            ":3:18: invalid type: floating point `4.5`, expected an id",
-        ),
-        (BUS, "\"source\": 5289", "\"source\": 52", ": link 0 has an end 52, and no node has; "),
-        (BUS, "\"weight\": 172.5, ", "", ": the graph has 1 weights for 2 edges; "),
-        (
-            BUS,
-            "\"weight\": 2",
-            "\"weight\": 0",
-            ": edge 1 of the graph has the weight 0, which is not above 0; ",
-        ),
-        (BUS, "\"y\": [3, 4, 5], ", "", ":3:50: missing field `y`; "),
-        (BUS, "\"y\": [3, 4, 5]", "\"y\": [3, 4]", ": row 1 has 2 values of y, the first one has 3; "),
-        (HAND, "(0, 0, 1)", "(0, 0)", ":2:45: `(0, 0)` is not a position, such as (0.1, 0.2, 0.3); "),
-        (HAND, ", \"2\": 0}", "}", ": joint 0 has 3 positions, but there are 2 labels; "),
-        (HAND, "\"0\": 4", "\"0\": 70000", ": the label of frame 0 is 70000; at most 65535 are read; "),
-        (HAND, "\"1\": {", "\"2\": {", ": joint 1 of 2 is missing; "),
-        (HAND, "[[0, 1]]", "[[0, 2]]", ": edge 0 of the graph is (0, 2), but there are only 2 vertices; "),
-        (STEPS, "\"node_ids\": {}", "\"node_ids\": {\"A\": 0}", ": node_ids has 1 names for 2 vertices; "),
-        (
-            STEPS,
-            "\"node_ids\": {}",
-            "\"node_ids\": {\"A\": 1, \"B\": 1}",
-            ": node_ids names vertex 1 A and B; ",
-        ),
-        (
-            STEPS,
-            "\"node_ids\": {}",
-            "\"node_ids\": {\"A\": 0, \"B\": 2}",
-            ": node_ids.B is 2, but there are only 2 vertices; ",
-        ),
-    ] {
+    for &(whole, from, to, wanted) in WRONG {
         let text = said(whole, from, to);
         if !text.starts_with(wanted) {
             wrong.push(format!("{to}\n  {text}\n  {wanted}"));

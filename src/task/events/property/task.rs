@@ -17,7 +17,7 @@ use crate::{
         config::Config,
         evaluation::{Forecast, Scores, TestScores, mean_over_times, ndcg},
         training::{
-            BaselineScores, EventCount, PlanUse, Progress, Report, Runs, Task, TaskCore, evaluation_clock,
+            BaselineScores, EventCount, Progress, Recorded, Report, Runs, Task, TaskCore, evaluation_clock,
             located, repeat_and_report,
         },
     },
@@ -102,23 +102,8 @@ impl PropertyTask {
         let (programs, memory) = places.record(&mut store, &mut tables, &mut record, Programs::all)?;
         let Programs { step, score, remember } = programs;
         let has_features = tables.edge_width + tables.node_width > 0;
-        let on_gpu = device.gpu().is_some();
-        let plan_use = PlanUse { config, plan: &plan, ranks: 1, step: &step, has_features, on_gpu };
-        let plan_notes = plan_use.notes()?;
-        let core = TaskCore {
-            store,
-            parameters,
-            device,
-            seed: config.seed,
-            step,
-            score,
-            losses,
-            memory,
-            plan,
-            traced: false,
-            max_batches: config.most_batches(),
-            plan_notes,
-        };
+        let recorded = Recorded { step, score, losses, memory, has_features };
+        let core = TaskCore::new(config, (device, plan), (store, parameters), recorded)?;
         let seen = events.nodes_in(split.train.clone());
         let unseen = labels.nodes().iter().map(|&node| !seen[node as usize]).collect();
         Ok(PropertyTask {
