@@ -10,8 +10,10 @@
 //! inputs, its embedding. Keys and values are absorbed
 //! ([`temporal_attention`](crate::ops::temporal_attention)).
 use super::{
-    Dispatched, Embedded, EventModel, EventTables, ModelConfig, NodeInputs, Queries, RankTables, RowsAround,
-    TimeEncoding, config::Check, missed_writes::MissedWrites, similar_nodes::SimilarNodes, turns::TurnWrites,
+    Embedded, EventModel, EventTables, ModelConfig, NodeInputs, Queries, RankTables, RowCounts, RowsAround,
+    TimeEncoding,
+    config::Check,
+    rows::{NodeRows, NodeTable, RowsOf, Writes, Written},
 };
 use crate::{
     autograd::{Parameters, ScaledInit},
@@ -24,7 +26,6 @@ use crate::{
         read_mails::Mailbox,
         sample_neighbors::Strategy,
         temporal_attention::AttentionVars,
-        unique::UniqueNodes,
     },
     runtime::*,
 };
@@ -130,7 +131,7 @@ impl ModelConfig for ApanConfig {
         seed: u64,
     ) -> Result<Box<dyn EventModel>> {
         self.validate()?;
-        RankTables::refuse_mean(data.over.as_ref(), self.combiner == "mean", "apan.combiner")?;
+        RankTables::refuse_mean(data.rows.ranks.as_ref(), self.combiner == "mean", "apan.combiner")?;
         let time = TimeEncoding::new(p, store, self.time, Check("apan").time_encoding(&self.time_encoding)?)?;
         let (d, f) = (self.memory, data.edge_width_if(self.edge_features));
         let c = 2 * d + f + self.time;
@@ -144,12 +145,27 @@ impl ModelConfig for ApanConfig {
         let mail_event = store.zeros("mail event", Spec::ids(v, k))?;
         let mail_time = store.zeros("mail time", Spec { cols: k, ..Spec::times(v) })?;
         let next = store.zeros("next mail", Spec::ids(v, 1))?;
-        let over = data.training_over();
-        let memory_turns = TurnWrites::new(store, over, 2, &[Spec::real(v, d)], &[(memory, 0)])?;
-        let mail_rows = [Spec::real(v, 2 * d), Spec::ids(v, 1), Spec::times(v)];
-        let mailbox = [(mail, 0), (mail_event, NONE), (mail_time, 0), (next, 0)];
-        let recipients = 2 * (1 + self.neighbors);
-        let mail_turns = TurnWrites::new(store, over, recipients, &mail_rows, &mailbox)?.appended();
+        let features = match self.combiner.as_str() {
+            "mean" => Some(store.zeros("mail features", data.memory_spec(slots, f))?),
+            _ => None,
+        };
+        // A node's slots are `k` rows of the mailbox, and one row of the events and times.
+        let memory_table = [NodeTable::new(memory, 0, Spec::real(v, d))];
+        let mail_tables = [
+            NodeTable { each: k, ..NodeTable::new(mail, 0, Spec::real(v, 2 * d)) },
+            NodeTable::new(mail_event, NONE, Spec::ids(v, 1)),
+            NodeTable::new(mail_time, 0, Spec::times(v)),
+            NodeTable { row: None, ..NodeTable::new(next, 0, Spec::ids(v, 1)) },
+        ];
+        // Means of mails are not sent.
+        let features_table =
+            features.map(|id| NodeTable { row: None, ..NodeTable::new(id, 0, store.spec(id)) });
+        let mail_tables: Vec<NodeTable> = mail_tables.into_iter().chain(features_table).collect();
+        let groups = [
+            Written { tables: &memory_table, rows_of_event: 2, appended: false },
+            Written { tables: &mail_tables, rows_of_event: 2 * (1 + self.neighbors), appended: true },
+        ];
+        let rows = NodeRows::new(store, data, memory, [mail_event, mail_time], &groups)?;
         let apan = Apan {
             config: self.clone(),
             seed,
@@ -157,17 +173,8 @@ impl ModelConfig for ApanConfig {
             inputs,
             update,
             memory,
-            mail,
             mail_event,
-            mail_time,
-            next,
-            memory_turns,
-            mail_turns,
-            missed: MissedWrites::new(store, data)?,
-            similar: SimilarNodes::new(store, data)?,
-            features: (self.combiner == "mean")
-                .then(|| store.zeros("mail features", data.memory_spec(slots, f)))
-                .transpose()?,
+            rows,
             mail_stamp: store.zeros("mail stamp", Spec::ids(slots, 1))?,
         };
         apan.reset(store)?;
@@ -215,15 +222,9 @@ struct Apan {
     inputs: NodeInputs,
     update: Update,
     memory: BufferId,
-    mail: BufferId,
     mail_event: BufferId,
-    mail_time: BufferId,
-    next: BufferId,
-    memory_turns: TurnWrites,
-    mail_turns: TurnWrites,
-    missed: Option<MissedWrites>,
-    similar: Option<SimilarNodes>,
-    features: Option<BufferId>,
+    /// Memory, and the mailbox: mails, events, times, next slot, and perhaps features.
+    rows: NodeRows,
     /// Stamps of the slots whose mails a step gathers.
     mail_stamp: BufferId,
 }
@@ -238,94 +239,17 @@ struct Seen {
     features: Option<Var>,
 }
 
-/// The state of a step's unique nodes: the tables, or over ranks the rows that owners have dispatched.
-struct KeptState {
-    memory: Var,
-    /// Row of each unique node in `memory`.
-    node: Var,
-    mailbox: Mailbox,
-    /// Mailbox of each query.
-    query: Var,
-    dispatched: bool,
-}
+/// The numbers of the groups of tables that are written together.
+const MEMORY: usize = 0;
+const MAILBOX: usize = 1;
 
 impl Apan {
-    /// Returns the state of the unique nodes of the queries `query`.
-    fn kept(
-        &self,
-        t: &mut Tape,
-        store: &Store,
-        data: &EventTables,
-        query: Var,
-        unique: &UniqueNodes,
-    ) -> Result<KeptState> {
-        let (memory, mailbox) = (t.stored(store, self.memory)?, self.mailbox(t, store)?);
-        let Some(over) = data.over.as_ref().filter(|over| over.is_partitioned()) else {
-            return Ok(KeptState { memory, node: unique.node, mailbox, query, dispatched: false });
+    /// Returns the memory and the mailbox of the rows of a step.
+    fn tables(rows: &RowsOf) -> Result<(Var, Mailbox)> {
+        let [memory, mail, event, time, next, ref features @ ..] = rows.tables[..] else {
+            return Err(Error::shape("apan", "a table is missing"));
         };
-        let Mailbox { mail, event, time, next, .. } = mailbox;
-        let tables = [(memory, 1), (mail, self.config.mails), (event, 1), (time, 1), (next, 1)];
-        if over.is_cached() {
-            over.renew(t, store, unique.node, &tables)?;
-            return Ok(KeptState { memory, node: unique.node, mailbox, query, dispatched: false });
-        }
-        let Dispatched { position: node, rows, .. } = over.dispatch(t, store, unique.node, &tables)?;
-        let [memory, mail, event, time, next] = rows[..] else {
-            return Err(Error::shape("dispatch", "a table is missing"));
-        };
-        let mailbox = Mailbox { mail, event, time, next, features: None };
-        let query = t.gather_rows(node, unique.psi[0])?;
-        Ok(KeptState { memory, node, mailbox, query, dispatched: true })
-    }
-    /// Appends the writes over several ranks: each new row and each mail goes to the ranks that keep it. `to`
-    /// are the recipients of the batch's mails.
-    #[allow(clippy::too_many_arguments)]
-    fn aggregate(
-        &self,
-        t: &mut Tape,
-        store: &Store,
-        over: &RankTables,
-        batch: &Batch,
-        stride: usize,
-        e: &Embedded,
-        to: &UniqueNodes,
-        out: Var,
-    ) -> Result<()> {
-        let (memory, unique) = (t.stored(store, self.memory)?, e.unique_nodes()?);
-        let limit = over.offered(t, batch, Some(unique.positives))?;
-        let new = over.offer(t, store, unique.node, limit, false)?;
-        let latest = t.gather_rows(unique.phi, new.sent)?;
-        let rows = over.aggregate(t, store, &new, &[(out, latest)])?;
-        let rows = [new.keep(t, rows[0])?];
-        if let Some(missed) = self.missed {
-            missed.count(t, store, e, (new.place, None))?;
-        }
-        self.memory_turns.write(t, store, over, batch, (new.place, &rows), &|t, place, rows| {
-            t.write_rows(memory, place, rows[0])
-        })?;
-        let limit = over.offered(t, batch, None)?;
-        let mails = over.offer(t, store, to.node, limit, false)?;
-        let each = 1 + self.config.neighbors;
-        let from = t.mail_sources(mails.sent, to.phi, unique.psi[0], stride, Some(each))?;
-        let tables = [(out, from.pair), (batch.event, from.event), (batch.time, from.event)];
-        let rows = over.aggregate(t, store, &mails, &tables)?;
-        let content = t.fold_rows(rows[0], 2)?;
-        let content = mails.keep(t, content)?;
-        let rows = [content, mails.keep(t, rows[1])?, mails.keep(t, rows[2])?];
-        let mailbox = self.mailbox(t, store)?;
-        self.mail_turns.write(t, store, over, batch, (mails.place, &rows), &|t, place, rows| {
-            t.append_mails(mailbox, place, rows[0], (rows[1], rows[2]))
-        })
-    }
-    fn mailbox(&self, t: &mut Tape, store: &Store) -> Result<Mailbox> {
-        let mut stored = |id| t.stored(store, id);
-        Ok(Mailbox {
-            mail: stored(self.mail)?,
-            event: stored(self.mail_event)?,
-            time: stored(self.mail_time)?,
-            next: stored(self.next)?,
-            features: self.features.map(stored).transpose()?,
-        })
+        Ok((memory, Mailbox { mail, event, time, next, features: features.first().copied() }))
     }
     /// Returns the mails in the rows `row` of `mailbox`: the tables themselves, or the unique rows gathered
     /// into f32: of tables in 16 bits or on the host, or that later steps may write before this one has
@@ -338,8 +262,7 @@ impl Apan {
         mailbox: Mailbox,
         row: Var,
     ) -> Result<Seen> {
-        let gathers = data.memory_on_host || data.gathers_memory;
-        if data.memory_as == StoredAs::F32 && !gathers {
+        if data.memory_as == StoredAs::F32 && !NodeRows::gathers(data) {
             return Ok(Seen { mail: mailbox.mail, row, features: mailbox.features });
         }
         let stamp = t.stored(store, self.mail_stamp)?;
@@ -351,34 +274,28 @@ impl Apan {
 
 impl EventModel for Apan {
     fn state(&self) -> Vec<BufferId> {
-        let fixed = [self.memory, self.mail, self.mail_event, self.mail_time, self.next];
-        fixed.into_iter().chain(self.features).collect()
+        self.rows.state()
     }
     fn mail_event(&self) -> Option<BufferId> {
         Some(self.mail_event)
     }
-    fn missed_writes(&self) -> Option<BufferId> {
-        self.missed.map(MissedWrites::counts)
-    }
-    fn row_errors(&self) -> Option<BufferId> {
-        self.similar.map(SimilarNodes::errors)
+    fn row_counts(&self) -> RowCounts {
+        self.rows.counts()
     }
     fn reset(&self, store: &mut Store) -> Result<()> {
-        self.similar.map_or(Ok(()), |similar| similar.reset(store))?;
-        let held = self.memory_turns.counts().into_iter().chain(self.mail_turns.counts());
-        self.state().into_iter().chain(held).try_for_each(|id| store.clear(id))?;
-        store.fill(self.mail_event, NONE)
+        self.rows.reset(store)
     }
     fn embed(&self, t: &mut Tape, store: &Store, data: &EventTables, q: &Queries) -> Result<Embedded> {
         let (config, update) = (&self.config, &self.update);
         let unique = data.unique(t, store, q.node, &[], q.classes())?;
-        let missed = self.missed.filter(|_| data.gathers_memory);
-        let seen = missed.map(|missed| missed.seen(t, store, unique.node)).transpose()?;
-        let kept = self.kept(t, store, data, q.node, &unique)?;
-        let mails = t.read_mails(kept.mailbox, (kept.query, q.time), data.gaps)?;
-        let mailed = match kept.dispatched {
-            true => Seen { mail: kept.mailbox.mail, row: mails.row, features: None },
-            false => self.seen(t, store, data, kept.mailbox, mails.row)?,
+        let read = self.rows.read(t, store, data, unique.node, q.batch.as_ref())?;
+        let rows = self.rows.fetched(t, store, data, unique.node, None)?;
+        let (memory, mailbox) = Self::tables(&rows)?;
+        let query = if rows.received { t.gather_rows(rows.row, unique.psi[0])? } else { q.node };
+        let mails = t.read_mails(mailbox, (query, q.time), data.gaps)?;
+        let mailed = match rows.received {
+            true => Seen { mail: mailbox.mail, row: mails.row, features: None },
+            false => self.seen(t, store, data, mailbox, mails.row)?,
         };
         let (edge, event) = match mailed.features {
             Some(features) => (features, mailed.row),
@@ -392,14 +309,7 @@ impl EventModel for Apan {
         let (w_k, w_v, b_v) = (stored(update.w_k)?, stored(update.w_v)?, stored(update.b_v)?);
         let (w, b) = (stored(update.w)?, stored(update.b)?);
         let (gain, bias) = (stored(update.norm_gain)?, stored(update.norm_bias)?);
-        let mixed = match (self.similar.filter(|_| data.gathers_memory), &q.batch) {
-            (Some(similar), Some(batch)) => {
-                let mails = (kept.mailbox.event, kept.mailbox.time);
-                Some(similar.mixed(t, store, data, (kept.memory, mails), kept.node, batch)?)
-            }
-            _ => None,
-        };
-        let old = mixed.map_or_else(|| t.gather_rows(kept.memory, kept.node), |mixed| Ok(mixed.rows))?;
+        let old = read.memory().map_or_else(|| t.gather_rows(memory, rows.row), Ok)?;
         let query = t.linear(old, w_q, Some(b_q), None, Activation::Identity)?;
         let query = t.head_up(query, w_k, config.heads)?;
         let roots = t.group_roots(unique.psi[0], mails.count, t.spec(query).rows)?;
@@ -427,7 +337,7 @@ impl EventModel for Apan {
         let out = t.linear(y, w, Some(b), None, Activation::Relu.then_drop(drop(0xD1)))?;
         let z = self.inputs.record(t, store, data, q.node, Some(out))?;
         let (unique, memory) = (Some(unique), Some((out, None)));
-        Ok(Embedded { unique, memory, seen, mixed, ..Embedded::new(z) })
+        Ok(Embedded { unique, memory, read, ..Embedded::new(z) })
     }
     fn write(
         &self,
@@ -441,44 +351,50 @@ impl EventModel for Apan {
         let Some((out, _)) = e.memory else {
             return Err(Error::shape("deliver_mails", "there is no new memory"));
         };
-        let (memory, unique) = (t.stored(store, self.memory)?, e.unique_nodes()?);
-        let others = data.over.as_ref().filter(|over| !over.is_alone());
-        if let (Some(similar), Some(mixed)) = (self.similar, &e.mixed) {
-            similar.add_errors(t, store, memory, mixed)?;
-        }
-        if others.is_none() {
-            t.write_latest(memory, (unique.node, unique.phi), out)?;
-            if let Some(missed) = self.missed {
-                missed.count(t, store, e, (unique.node, Some(unique.positives)))?;
-            }
-        }
+        let unique = e.unique_nodes()?;
+        let memory = t.stored(store, self.memory)?;
+        let new_rows = Writes {
+            group: MEMORY,
+            node: unique.node,
+            limit: Some(unique.positives),
+            in_place: &|t| t.write_latest(memory, (unique.node, unique.phi), out),
+            sent: &|t, sent| Ok(vec![(out, t.gather_rows(unique.phi, sent)?)]),
+            parts: 1,
+            received: &|t, place, rows| t.write_rows(memory, place, rows[0]),
+        };
+        self.rows.write(t, store, data, batch, e, &new_rows)?;
         let (node, time) = t.roots(batch.src, batch.dst, batch.time, None)?;
         let how = data.sampling(self.config.neighbors, Strategy::Recent);
         let tcsr = data.tcsr(t, store)?;
         let near = t.sample_neighbors(tcsr, (node, time), (batch.event, batch.now), 2, how)?;
         let recipients = t.expand_targets((node, time), near.node, None)?.node;
         let to = data.unique(t, store, recipients, &[], 2)?;
-        if let Some(over) = others {
-            return self.aggregate(t, store, over, batch, stride, e, &to, out);
-        }
-        let edge = data.edge_if(t, store, self.config.edge_features)?;
-        let (edge, edge_row) = match self.features {
-            Some(_) => data.batch_edge_rows(t, store, edge, batch.event)?,
-            None => (edge, batch.event),
+        let (_, mailbox) = Self::tables(&self.rows.in_place(t, store, to.node)?)?;
+        let each = 1 + self.config.neighbors;
+        let deliver = |t: &mut Tape| {
+            let edge = data.edge_if(t, store, self.config.edge_features)?;
+            let (edge, edge_row) = match mailbox.features {
+                Some(_) => data.batch_edge_rows(t, store, edge, batch.event)?,
+                None => (edge, batch.event),
+            };
+            let (event, event_time) = (batch.event, batch.time);
+            let deliveries = Deliveries { to: &to, each, out, event, event_time, edge, edge_row };
+            t.deliver_mails(mailbox, deliveries, stride)
         };
-        let deliveries = Deliveries {
-            to: &to,
-            each: 1 + self.config.neighbors,
-            out,
-            event: batch.event,
-            event_time: batch.time,
-            edge,
-            edge_row,
+        // A mail holds the memory of both ends of an event.
+        let sent = |t: &mut Tape, sent: Var| {
+            let from = t.mail_sources(sent, to.phi, unique.psi[0], stride, Some(each))?;
+            Ok(vec![(out, from.pair), (batch.event, from.event), (batch.time, from.event)])
         };
-        let mailbox = self.mailbox(t, store)?;
-        t.deliver_mails(mailbox, deliveries, stride)?;
-        let Some(over) = &data.over else { return Ok(()) };
-        self.memory_turns.begin_anew(t, store, over, batch)?;
-        self.mail_turns.begin_anew(t, store, over, batch)
+        let mails = Writes {
+            group: MAILBOX,
+            node: to.node,
+            limit: None,
+            in_place: &deliver,
+            sent: &sent,
+            parts: 2,
+            received: &|t, place, rows| t.append_mails(mailbox, place, rows[0], (rows[1], rows[2])),
+        };
+        self.rows.write(t, store, data, batch, e, &mails)
     }
 }

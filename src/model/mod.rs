@@ -7,23 +7,18 @@
 //! The models are listed in `list.rs`, one file each; the other files are what models are made of.
 #![forbid(unsafe_code)]
 mod config;
-mod feature_rows;
 mod gcn;
-mod handed_rows;
 mod heads;
 mod inputs;
 mod layers;
 mod list;
 mod memory;
-mod missed_writes;
 mod neighborhood;
 mod net;
 mod open_end;
-mod rank_tables;
-mod similar_nodes;
+mod rows;
 mod snapshot;
 mod tables;
-mod turns;
 
 pub use config::{ModelConfig, RowsAround};
 pub use gcn::{Exchanged, Gcn, GcnConfig, GraphTables, LayerInput, Order, Orders, convolve};
@@ -36,7 +31,8 @@ pub use memory::{CellKind, NodeMemory, Updated};
 pub use neighborhood::{AttentionStack, Neighborhood, StackConfig};
 pub use net::{Forward, HeadKind, Negatives, Net};
 pub use open_end::{Arrivals, OpenEnd};
-pub use rank_tables::{Asked, Dispatched, NewRows, RankTables, RowTravel};
+pub(crate) use rows::RowPlan;
+pub use rows::{Asked, Dispatched, NewRows, RankTables, RowCounts, RowTravel};
 pub use snapshot::{SnapshotModel, SnapshotModelConfig, SnapshotTables, VertexInputs};
 pub use tables::EventTables;
 
@@ -105,12 +101,8 @@ pub struct Embedded {
     pub content: Option<Var>,
     /// Other values that the model's own writes need, in its order.
     pub kept: Vec<Var>,
-    /// `[n]` u32: the versions of the rows of node memory that were read, if they may be older.
-    pub(crate) seen: Option<Var>,
-    /// The rows of node memory that were read, if some were mixed with those of similar nodes.
-    pub(crate) mixed: Option<similar_nodes::Mixed>,
-    /// The positive roots, if they were updated apart from the other nodes.
-    pub(crate) roots: Option<memory::UpdatedRoots>,
+    /// What the writes need to know of the rows of the state that were read.
+    read: rows::Read,
 }
 
 impl Embedded {
@@ -123,16 +115,14 @@ impl Embedded {
             memory: None,
             content: None,
             kept: Vec::new(),
-            seen: None,
-            mixed: None,
-            roots: None,
+            read: rows::Read::default(),
         }
     }
     /// Adds the memory of the unique nodes, for [`NodeMemory::write`].
     #[must_use]
     pub fn with_memory(self, unique: UniqueNodes, updated: Updated) -> Self {
-        let Updated { memory, time, seen, mixed, roots } = updated;
-        Embedded { unique: Some(unique), memory: Some((memory, Some(time))), seen, mixed, roots, ..self }
+        let Updated { memory, time, read } = updated;
+        Embedded { unique: Some(unique), memory: Some((memory, Some(time))), read, ..self }
     }
     /// Returns the unique nodes.
     ///
@@ -207,15 +197,9 @@ pub trait EventModel: Send + Sync {
     fn mail_event(&self) -> Option<BufferId> {
         self.memory().map(NodeMemory::mail_event)
     }
-    /// Returns the buffer that counts fetched rows of node memory by the number of writes that they have
-    /// missed, `[bins]` u32, if training steps may read older memory.
-    fn missed_writes(&self) -> Option<BufferId> {
-        self.memory()?.missed_writes()
-    }
-    /// Returns the buffer of the errors of rows that training steps mix with those of similar nodes, f32 `[1,
-    /// 6]` ([`row_errors`](crate::ops::row_errors)), if they do.
-    fn row_errors(&self) -> Option<BufferId> {
-        self.memory()?.row_errors()
+    /// Returns the buffers in which training steps count what the rows of the state that they read were like.
+    fn row_counts(&self) -> RowCounts {
+        self.memory().map_or(RowCounts::default(), NodeMemory::row_counts)
     }
     /// Empties the state, as at the start of an epoch. A model with state must.
     ///

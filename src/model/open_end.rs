@@ -1,6 +1,6 @@
 //! Open-ended streams, whose events arrive batch by batch. The tables hold the history that is still needed
 //! and the events of the latest batch.
-use super::EventTables;
+use super::{EventTables, RowPlan};
 use crate::{
     data::Features,
     error::Result,
@@ -107,14 +107,10 @@ impl EventTables {
             event_stamp: None,
             on_host: false,
             memory_on_host: false,
-            older_memory: false,
-            mixed_after: None,
-            roots_first: false,
-            gathers_memory: false,
             feature_rows: None,
             memory_as: room.memory_as,
-            over: None,
-            in_turns: None,
+            rows: RowPlan::default(),
+            training: RowPlan::default(),
             arrivals: Some(came),
         };
         Ok((tables, came))

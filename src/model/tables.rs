@@ -1,8 +1,8 @@
 //! An event stream in a store: the tables that every model reads, and the cursor.
 use super::{
-    feature_rows::{FeatureRows, Known},
+    RankTables, RowPlan,
     open_end::Arrivals,
-    rank_tables::RankTables,
+    rows::{FeatureRows, Known},
 };
 use crate::{
     autograd::Parameters,
@@ -19,7 +19,7 @@ use crate::{
 use std::sync::Arc;
 
 /// The tables of an event stream, and the cursor that walks it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct EventTables {
     /// Number of nodes of the stream.
     pub nodes: usize,
@@ -61,25 +61,11 @@ pub struct EventTables {
     pub(super) on_host: bool,
     /// Whether devices keep node memory and mails on the host.
     pub(super) memory_on_host: bool,
-    /// Whether training steps may read older memory than the previous step left, if the caller sets it before
-    /// the model is built.
-    pub(crate) older_memory: bool,
-    /// Ticks without an event after which training steps mix the memory of a node with that of similar nodes,
-    /// if the caller sets it before the model is built.
-    pub(crate) mixed_after: Option<i64>,
-    /// Whether training steps update the memory of positive roots apart from that of other nodes and before
-    /// it, if the caller sets it before the model is built.
-    pub(crate) roots_first: bool,
-    /// Whether the step that is recorded gathers the rows of node memory that it reads: it reads older memory
-    /// than the previous step left, or mixes rows.
-    pub(crate) gathers_memory: bool,
     /// How ranks exchange rows of features, if each keeps a share of them.
     pub(super) feature_rows: Option<FeatureRows>,
-    /// The ranks over which the model trains, if the caller sets them before the model is built.
-    pub over: Option<RankTables>,
-    /// The ranks with the same copy of the state, and the turns they take in training, where they do; if the
-    /// caller sets them before the model is built.
-    pub in_turns: Option<RankTables>,
+    /// How steps get the rows of nodes, and how training steps do. Set before the model is built.
+    pub(crate) rows: RowPlan,
+    pub(crate) training: RowPlan,
     /// Buffers that change as events arrive, for an open-ended stream.
     pub(super) arrivals: Option<Arrivals>,
 }
@@ -139,15 +125,11 @@ impl EventTables {
             no_edge: store.table("no features", Spec::real(n, 0), Arc::new(Vec::<f32>::new()))?,
             stamp: store.zeros("stamp", Spec::ids(v, 1))?,
             event_stamp: None,
-            over: None,
-            in_turns: None,
+            rows: RowPlan::default(),
+            training: RowPlan::default(),
             arrivals: None,
             on_host: false,
             memory_on_host: false,
-            older_memory: false,
-            mixed_after: None,
-            roots_first: false,
-            gathers_memory: false,
             feature_rows: None,
         };
         if store.spec(edge).dtype.is_half() {
@@ -233,17 +215,10 @@ impl EventTables {
         let unique = t.unique(stamp, events[0], &events[1..], 2)?;
         Ok((t.gather_rows(edge, unique.node)?, unique.psi))
     }
-    /// Returns the ranks over which a training step is recorded.
-    pub(super) fn training_over(&self) -> Option<&RankTables> {
-        self.in_turns.as_ref().or(self.over.as_ref())
-    }
-    /// Calls `record` while the ranks are those of training, which may take turns.
-    pub(crate) fn while_training<T>(&mut self, record: impl FnOnce(&Self) -> T) -> T {
-        let Some(in_turns) = self.in_turns.take() else { return record(self) };
-        let all = self.over.replace(in_turns);
-        let recorded = record(self);
-        self.in_turns = std::mem::replace(&mut self.over, all);
-        recorded
+    /// Returns the tables as training steps read them. `older` says whether the steps that are recorded may
+    /// read older rows than the step before has written.
+    pub(crate) fn in_training(&self, older: bool) -> Self {
+        EventTables { rows: RowPlan { older, ..self.training.clone() }, ..self.clone() }
     }
     /// Returns the rows of the static memory; `None` if they are a parameter or do not exist.
     pub fn static_rows(&self, parameters: &Parameters) -> Option<BufferId> {
@@ -251,7 +226,7 @@ impl EventTables {
     }
     /// Returns the number of nodes whose state this rank keeps: all, unless the state is partitioned.
     pub fn state_rows(&self) -> usize {
-        self.over.as_ref().map_or(self.nodes, |over| over.own().len())
+        self.rows.ranks.as_ref().map_or(self.nodes, |over| over.own().len())
     }
     /// Returns the spec of a `[rows, cols]` table of node memory or mails.
     pub(super) fn memory_spec(&self, rows: Rows, cols: usize) -> Spec {
@@ -281,7 +256,7 @@ impl EventTables {
     pub fn next_batch(&self, t: &mut Tape, store: &Store, capacity: usize) -> Result<Batch> {
         let [src, dst, time, range, clock] =
             t.stored_all(store, [self.src, self.dst, self.time, self.range, self.clock])?;
-        let slice = self.over.as_ref().map_or(Slice::ALL, RankTables::slice);
+        let slice = self.rows.ranks.as_ref().map_or(Slice::ALL, RankTables::slice);
         let batch = t.next_slice([src, dst, time], range, clock, capacity, slice)?;
         self.arrived(t, store, batch)
     }
@@ -315,7 +290,7 @@ impl EventTables {
         stride: usize,
     ) -> Result<UniqueNodes> {
         let stamp = self.stamp(t, store)?;
-        match self.over.as_ref().is_some_and(RankTables::repeats) {
+        match self.rows.ranks.as_ref().is_some_and(RankTables::repeats) {
             true => t.occurrences(stamp, roots, others, stride),
             false => t.unique(stamp, roots, others, stride),
         }

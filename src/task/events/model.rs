@@ -57,23 +57,22 @@ impl<T> Model<T> {
         if let Some(ranks) = device.ranks() {
             let over = plan.ranks.unwrap_or_default();
             let (owners, travel) = (owners.as_ref().map(|owners| owners.as_slice()), travel(&over));
-            tables.over = Some(RankTables::new(&mut store, ranks, events.nodes, owners, travel)?);
+            let all = RankTables::new(&mut store, ranks, events.nodes, owners, travel)?;
+            tables.rows.ranks = Some(all.clone());
             if over.features == Some(FeaturesOver::Partitioned) {
                 tables.partition_features(&mut store)?;
             }
             turns = over.parallel.of(ranks.size())?.turns(ranks.rank());
-            tables.in_turns = match turns {
-                Turns::ALL if plan.in_turn() => tables.over.clone(),
-                Turns::ALL => None,
+            let training = match turns {
+                Turns::ALL => all,
                 _ => {
                     let with_copy = ranks.split(turns.copies)?;
                     let in_turns = RankTables::new(&mut store, &with_copy, events.nodes, None, travel)?;
-                    Some(in_turns.in_turns(turns, batch))
+                    in_turns.in_turns(turns, batch)
                 }
             };
-            if plan.in_turn() {
-                tables.in_turns = tables.in_turns.map(|over| over.with_whole_batches(batch));
-            }
+            let training = if plan.in_turn() { training.with_whole_batches(batch) } else { training };
+            tables.training.ranks = Some(training);
         }
         let events_of_step = batch.saturating_mul(turns.batches());
         let learning_rate = config.optimizer.rate_of_step(config.learning_rate, events_of_step);
@@ -86,9 +85,9 @@ impl<T> Model<T> {
             tables.static_memory = config.static_memory.add(&mut parameters, &mut store, events.nodes)?;
         }
         let (target, head) = target(&mut store, eval_batch)?;
-        tables.older_memory = plan.staleness().memory > 0;
-        tables.mixed_after = mixed_after(plan, events, split);
-        tables.roots_first = plan.in_turn();
+        tables.training.older = plan.staleness().memory > 0;
+        tables.training.mixed_after = mixed_after(plan, events, split);
+        tables.training.roots_first = plan.in_turn();
         let model = config.event_model()?;
         let net = Net::new(&mut parameters, &mut store, &tables, model, head, config.seed)?;
         if config.classify.frozen {

@@ -37,7 +37,7 @@ impl<'a> Places<'a> {
         &self,
         store: &mut Store,
         tables: &mut EventTables,
-        record: &mut dyn FnMut(&Store, &mut EventTables) -> Result<P>,
+        record: &mut dyn FnMut(&Store, &EventTables) -> Result<P>,
         all: fn(&P) -> Vec<&Program>,
     ) -> Result<(P, MemoryPlan)> {
         let free = self.device.gpu().map(|gpu| gpu.memory().map(|(free, _)| free)).transpose()?;

@@ -92,8 +92,6 @@ pub(super) struct Recorder<'a> {
     pub lanes: Lanes,
     /// Whether training steps can also read newer node memory than the lanes say.
     pub varies: bool,
-    /// Whether training steps mix the memory of some nodes with that of others.
-    pub mixes: bool,
 }
 
 impl Recorder<'_> {
@@ -110,20 +108,19 @@ impl Recorder<'_> {
         places.record(store, tables, &mut |store, tables| self.record(store, tables), Programs::all)
     }
     /// Records and plans all programs.
-    fn record(&self, store: &Store, tables: &mut EventTables) -> Result<Programs> {
+    fn record(&self, store: &Store, tables: &EventTables) -> Result<Programs> {
         let remember = remembering(self.net, store, tables, self.eval_batch, &|tape| self.plan(tape))?;
         // The weights that write memory are those that the memory-only batch reads.
         let writers: Vec<BufferId> = remember.iter().flat_map(Program::stored).collect();
-        tables.gathers_memory = self.mixes || tables.roots_first || self.lanes.staleness().memory > 0;
-        let recorded = tables.while_training(|tables| self.variants(store, tables, &writers));
-        tables.gathers_memory = false;
-        let (tapes, batch, mut training) = recorded?;
+        let in_training = tables.in_training(self.lanes.staleness().memory > 0);
+        let (tapes, batch, mut training) = self.variants(store, &in_training, &writers)?;
         let newer = if self.varies { 0..training.most_stale } else { 0..0 };
         let newer = newer.rev().map(|steps| (&tapes[0], self.lanes.with_memory_of(steps)));
         let settling = tapes[1..].iter().map(|tape| (tape, self.lanes.fresh()));
         let variants: Vec<(&Tape, Lanes)> =
             std::iter::once((&tapes[0], self.lanes)).chain(newer).chain(settling).collect();
-        let in_turn = tables.in_turns.as_ref().map(RankTables::slice).filter(|of| of.whole && of.ranks > 1);
+        let in_turn =
+            in_training.rows.ranks.as_ref().map(RankTables::slice).filter(|of| of.whole && of.ranks > 1);
         let step = match in_turn {
             Some(Slice { rank, ranks, .. }) => {
                 training.idle = Some(IdleSteps { variant: variants.len(), rank, ranks });
@@ -167,7 +164,7 @@ impl Recorder<'_> {
             }
         };
         // The losses of the ranks add up to the loss of the whole batch.
-        let loss = match tables.over {
+        let loss = match tables.rows.ranks {
             Some(_) => t.mul(loss, forward.batch.share)?,
             None => loss,
         };

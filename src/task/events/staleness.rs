@@ -193,12 +193,13 @@ pub(super) fn add_missed(
     core: &mut TaskCore,
 ) -> Result<()> {
     let TaskCore { store, device, .. } = core;
-    if let Some(errors) = model.row_errors() {
+    let counts = model.row_counts();
+    if let Some(errors) = counts.errors {
         store.fetch(&[errors])?;
         record.mixed.get_or_insert_default().add(store.read::<f32>(errors)?);
         store.clear(errors)?;
     }
-    let Some(missed) = model.missed_writes() else { return Ok(()) };
+    let Some(missed) = counts.missed_writes else { return Ok(()) };
     store.fetch(&[missed])?;
     let own = store.read::<u32>(missed)?.to_vec();
     store.clear(missed)?;

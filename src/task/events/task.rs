@@ -17,10 +17,7 @@ use crate::{
     error::{Error, ErrorKind, Result},
     model::{EventTables, Net, RankTables},
     ops::next_batch::Turns,
-    plan::{
-        Access, Bubble, Choice, CostModel, MicroBatchChoice, Mitigation, PassSchedule, Timeline, accesses,
-        predict,
-    },
+    plan::{Access, Bubble, Choice, CostModel, MicroBatchChoice, PassSchedule, Timeline, accesses, predict},
     runtime::{
         comm::{Channel, Ranks},
         *,
@@ -151,7 +148,6 @@ impl EventTask {
             device: &device,
             lanes: online.as_ref().map_or(lanes, |online| lanes.with_memory_of(online.choice.most)),
             varies: online.is_some(),
-            mixes: plan.staleness.mitigation == Mitigation::Similar,
         };
         let places = Places::new(config, &device, may_partition, net.model.state());
         let (programs, memory) = recorder.programs(&mut store, &mut tables, &places)?;
@@ -218,13 +214,13 @@ impl EventTask {
     /// Returns this rank's place among those that get batches in turn, and their number, if there are
     /// several.
     fn in_turn(&self) -> Option<[usize; 2]> {
-        let slice = self.tables.in_turns.as_ref()?.slice();
+        let slice = self.tables.training.ranks.as_ref()?.slice();
         (slice.whole && slice.ranks > 1).then_some([slice.rank, slice.ranks])
     }
     /// Empties node memory and mails.
     pub(super) fn reset(&mut self) -> Result<()> {
         self.net.model.reset(&mut self.core.store)?;
-        self.tables.over.as_ref().map_or(Ok(()), |over| over.reset(&mut self.core.store))
+        self.tables.rows.ranks.as_ref().map_or(Ok(()), |over| over.reset(&mut self.core.store))
     }
     /// Brings the state to where the epoch begins: empty, or where the rank's copy has ended the epoch
     /// before.
@@ -493,7 +489,7 @@ impl Task for EventTask {
             .collect()
     }
     fn rank_tables(&self) -> Option<&RankTables> {
-        self.tables.over.as_ref()
+        self.tables.rows.ranks.as_ref()
     }
     fn state_of_nodes(&self) -> Vec<BufferId> {
         self.net.model.state()

@@ -98,7 +98,7 @@ impl PropertyTask {
             lanes: plan.lanes(0, false),
         };
         let places = Places::new(config, &device, may_partition, net.model.state());
-        let mut record = |store: &Store, tables: &mut EventTables| recorder.record(store, tables);
+        let mut record = |store: &Store, tables: &EventTables| recorder.record(store, tables);
         let (programs, memory) = places.record(&mut store, &mut tables, &mut record, Programs::all)?;
         let Programs { step, score, remember } = programs;
         let has_features = tables.edge_width + tables.node_width > 0;

@@ -4,7 +4,7 @@
 //! they read the memory that they began with, while others already have written later batches. New rows are
 //! therefore *held*, and written when the rank's own turn is over. A copy of the memory that begins in the
 //! middle of the stream is emptied after the last batch.
-use super::RankTables;
+use super::{RankTables, Written};
 use crate::{
     error::Result,
     ops::{
@@ -41,34 +41,25 @@ struct Held {
 }
 
 impl TurnWrites {
-    /// Adds what ranks hold to `store`, if those of `over` take turns: for each event of a batch at most
-    /// `each` rows, with a table for each of `rows`. A 32-bit word fills each table of the `state`, when the
-    /// stream begins anew.
+    /// Adds what ranks hold to `store`, if those of `over` take turns: the rows of a batch's events, with a
+    /// table for each table whose rows are sent.
     ///
     /// # Errors
     /// `OutOfMemory`.
-    pub fn new(
-        store: &mut Store,
-        over: Option<&RankTables>,
-        each: usize,
-        rows: &[Spec],
-        state: &[(BufferId, u32)],
-    ) -> Result<Self> {
+    pub fn new(store: &mut Store, over: Option<&RankTables>, written: &Written<'_>) -> Result<Self> {
         let turns = over.map_or(Turns::ALL, |over| over.slice().turns);
         let mut hold = || {
-            let each = each * over.map_or(0, RankTables::most_events);
+            let each = written.rows_of_event * over.map_or(0, RankTables::most_events);
             let all = Rows::fixed(turns.groups * each);
-            let rows = rows.iter().map(|spec| store.zeros("held rows", Spec { rows: all, ..*spec }));
+            let rows = written.tables.iter().filter_map(|table| table.row);
+            let rows = rows.map(|spec| store.zeros("held rows", Spec { rows: all, ..spec }));
             let rows = rows.collect::<Result<_>>()?;
             let counts = store.zeros("numbers of held rows", Spec::ids(Rows::fixed(turns.groups), 1))?;
             Ok(Held { counts, place: store.zeros("places of held rows", Spec::ids(all, 1))?, rows, each })
         };
         let held = if turns.groups > 1 { Some(hold()?) } else { None };
-        Ok(TurnWrites { state: state.to_vec(), held, appended: false })
-    }
-    /// Returns the same for rows that follow earlier ones of their node instead of overwriting them.
-    pub fn appended(self) -> Self {
-        TurnWrites { appended: true, ..self }
+        let state = written.tables.iter().map(|table| (table.id, table.empty)).collect();
+        Ok(TurnWrites { state, held, appended: written.appended })
     }
     /// Returns the buffers that must be empty when a pass begins.
     pub fn counts(&self) -> Option<BufferId> {

@@ -5,9 +5,10 @@
 //! them anyway. Owners get the rows of the other positive roots. So each new row travels once, and to where
 //! it is read next. Which rows those are follows from the events alone, so every rank knows it ahead.
 //! Source: the direct transfer of memory of PipeTGL, section 4.2.
-use super::{EventTables, RankTables};
+use super::RankTables;
 use crate::{
     error::{Error, Result},
+    model::EventTables,
     ops::{Tape, batch_roots::Near, exchange_rows::Parts, next_batch::Batch, repeated_roots::Repeated},
     runtime::{comm::TrafficKind, *},
 };
@@ -41,7 +42,7 @@ impl HandedRows {
             let travels = over.is_partitioned() && !over.is_cached() && !over.owners_update();
             over.slice().whole && over.ranks().size() > 1 && travels && !over.repeats()
         };
-        let Some(over) = data.training_over().filter(hands) else { return Ok(None) };
+        let Some(over) = data.training.ranks.as_ref().filter(hands) else { return Ok(None) };
         let rows = Rows::fixed(2 * over.most_events());
         let like = |&id: &BufferId| store.zeros("handed rows", Spec { rows, ..store.spec(id) });
         Ok(Some(HandedRows { tables: tables.iter().map(like).collect::<Result<_>>()? }))

@@ -265,7 +265,7 @@ impl RankTables {
     ///
     /// # Errors
     /// `Usage` if `mean`; `key` is the combiner's name in a configuration.
-    pub(super) fn refuse_mean(over: Option<&Self>, mean: bool, key: &str) -> Result<()> {
+    pub(in crate::model) fn refuse_mean(over: Option<&Self>, mean: bool, key: &str) -> Result<()> {
         if over.is_some() && mean {
             let what = format!("{key} is `mean`, and means of mails are not computed over ranks");
             return Err(Error::usage(what).remedy(format!("give {key}=last, or one rank")));

@@ -1,6 +1,11 @@
 //! What training steps miss that read node memory some steps before they write it (MSPipe).
-use super::{Embedded, EventTables, RankTables};
-use crate::{error::Result, ops::Tape, runtime::*};
+use super::RankTables;
+use crate::{
+    error::Result,
+    model::{Embedded, EventTables},
+    ops::Tape,
+    runtime::*,
+};
 
 /// The most missed writes that are told apart.
 const MOST_MISSED: usize = 15;
@@ -21,7 +26,8 @@ impl MissedWrites {
     /// # Errors
     /// `OutOfMemory`.
     pub fn new(store: &mut Store, data: &EventTables) -> Result<Option<Self>> {
-        if !data.older_memory || data.over.as_ref().is_some_and(RankTables::is_partitioned) {
+        let partitioned = data.rows.ranks.as_ref().is_some_and(RankTables::is_partitioned);
+        if !data.training.older || partitioned {
             return Ok(None);
         }
         let ids = |n| Spec::ids(Rows::fixed(n), 1);
@@ -40,13 +46,20 @@ impl MissedWrites {
         let version = t.stored(store, self.version)?;
         t.gather_rows(version, node)
     }
-    /// Appends the counts of the rows that were read in a step, if it looked at their versions. The step
-    /// writes the rows of the first `limit` of the nodes `written`, or of all.
+    /// Appends the counts of the rows whose versions `seen` a step has read. The step writes the rows of the
+    /// first `limit` of the nodes `written`, or of all.
     ///
     /// # Errors
     /// `Shape` if the op refuses its inputs.
-    pub fn count(self, t: &mut Tape, store: &Store, e: &Embedded, written: (Var, Option<Var>)) -> Result<()> {
-        let (Some(seen), Some((memory, _))) = (e.seen, e.memory) else { return Ok(()) };
+    pub fn count(
+        self,
+        t: &mut Tape,
+        store: &Store,
+        e: &Embedded,
+        seen: Var,
+        written: (Var, Option<Var>),
+    ) -> Result<()> {
+        let Some((memory, _)) = e.memory else { return Ok(()) };
         let versions = t.stored_all(store, [self.version, self.missed])?;
         t.count_missed((e.unique_nodes()?.node, seen), written, versions, memory)
     }

@@ -5,9 +5,10 @@
 //! arrive, on the device. The counts follow from the data alone, so they are kept ahead of the steps that use
 //! them; a step sees the counts of the batches before it. MSPipe's released code instead reads a table that
 //! was worked out from the whole stream, the test part included.
-use super::{EventTables, RankTables};
+use super::RankTables;
 use crate::{
     error::Result,
+    model::EventTables,
     ops::{
         Tape, count_common::CommonVars, next_batch::Batch, pick_similar::Picked, sample_neighbors::Strategy,
     },
@@ -51,10 +52,8 @@ impl SimilarNodes {
     /// # Errors
     /// `OutOfMemory`.
     pub fn new(store: &mut Store, data: &EventTables) -> Result<Option<Self>> {
-        let Some(gap) = data.mixed_after.filter(|_| data.over.as_ref().is_none_or(RankTables::is_alone))
-        else {
-            return Ok(None);
-        };
+        let alone = data.rows.ranks.as_ref().is_none_or(RankTables::is_alone);
+        let Some(gap) = data.training.mixed_after.filter(|_| alone) else { return Ok(None) };
         let lists = Spec::ids(Rows::fixed(data.nodes), SIMILAR);
         let (similar, common) =
             (store.zeros("similar nodes", lists)?, store.zeros("common neighbours", lists)?);

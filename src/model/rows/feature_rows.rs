@@ -8,9 +8,10 @@
 //! travel in the stage `fetch_features`, both ahead of the step. Only which event a mail belongs to is
 //! decided by the step before, so the features of mails' events are asked for, on a channel of their own,
 //! when the mails are read.
-use super::{EventTables, RankTables, rank_tables::request};
+use super::{RankTables, rank_tables::request};
 use crate::{
     error::{Error, Result},
+    model::EventTables,
     ops::{Link, Tape, route::Owners},
     runtime::{
         comm::{Channel, TrafficKind},
@@ -19,8 +20,8 @@ use crate::{
 };
 
 /// The connections by which ranks get rows of features from one another.
-#[derive(Debug)]
-pub(super) struct FeatureRows {
+#[derive(Clone, Debug)]
+pub(in crate::model) struct FeatureRows {
     /// Requests that follow from the data alone.
     routes: Link,
     /// Their answers.
@@ -33,7 +34,7 @@ pub(super) struct FeatureRows {
 
 /// When it is known which rows a step reads.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Known {
+pub(in crate::model) enum Known {
     /// Ahead of the step.
     Ahead,
     /// When the mails are read. All ranks together read at most this many rows for each rank.
@@ -74,7 +75,7 @@ impl EventTables {
     /// # Errors
     /// `Shape` if there are no ranks, or if a device already has a copy of a table; `OutOfMemory`.
     pub(crate) fn partition_features(&mut self, store: &mut Store) -> Result<()> {
-        let Some(over) = &self.over else {
+        let Some(over) = &self.rows.ranks else {
             return Err(Error::shape("features", "there are no ranks to divide them among"));
         };
         let (rank, ranks) = (over.ranks().rank(), over.ranks().size());
@@ -88,12 +89,12 @@ impl EventTables {
         self.feature_rows.is_some()
     }
     /// Returns the exchange of rows of the edge features `edge`; `None` if this rank has all of them.
-    pub(super) fn exchanged(&self, t: &Tape, edge: Var) -> Option<&FeatureRows> {
+    pub(in crate::model) fn exchanged(&self, t: &Tape, edge: Var) -> Option<&FeatureRows> {
         self.feature_rows.as_ref().filter(|_| t.spec(edge).cols > 0)
     }
     /// Returns the rows of `edge` of the unique events in the lists `events`, got from the ranks that keep
     /// them, and for each list its row indices among them.
-    pub(super) fn fetched(
+    pub(in crate::model) fn fetched(
         &self,
         t: &mut Tape,
         store: &Store,
