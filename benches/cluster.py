@@ -119,6 +119,12 @@ def times(record):
     return [f"seconds of an epoch: {plans}", "one rank", *(shown.get(link, link) for link in links)], rows
 
 
+def times_shown(record):
+    """Returns the table of times for one data set and the links that the documents show."""
+    shown = lambda r: r["data"] == "lastfm-like" and r["link"] in ("alone", "local", "1gbit", "200mbit")
+    return times(record | {"rows": [r for r in record["rows"] if shown(r)]})
+
+
 def volumes(record):
     """Returns head and rows: the megabytes of an epoch by kind. They are the same over every link."""
     kinds, rows = {"routes": ["routes"], "dispatch with its gradients": ["dispatch", "dispatch gradients"],

@@ -71,6 +71,14 @@ def table(record):
     return head, rows
 
 
+def means_and_ranks(record):
+    """Returns head and rows of the table, without those of single batches and data sets."""
+    head, rows = table(record)
+    means = iter(("mean over batches", "mean over data", "mean over ranks"))
+    named = [[next(means), *row[1:]] if row[0] == "mean" else row for row in rows]
+    return head, [row for row in named if row[0].startswith(("mean", "ranks"))]
+
+
 def main():
     as_is = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=as_is)

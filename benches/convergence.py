@@ -4,7 +4,7 @@
     python benches/convergence.py --out benches/results/NAME.json --sets wikipedia collegemsg=CollegeMsg.txt \\
         icews14=FOLDER lastfm-like [--folder FOLDER]
     python benches/convergence.py --tables benches/results/NAME.json
-    python benches/convergence.py --plot docs/convergence.svg benches/results/NAME.json
+    python benches/convergence.py --plot docs/systems/convergence.svg benches/results/NAME.json
 
 Every run traverses the same number of events, with several seeds. As in the paper, every rank computes as many events a
 step, the learning rate is proportional to the events of a step, and every pass is validated: by the mean reciprocal rank

@@ -84,21 +84,6 @@ def figure(record):
     return head, rows
 
 
-def greatest(record):
-    """Returns head and rows: for each data set and model, the greatest reductions of cost and of residual."""
-    head = ["", *(f"{what}, over {varied}" for varied in ("batches", "ranks") for what in ("cost", "residual"))]
-    rows = []
-    for data, model in dict.fromkeys((r["data"], r["model"]) for r in record["rows"]):
-        cells = []
-        for varied in ("batch", "ranks"):
-            mine = [r for r in record["rows"] if (r["data"], r["model"], r["varied"]) == (data, model, varied)]
-            for key in ("cost", "most_residual"):
-                most = [max(reduction(r, key, other) for r in mine) for other in PARTITIONERS[1:]]
-                cells.append(" / ".join(f"{m:.1f} %" for m in most))
-        rows.append([f"{data}, {model}", *cells])
-    return head, rows
-
-
 def tables(record):
     """Prints a table for each data set and model: costs, and reductions of cost and of the greatest residual."""
     head = ["", "lower bound", *PARTITIONERS, "cost, against range", "interval", "residual, against range", "interval"]

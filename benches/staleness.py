@@ -4,7 +4,7 @@
     python benches/staleness.py --out benches/results/NAME.json --sets wikipedia collegemsg=CollegeMsg.txt lastfm-like \\
         [--folder FOLDER]
     python benches/staleness.py --tables benches/results/NAME.json
-    python benches/staleness.py --plot docs/staleness.svg benches/results/NAME.json
+    python benches/staleness.py --plot docs/systems/staleness.svg benches/results/NAME.json
     python benches/staleness.py --times --out benches/results/NAME.json
     python benches/staleness.py --predict --out benches/results/NAME.json [--folder FOLDER]
 

@@ -15,27 +15,27 @@ import statistics
 import sys
 from pathlib import Path
 
+import bars
 import breakdown
 import cluster
 import comm_volume
 import convergence
 import defaults
-import micro_batches
 import partition_balance
 import scaling
 import staleness
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benches/results"
-PAGES = ("README.md", "docs/results.md", "docs/evaluation.md", "docs/ranks.md", "docs/partition.md",
-         "docs/staleness.md", "docs/config.md")
+PAGES = ("README.md", "docs/results.md", "docs/evaluation.md", "docs/plans.md", "docs/partition.md", "docs/config.md",
+         "docs/systems/disttgl.md", "docs/systems/mspipe.md", "docs/systems/pipetgl.md", "docs/systems/sven.md")
 MACHINES = {"xeon-2-cores": "Xeon", "epyc-2-cores": "EPYC"}
 LEARNED = "tgnn, learned time encoding"
 # Names of the models of events in records and tables, in the order of `tgnn-bench models`.
 MODELS = {"tgn": "TGN", "jodie": "JODIE", "dyrep": "DyRep", "apan": "APAN", "tgat": "TGAT", "graph-mixer": "GraphMixer",
           "static": "static rows"}
 MISSING = "not measured yet"
-# The rules that learn nothing that the README shows.
+# The rules that learn nothing that tables of all models show.
 SHOWN_RULES = ("local recency, then global recency", "local popularity, then global popularity")
 
 
@@ -106,13 +106,17 @@ def scores(record, metric, part="transductive", **which):
     return [r["test"][part][metric] for r in rows]
 
 
+# Models of events, the records of their speed, and the peer that each is compared with.
+SPEED = (("TGN", "speed", "pyg"), ("JODIE", "speed-jodie", "torch"), ("DyRep", "speed-dyrep", "torch"),
+         ("APAN", "speed-apan", "torch"), ("TGAT, two layers", "speed-tgat", "torch"),
+         ("GraphMixer", "speed-graph-mixer", "torch"), ("TGN, two layers", "speed-tgn", "torch"))
+SNAPSHOT_MODELS = ("WD-GCN", "T-GCN", "EvolveGCN-O")
+
+
 def epochs_of_events():
-    kinds = (("TGN", "speed", "pyg"), ("JODIE", "speed-jodie", "torch"), ("DyRep", "speed-dyrep", "torch"),
-             ("APAN", "speed-apan", "torch"), ("TGAT, two layers", "speed-tgat", "torch"),
-             ("GraphMixer", "speed-graph-mixer", "torch"), ("TGN, two layers", "speed-tgn", "torch"))
     head = ["model", "batch", "tgnn", LEARNED, "PyTorch", "ratios", "peak memory"]
     rows, records = [], []
-    for model, name, peer in kinds:
+    for model, name, peer in SPEED:
         if not records_of("epyc-2-cores", name):
             rows.append([model, *unmeasured(len(head) - 1)])
             continue
@@ -128,7 +132,7 @@ def epochs_of_events():
 
 def epochs_of_snapshots():
     rows, records = [], []
-    for model in ("WD-GCN", "T-GCN", "EvolveGCN-O"):
+    for model in SNAPSHOT_MODELS:
         for machine in MACHINES:
             record = Record(machine, f"speed-{flag(model)}")
             [r] = record["rows"]
@@ -136,6 +140,31 @@ def epochs_of_snapshots():
             rows.append([model, record.machine, *seconds, f"{r['ratio']['tgnn']:.1f}", mib(r, "tgnn", "csr")])
             records.append(record)
     return ["model", "cores", "tgnn", "CSR", "COO", "PyTorch Geometric", "ratio", "peak memory, tgnn / CSR"], rows, records
+
+
+def at_batch_200(name):
+    """Returns the record of a model's speed, and its row at the default batch."""
+    record = Record("epyc-2-cores", name)
+    return record, next(r for r in record["rows"] if r["batch"] == 200)
+
+
+def readme_speed():
+    rows, records = [], []
+    for model, name, peer in SPEED:
+        record, r = at_batch_200(name)
+        ours, theirs = (number(r["seconds_per_epoch"][s]) for s in ("tgnn", peer))
+        rows.append([model, ours, theirs, f"{r['ratio']['tgnn']:.1f}", mib(r, "tgnn", peer)])
+        records.append(record)
+    return ["seconds of an epoch", "tgnn", "PyTorch", "times as fast", "peak memory, tgnn / PyTorch"], rows, records
+
+
+def speed_chart():
+    """Draws how many times as fast as PyTorch every model trains."""
+    events = [(model, at_batch_200(name)[1]["ratio"]["tgnn"]) for model, name, _ in SPEED]
+    snapshots = [(model, Record("epyc-2-cores", f"speed-{flag(model)}")["rows"][0]["ratio"]["tgnn"])
+                 for model in SNAPSHOT_MODELS]
+    return bars.drawn("Training speed on two CPU cores (PyTorch = 1)",
+                      [("event streams", "#0072b2", events), ("snapshots", "#009e73", snapshots)])
 
 
 def prediction():
@@ -184,7 +213,7 @@ def sampling():
 def default_run():
     record = newest("default-run")
     rows = [[f"{memory}, {part}", *(f"{record['test_by_memory'][key][part][m]:.4f}" for m in ("ap", "auc"))]
-            for memory, key in (("as trained", "as_trained"), ("memory made anew", "replayed"))
+            for memory, key in (("as trained", "as_trained"), ("memory replayed", "replayed"))
             for part in ("transductive", "inductive")]
     return ["test", "AP", "AUC"], rows, [record]
 
@@ -263,6 +292,22 @@ def beside_published():
         banks = ap([{**r, "test": r["edgebank"]["unlimited"]} for r in every])
         rows.append([f"{data}, EdgeBank", f"{statistics.mean(banks):.3f}", edgebank])
     return ["test AP", "here", "published"], rows, records
+
+
+def readme_scores():
+    every, records = of_models("models", ["CollegeMsg"])
+    asked = (("dyglib, random", "ap"), ("dyglib, historical", "ap"), ("disttgl", "mrr"))
+    _, published, published_edgebank = PUBLISHED["UCI"]
+
+    def row(name, runs, theirs):
+        ap, *more = cells(runs, asked, lambda values: f"{statistics.mean(values):.3f}")
+        return [name, ap, theirs, *more]
+
+    rows = [row(shown, [r for r in every if r["model"] == model], published.get(model, ""))
+            for model, shown in MODELS.items()]
+    rows.append(row("EdgeBank", [{**r, "test": r["edgebank"]["unlimited"]} for r in every], published_edgebank))
+    rows.append(row(SHOWN_RULES[0], [{**r, "test": r["rules"][SHOWN_RULES[0]]} for r in every], ""))
+    return ["CollegeMsg, test", "AP", "AP, published", "AP, historical negatives", "MRR of 50"], rows, records
 
 
 def memory_anew():
@@ -378,22 +423,22 @@ def of_benchmark(name, draw):
 LINKS = [*((f"dyglib, {kind}", figure) for kind in ("random", "historical", "inductive") for figure in ("ap", "auc")),
          ("tgl", "ap"), ("tgl", "auc"), ("disttgl", "mrr")]
 TABLES = {f.__name__.replace("_", "-"): f for f in (
-    epochs_of_events, epochs_of_snapshots, prediction, ops, sparse_products, sampling, default_run, beside_pyg, beside_published, every_model, eval_batch,
+    readme_speed, readme_scores, epochs_of_events, epochs_of_snapshots, prediction, ops, sparse_products, sampling, default_run, beside_pyg, beside_published, every_model, eval_batch,
     snapshots_beside_torch, weekly, memory_anew, static_memory, apan_batch, longer, classes)}
 TABLES |= {f"models-{name}": models_of(data, columns) for name, data, columns in (
     ("wikipedia", "wikipedia", LINKS), ("collegemsg", "CollegeMsg", LINKS), ("bitcoin", "soc-sign-bitcoinotc", LINKS))}
 TABLES |= {name: of_benchmark(record, draw) for name, record, draw in (
-    ("cluster-times", "cluster", cluster.times), ("cluster-volumes", "cluster", cluster.volumes),
-    ("sven-breakdown", "breakdown", breakdown.breakdown), ("micro-batches", "micro-batches", micro_batches.table),
-    ("comm-volume", "comm-volume", comm_volume.table), ("scaling", "scaling", scaling.table),
+    ("cluster-times", "cluster", cluster.times_shown), ("sven-breakdown", "breakdown", breakdown.breakdown),
+    ("comm-volume", "comm-volume", comm_volume.means_and_ranks),
     ("scaling-disttgl", "scaling-disttgl", scaling.table), ("scaling-pipetgl", "scaling-pipetgl", scaling.table),
     ("staleness", "staleness", staleness.table), ("staleness-times", "staleness-times", staleness.table_of_times),
     ("staleness-predicted", "staleness-predicted", staleness.table_of_predictions), ("convergence", "convergence", convergence.table),
     ("defaults", "defaults", defaults.table),
-    ("partition-balance", "partition-balance", partition_balance.figure),
-    ("partition-balance-all", "partition-balance", partition_balance.greatest))}
+    ("partition-balance", "partition-balance", partition_balance.figure))}
 PICTURES = {
-    "docs/convergence.svg": ("convergence", convergence.plot), "docs/staleness.svg": ("staleness", staleness.plot),
+    "docs/systems/convergence.svg": ("convergence", convergence.plot), "docs/systems/staleness.svg": ("staleness", staleness.plot),
+    # Several records: those of `SPEED` and of the snapshot models.
+    "docs/speed.svg": ("speed", lambda _: speed_chart()),
 }
 TABLES["models-given"] = models_of("wikipedia-tgb", [("tgb", "mrr"), ("tgb", "hits_at_10")], "models-given")
 
