@@ -195,7 +195,7 @@ fn plan_of(dir: &Path, [memory, gradients]: [usize; 2], ranks: &str) -> String {
 fn state_after(config: &Config, events: &Events, device: Device) -> Result<Vec<Vec<u8>>> {
     let mut task = EventTask::new(config, events, device)?;
     task.train_epoch(0, &mut |_| {})?;
-    let state = task.state_of_nodes();
+    let state = task.node_state().buffers;
     task.core.store.fetch(&state)?;
     state.iter().map(|&id| Ok(task.core.store.raw(id)?.to_vec())).collect()
 }
@@ -211,7 +211,7 @@ fn rows_of(node: u32, table: &[u8], nodes: usize) -> Range<usize> {
 fn defined_state(config: &Config, events: &Events, staleness: usize) -> Vec<Vec<u8>> {
     let mut task = EventTask::new(config, events, Device::cpu(1).unwrap()).unwrap();
     let (train, batch, nodes) = (task.split.train.clone(), task.batch(), events.nodes);
-    let state = task.state_of_nodes();
+    let state = task.node_state().buffers;
     let read = |task: &EventTask| -> Vec<Vec<u8>> {
         state.iter().map(|&id| task.core.store.raw(id).unwrap().to_vec()).collect()
     };
@@ -219,7 +219,7 @@ fn defined_state(config: &Config, events: &Events, staleness: usize) -> Vec<Vec<
     let mut versions = vec![read(&task)];
     for (at, first) in train.clone().step_by(batch).enumerate() {
         let range = first..train.end.min(first + batch);
-        task.set_own_memory(versions[at.saturating_sub(staleness)].clone());
+        task.set_own_rows(versions[at.saturating_sub(staleness)].clone());
         task.split.train = range.clone();
         task.train_epoch(0, &mut |_| {}).unwrap();
         let (new, mut kept) = (read(&task), versions[at].clone());
@@ -260,8 +260,8 @@ fn with_frozen_weights_memory_is_that_of_the_definition_for_any_staleness_lanes_
                     let whole = |device: Device| {
                         let mut task = EventTask::new(&config, &events, device)?;
                         task.train_epoch(0, &mut |_| {})?;
-                        let tables = task.rank_tables().unwrap().clone();
-                        let state = task.state_of_nodes();
+                        let tables = task.node_state().ranks.unwrap().clone();
+                        let state = task.node_state().buffers;
                         let rows = state.iter().map(|&id| Ok(task.core.store.raw(id)?.to_vec()));
                         let rows = rows.collect::<Result<Vec<_>>>()?;
                         let own = tables.own().iter().enumerate().map(|(at, &node)| (at as u32, node));
@@ -342,7 +342,7 @@ fn no_row_misses_more_writes_than_the_staleness_and_the_shares_are_those_of_the_
             let mut task = EventTask::new(&config, &events, Device::cpu(2).unwrap()).unwrap();
             task.trace();
             task.train_epoch(0, &mut |_| {}).unwrap();
-            let missed = task.staleness().unwrap().missed_writes;
+            let missed = task.plan_record().staleness.unwrap().missed_writes;
             assert_eq!(missed.len(), k + 1, "{model:?}: {missed:?}");
             // Batches of the whole part, with negatives of another draw.
             let around = if model == ModelName::Tgn { config.tgn.neighbors } else { 0 };
@@ -379,7 +379,7 @@ fn the_least_staleness_is_found_while_a_run_trains_and_kept_to() {
     assert!(choice.steps.len() > 1 && choice.steps.len() <= choice.most + 1, "{choice:?}");
     let StageSeconds { sample, memory, train, write, .. } = choice.seconds;
     assert!([sample, memory, train, write].iter().all(|&seconds| seconds > 0.0), "{choice:?}");
-    assert!(task.staleness().unwrap().missed_writes.len() <= choice.most + 1);
+    assert!(task.plan_record().staleness.unwrap().missed_writes.len() <= choice.most + 1);
     // Ranks agree on it.
     let of_rank = |device: Device| {
         let mut task = EventTask::new(&config, &events, device)?;
@@ -437,7 +437,7 @@ fn mixing_rows_with_those_of_similar_nodes_brings_the_stale_ones_nearer_to_what_
         for epoch in 0..2 {
             task.train_epoch(epoch, &mut |_| {}).unwrap();
         }
-        let MixedRows { all, stale } = task.staleness().unwrap().mixed.unwrap();
+        let MixedRows { all, stale } = task.plan_record().staleness.unwrap().mixed.unwrap();
         assert!(
             stale.rows > 5.0 && stale.rows < all.rows && all.before == stale.before,
             "{model:?}: {all:?}"
@@ -461,7 +461,7 @@ fn devices_find_the_same_similar_nodes() {
         let mixed = |device| {
             let mut task = EventTask::new(&config, &events, device).unwrap();
             let loss = task.train_epoch(0, &mut |_| {}).unwrap().0;
-            (task.staleness().unwrap(), loss)
+            (task.plan_record().staleness.unwrap(), loss)
         };
         let (want, want_loss) = mixed(Device::cpu(1).unwrap());
         for (_, seed) in drawn(case, 1, 4) {

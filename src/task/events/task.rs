@@ -15,7 +15,7 @@ use crate::{
     autograd::Program,
     data::{Events, Part, Split, text::span},
     error::{Error, ErrorKind, Result},
-    model::{EventTables, Net, RankTables},
+    model::{EventTables, Net},
     ops::next_batch::Turns,
     plan::{Access, Bubble, Choice, CostModel, MicroBatchChoice, PassSchedule, Timeline, accesses, predict},
     runtime::{
@@ -27,9 +27,9 @@ use crate::{
         config::Config,
         evaluation::{EdgeBank, Scores, TestScores},
         training::{
-            BaselineScores, BubbleRecord, EdgeBankScores, EventCount, Progress, Recorded, Report, Runs,
-            SameTimeRecord, StalenessRecord, Task, TaskCore, add_up, evaluation_clock, located,
-            repeat_and_report,
+            BaselineScores, BubbleRecord, EdgeBankScores, EventCount, NodeState, PlanRecord, Progress,
+            Recorded, Report, Runs, SameTimeRecord, StalenessRecord, Task, TaskCore, add_up,
+            evaluation_clock, located, repeat_and_report,
         },
     },
 };
@@ -466,11 +466,8 @@ impl Task for EventTask {
         let staleness = self.online.as_ref().map(|online| Choice::Staleness(online.choice.clone()));
         Some((self.micro_batches.clone().map(Choice::MicroBatches).or(staleness)?, None))
     }
-    fn staleness(&self) -> Option<StalenessRecord> {
-        self.staleness.clone()
-    }
-    fn pipeline(&self) -> Vec<BubbleRecord> {
-        self.pipeline.clone()
+    fn plan_record(&self) -> PlanRecord {
+        PlanRecord { staleness: self.staleness.clone(), pipeline: self.pipeline.clone() }
     }
     fn timeline(&self) -> Timeline {
         let timeline = Timeline::new(self.core.step.trace());
@@ -488,23 +485,17 @@ impl Task for EventTask {
             .chain(averages)
             .collect()
     }
-    fn rank_tables(&self) -> Option<&RankTables> {
-        self.tables.rows.ranks.as_ref()
+    fn node_state(&self) -> NodeState<'_> {
+        NodeState {
+            buffers: self.net.model.state(),
+            mail_events: self.net.model.mail_event(),
+            ranks: self.tables.rows.ranks.as_ref(),
+            copies: self.turns.copies,
+            own: self.own_state.as_deref(),
+        }
     }
-    fn state_of_nodes(&self) -> Vec<BufferId> {
-        self.net.model.state()
-    }
-    fn memory_copies(&self) -> usize {
-        self.turns.copies
-    }
-    fn own_memory(&self) -> Option<&[Vec<u8>]> {
-        self.own_state.as_deref()
-    }
-    fn set_own_memory(&mut self, state: Vec<Vec<u8>>) {
-        self.own_state = Some(state);
-    }
-    fn mail_events(&self) -> Option<BufferId> {
-        self.net.model.mail_event()
+    fn set_own_rows(&mut self, rows: Vec<Vec<u8>>) {
+        self.own_state = Some(rows);
     }
     fn model_buffers(&self) -> Vec<BufferId> {
         self.core

@@ -4,7 +4,7 @@
 //! section 3.2.3). After a pass all ranks validate with the first copy, which the checkpoint of the epoch
 //! holds. The others are in files of their own, so that a resumed run goes on with them.
 use super::{
-    Checkpoint, Task,
+    Checkpoint, NodeState, Task,
     checkpoint::{checked, crc, dtype_of, tensor_bytes},
     folder::write_whole,
 };
@@ -27,8 +27,8 @@ struct Copies {
 impl Copies {
     /// Returns the copies of a task; `None` if there is only one.
     fn of(task: &dyn Task) -> Option<Self> {
-        let (copies, size) = (task.memory_copies(), task.device().ranks()?.size());
-        let state = task.state_of_nodes();
+        let NodeState { buffers: state, copies, .. } = task.node_state();
+        let size = task.device().ranks()?.size();
         let length = |&id: &BufferId| task.store().spec(id).bytes(task.store().precision());
         let bytes = state.iter().map(length).collect();
         (copies > 1).then(|| Copies { bytes, state, copies, ranks: size / copies })
@@ -58,13 +58,13 @@ impl Checkpoint {
         let mut sums = Vec::new();
         for copy in 1..of.copies {
             let from = copy * of.ranks;
-            let mut there = [u8::from(task.own_memory().is_some())];
+            let mut there = [u8::from(task.node_state().own.is_some())];
             control.broadcast(from, &mut there)?;
             if there == [0] {
                 return Ok(Vec::new());
             }
             if rank == from {
-                control.send(0, &task.own_memory().unwrap_or_default().concat())?;
+                control.send(0, &task.node_state().own.unwrap_or_default().concat())?;
             }
             if rank == 0 {
                 let mut bytes = vec![0; of.bytes.iter().sum()];
@@ -116,7 +116,7 @@ impl Checkpoint {
             if own.contains(&rank) {
                 let mut bytes = vec![0; of.bytes.iter().sum()];
                 control.recv(0, &mut bytes)?;
-                task.set_own_memory(of.divided(&bytes));
+                task.set_own_rows(of.divided(&bytes));
             }
         }
         Ok(())

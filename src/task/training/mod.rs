@@ -35,4 +35,4 @@ pub use summary::{
 };
 pub(in crate::task) use task::Recorded;
 pub(super) use task::{EventCount, Runs, evaluation_clock, located, repeat_and_report};
-pub use task::{Progress, Report, Task, TaskCore};
+pub use task::{NodeState, PlanRecord, Progress, Report, Task, TaskCore};

@@ -1,6 +1,6 @@
 //! What a run over several ranks does besides its steps: checkpoints of state that is spread over ranks, and
 //! the sums of what ranks compute for a pass.
-use super::{Checkpoint, Task};
+use super::{Checkpoint, NodeState, Task};
 use crate::{
     error::{Error, ErrorKind, Result},
     model::RankTables,
@@ -45,8 +45,9 @@ impl WholeState {
     /// # Errors
     /// `Comm`; `OutOfMemory`.
     fn of(task: &dyn Task, buffers: &[BufferId]) -> Result<Option<Self>> {
-        let Some(over) = task.rank_tables().filter(|over| over.is_partitioned()) else { return Ok(None) };
-        let (mut whole, spread) = (Self::empty(task, buffers, over)?, task.state_of_nodes());
+        let NodeState { buffers: spread, ranks, .. } = task.node_state();
+        let Some(over) = ranks.filter(|over| over.is_partitioned()) else { return Ok(None) };
+        let mut whole = Self::empty(task, buffers, over)?;
         for (&from, &to) in buffers.iter().zip(&whole.buffers) {
             let own = task.store().raw(from)?;
             let bytes = match spread.contains(&from) {
@@ -61,7 +62,7 @@ impl WholeState {
     }
     /// Returns zeros for the buffers `buffers` of a task.
     fn empty(task: &dyn Task, buffers: &[BufferId], over: &RankTables) -> Result<Self> {
-        let (mut store, spread) = (Store::new(task.store().precision()), task.state_of_nodes());
+        let (mut store, spread) = (Store::new(task.store().precision()), task.node_state().buffers);
         let whole = |&id: &BufferId| {
             let spec = task.store().spec(id);
             let spec = if spread.contains(&id) { over.whole(spec) } else { spec };
@@ -130,7 +131,7 @@ pub(in crate::task) fn load(
     read: impl FnOnce(&mut Store, &[BufferId]) -> Result<()>,
 ) -> Result<()> {
     let Some(ranks) = task.device().ranks().cloned() else { return read(task.store_mut(), buffers) };
-    let over = task.rank_tables().filter(|over| over.is_partitioned()).cloned();
+    let over = task.node_state().ranks.filter(|over| over.is_partitioned()).cloned();
     let mut whole = match &over {
         Some(over) => Some(WholeState::empty(task, buffers, over)?),
         None => None,
@@ -141,7 +142,7 @@ pub(in crate::task) fn load(
             None => read(task.store_mut(), buffers)?,
         }
     }
-    let (control, spread) = (ranks.channel(Channel::Control), task.state_of_nodes());
+    let (control, spread) = (ranks.channel(Channel::Control), task.node_state().buffers);
     for (at, &id) in buffers.iter().enumerate() {
         let (Some(whole), Some(over)) = (&mut whole, &over) else {
             control.broadcast(0, task.store_mut().raw_mut(id)?)?;

@@ -1,7 +1,7 @@
 //! A run: its epochs with validation, the test of the best epoch, and the files of the run folder.
 use super::{
-    Checkpoint, DataRecord, DeviceRecord, EpochRecord, Manifest, PeakMemory, Progress, RanksRecord,
-    StageRecord, StartRecord, Summary, Task,
+    Checkpoint, DataRecord, DeviceRecord, EpochRecord, Manifest, NodeState, PeakMemory, Progress,
+    RanksRecord, StageRecord, StartRecord, Summary, Task,
     checkpoint::import_weights,
     extract::Extractor,
     folder::{
@@ -118,7 +118,8 @@ impl RunState<'_> {
     fn save(&mut self, task: &dyn Task, is_best: bool) -> Result<()> {
         let Some(checkpoint) = &self.checkpoint else { return Ok(()) };
         self.manifest.copies = checkpoint.save_copies(task)?;
-        let (extractors, manifest, mails) = (&mut self.extractors, &mut self.manifest, task.mail_events());
+        let (extractors, manifest, mails) =
+            (&mut self.extractors, &mut self.manifest, task.node_state().mail_events);
         checkpoint.save_by(task, &self.buffers, |checkpoint, whole| {
             if let (Some([extractor, _]), true) = (extractors, is_best) {
                 manifest.extract = Some(extractor.write(checkpoint, whole.mail_events(mails)?)?);
@@ -131,7 +132,8 @@ impl RunState<'_> {
         let (Some(checkpoint), Some([_, extractor])) = (&self.checkpoint, &mut self.extractors) else {
             return Ok(());
         };
-        let (state, mails, manifest) = (task.state_of_nodes(), task.mail_events(), &mut self.manifest);
+        let NodeState { buffers: state, mail_events: mails, .. } = task.node_state();
+        let manifest = &mut self.manifest;
         task.store_mut().fetch(&state)?;
         checkpoint.save_by(task, &state, |checkpoint, whole| {
             let extract = extractor.write(checkpoint, whole.mail_events(mails)?)?;
@@ -273,7 +275,7 @@ impl<'a> Run<'a> {
         state.records = records;
         // An earlier version wrote no extract; a damaged one is written anew.
         if let Some([extractor, _]) = &mut state.extractors {
-            let mails = task.mail_events();
+            let mails = task.node_state().mail_events;
             let read = || checkpoint.extract(&manifest, manifest.extract.as_ref());
             let missing = from_first(self.device, || Ok(read().is_err()))?;
             if missing {
@@ -437,6 +439,7 @@ impl<'a> Run<'a> {
     pub fn summary(&self, task: &dyn Task) -> Result<Summary> {
         let (config, device) = (self.config, self.device);
         let of_events = !config.model.reads_snapshots();
+        let plan_record = task.plan_record();
         Ok(Summary {
             schema: 1,
             version: env!("CARGO_PKG_VERSION").into(),
@@ -452,8 +455,8 @@ impl<'a> Run<'a> {
             model: config.model_name().into(),
             plan: task.plan().name.clone(),
             chosen: task.chosen().map(|(choice, _)| choice),
-            staleness: task.staleness(),
-            pipeline: task.pipeline(),
+            staleness: plan_record.staleness,
+            pipeline: plan_record.pipeline,
             task: config.task,
             seed: config.seed,
             start: None,

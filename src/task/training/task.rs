@@ -137,6 +137,31 @@ impl TaskCore {
     }
 }
 
+/// The part of a task's state that has rows of nodes, such as node memory: what ranks may share.
+#[derive(Debug, Default)]
+pub struct NodeState<'a> {
+    /// The buffers: the model's state.
+    pub buffers: Vec<BufferId>,
+    /// The one of them with the ids of the events that mails refer to, if there are mails.
+    pub mail_events: Option<BufferId>,
+    /// How rows travel between the ranks that train together; `None` for a single rank.
+    pub ranks: Option<&'a RankTables>,
+    /// Number of copies that ranks train with, each elsewhere in the stream; at most 1: there is one.
+    pub copies: usize,
+    /// The bytes of this rank's copy, buffer by buffer, as the last pass has left it, if the state is another
+    /// copy's.
+    pub own: Option<&'a [Vec<u8>]>,
+}
+
+/// What is recorded of the training only with some plans.
+#[derive(Clone, Debug, Default)]
+pub struct PlanRecord {
+    /// What steps have missed so far, if they read older node memory.
+    pub staleness: Option<StalenessRecord>,
+    /// How long each rank idled in the last pass that trained, if ranks get batches in turn.
+    pub pipeline: Vec<BubbleRecord>,
+}
+
 /// A model with its data, ready to train and to evaluate.
 pub trait Task {
     /// Returns the fields that every task has.
@@ -147,30 +172,12 @@ pub trait Task {
     fn remarks(&self) -> Vec<(&'static str, String)>;
     /// Returns the buffers that a checkpoint holds in addition to parameters and optimiser state.
     fn state(&self) -> Vec<BufferId>;
-    /// Returns the buffer of the event ids that mails refer to; `None` if there are no mails.
-    fn mail_events(&self) -> Option<BufferId> {
-        None
+    /// Returns the part of the state that has rows of nodes.
+    fn node_state(&self) -> NodeState<'_> {
+        NodeState::default()
     }
-    /// Returns the tables of the ranks that train together; `None` for a single rank.
-    fn rank_tables(&self) -> Option<&RankTables> {
-        None
-    }
-    /// Returns the buffers with rows of nodes that ranks may spread among them: the model's state.
-    fn state_of_nodes(&self) -> Vec<BufferId> {
-        Vec::new()
-    }
-    /// Returns the number of copies of the node memory that ranks train with, each elsewhere in the stream.
-    fn memory_copies(&self) -> usize {
-        1
-    }
-    /// Returns the bytes of this rank's copy of the node memory, in the order of
-    /// [`state_of_nodes`](Self::state_of_nodes), as the last pass has left it, if the rank's state is another
-    /// copy's.
-    fn own_memory(&self) -> Option<&[Vec<u8>]> {
-        None
-    }
-    /// Sets the copy of the node memory with which this rank begins the next pass.
-    fn set_own_memory(&mut self, _state: Vec<Vec<u8>>) {}
+    /// Sets the copy of the [rows of nodes](Self::node_state) with which this rank begins the next pass.
+    fn set_own_rows(&mut self, _rows: Vec<Vec<u8>>) {}
     /// Returns the buffers of the model without its head, from which a run of another task can start.
     fn model_buffers(&self) -> Vec<BufferId>;
     /// Trains for one pass over the training data, of which `epoch` is the first epoch. Returns the mean
@@ -239,14 +246,9 @@ pub trait Task {
     fn chosen(&self) -> Option<(Choice, Option<&CostModel>)> {
         None
     }
-
-    /// Returns how long each rank idled in the last pass that trained, if ranks get batches in turn.
-    fn pipeline(&self) -> Vec<BubbleRecord> {
-        Vec::new()
-    }
-    /// Returns what training steps have missed so far, if they read older node memory.
-    fn staleness(&self) -> Option<StalenessRecord> {
-        None
+    /// Returns what is recorded of the training only with some plans.
+    fn plan_record(&self) -> PlanRecord {
+        PlanRecord::default()
     }
 
     /// Returns parameters, state and tables.

@@ -17,8 +17,8 @@ use crate::{
         config::Config,
         evaluation::{Forecast, Scores, TestScores, mean_over_times, ndcg},
         training::{
-            BaselineScores, EventCount, Progress, Recorded, Report, Runs, Task, TaskCore, evaluation_clock,
-            located, repeat_and_report,
+            BaselineScores, EventCount, NodeState, Progress, Recorded, Report, Runs, Task, TaskCore,
+            evaluation_clock, located, repeat_and_report,
         },
     },
 };
@@ -337,11 +337,12 @@ impl Task for PropertyTask {
     fn state(&self) -> Vec<BufferId> {
         self.net.model.state().into_iter().chain(self.tables.static_rows(&self.core.parameters)).collect()
     }
-    fn state_of_nodes(&self) -> Vec<BufferId> {
-        self.net.model.state()
-    }
-    fn mail_events(&self) -> Option<BufferId> {
-        self.net.model.mail_event()
+    fn node_state(&self) -> NodeState<'_> {
+        NodeState {
+            buffers: self.net.model.state(),
+            mail_events: self.net.model.mail_event(),
+            ..NodeState::default()
+        }
     }
     fn model_buffers(&self) -> Vec<BufferId> {
         self.core
