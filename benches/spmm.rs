@@ -149,7 +149,8 @@ fn main() -> Fallible<()> {
     let copy = device.install(peak::copy_rate);
     println!("{}, {} threads, copy {:.1} GB/s\n", device.name(), device.threads(), copy / 1e9);
     let steps = graph("uniform", 10_000, 100_000, 20);
-    let adjacency_seconds = peak::fastest(|| _ = std::hint::black_box(Adjacency::of(&steps, false)));
+    let adjacency_seconds =
+        peak::fastest(|| _ = std::hint::black_box(Adjacency::from_snapshots(&steps, false)));
     println!("adjacency of 20 steps of 100,000 edges: {:.1} ms\n", 1e3 * adjacency_seconds);
     println!(
         "{:<11}{:>9}{:>10}{:>7}{:>10}{:>9}{:>9}  PyTorch's time / ours",
@@ -157,7 +158,7 @@ fn main() -> Fallible<()> {
     );
     let mut lines = Vec::new();
     for (shape, nodes, edges) in GRAPHS {
-        let a = Adjacency::of(&graph(shape, nodes, edges, 1), false)?;
+        let a = Adjacency::from_snapshots(&graph(shape, nodes, edges, 1), false)?;
         let widths: Vec<usize> = WIDTHS.into_iter().filter(|w| nodes * w <= MOST_NUMBERS).collect();
         let peers = match options.positional.first() {
             Some(python) => torch(python, &device, &a, &widths)?,

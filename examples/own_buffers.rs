@@ -20,7 +20,7 @@ fn main() -> Result<()> {
     let (a, b, sum) = (a?, b?, sum?);
     a.upload(&[1.0f32; 6], &stream)?;
     b.upload(&[2.0f32; 6], &stream)?;
-    let tensor = |buffer| DeviceTensor::of(buffer, DType::F32, [2, 3]);
+    let tensor = |buffer| DeviceTensor::from_buffer(buffer, DType::F32, [2, 3]);
     let call = DeviceCall::new(&Add).input(tensor(&a)?)?.input(tensor(&b)?)?.output(tensor(&sum)?)?;
 
     // What the kernel needs besides its operands: one block of zeros, which later launches reuse.

@@ -88,7 +88,7 @@ fn main() -> Result<()> {
     let dst: Vec<u32> = src.iter().map(|person| 40 + person % 10).collect();
     let of_place = |place: u32| (40..50).map(move |p| f32::from(u8::from(p == place)));
     let features: Vec<f32> = dst.iter().flat_map(|&place| of_place(place)).collect();
-    let mut events = Events::of("visits", src, dst, (0..n as i64).map(|i| 60 * i).collect())?;
+    let mut events = Events::new("visits", src, dst, (0..n as i64).map(|i| 60 * i).collect())?;
     events.edge_features = Some(Features::from_vec(n, 10, features)?);
 
     let model = CustomModel::new("recent", RecentConfig { width: 16, neighbors: 5 });

@@ -12,7 +12,7 @@ fn main() -> Result<()> {
     let dst: Vec<u32> = src.iter().map(|p| 40 + p % 10).collect();
     let feature = |d: u32| (40..50).map(move |thing| f32::from(u8::from(thing == d)));
     let features = Features::from_vec(4_000, 10, dst.iter().flat_map(|&d| feature(d)).collect())?;
-    let mut events = Events::of("meetings", src, dst, (0..4_000).map(|i| 60 * i).collect())?;
+    let mut events = Events::new("meetings", src, dst, (0..4_000).map(|i| 60 * i).collect())?;
     (events.first_destination, events.edge_features) = (Some(40), Some(features));
 
     let mut config = Config { epochs: 20, batch: 100, learning_rate: 0.003, ..Config::default() };

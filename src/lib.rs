@@ -29,7 +29,7 @@
 //!
 //! | you want to | see |
 //! | --- | --- |
-//! | train a model on your own events, then score new ones | [`data::Events::of`], [`task::train`], [`task::Predictor`] |
+//! | train a model on your own events, then score new ones | [`data::Events::new`], [`task::train`], [`task::Predictor`] |
 //! | write a model of event streams | [`model::EventModel`], [`task::CustomModel`], `examples/own_event_model.rs` |
 //! | call kernels on your arrays, or on device memory | [`ops`], [`ops::functions`], [`ops::DeviceCall`] |
 //! | record ops with gradients, and train your own parameters | [`ops::Tape`], [`autograd::Parameters`] |

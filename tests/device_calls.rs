@@ -57,7 +57,7 @@ fn a_call_on_device_memory_and_a_borrowed_stream_agrees_with_the_host_and_report
 
     let [of_ids, of_starts, of_slots] = [&ids, &starts, &slots].map(|x| upload(&on, &stream, x));
     of_starts.fill(7, &stream).unwrap();
-    let tensor = |b: &DeviceBuffer, shape| DeviceTensor::of(b, DType::U32, shape).unwrap();
+    let tensor = |b: &DeviceBuffer, shape| DeviceTensor::from_buffer(b, DType::U32, shape).unwrap();
     let input = tensor(&of_ids, [rows, k]);
     let call = DeviceCall::new(&op).input(input).unwrap();
     assert_eq!(call.outputs().unwrap()[0], Spec::ids(Rows::fixed(table + 1), 1));
@@ -107,7 +107,7 @@ fn a_call_on_device_memory_and_a_borrowed_stream_agrees_with_the_host_and_report
         DeviceCall::new(&op).input(DeviceTensor::new(0, DType::U32, [2, 1])),
         "the address of row is 0x0",
     );
-    refused(DeviceTensor::of(&count, DType::U32, [2, 1]), "needs 8 bytes, the buffer has 4");
+    refused(DeviceTensor::from_buffer(&count, DType::U32, [2, 1]), "needs 8 bytes, the buffer has 4");
 }
 
 #[test]
@@ -124,7 +124,7 @@ fn a_borrowed_tensor_must_be_contiguous_and_of_a_type_that_ops_have() {
         byte_offset: 0,
     };
     // SAFETY: all tensors describe `data` or parts of it, or are refused before it is read.
-    let view = |t: &DLTensor| unsafe { DLView::of(&*std::ptr::from_ref(t)) };
+    let view = |t: &DLTensor| unsafe { DLView::new(&*std::ptr::from_ref(t)) };
     let whole = view(&tensor).unwrap();
     assert_eq!(
         (whole.shape(), whole.dtype(), whole.values::<f32>().unwrap()),
@@ -243,9 +243,12 @@ fn a_kernel_is_launched_on_the_device_of_its_module_alone() {
     let run = |gpu: &Gpu| {
         let stream = CudaStream::new(gpu).unwrap();
         let buffer = DeviceBuffer::new(gpu, 8).unwrap();
-        let (x, y) =
-            (DeviceBuffer::new(gpu, 8).unwrap(), DeviceTensor::of(&buffer, DType::F32, [2, 1]).unwrap());
-        let call = DeviceCall::new(&Ones).input(DeviceTensor::of(&x, DType::F32, [2, 1]).unwrap()).unwrap();
+        let (x, y) = (
+            DeviceBuffer::new(gpu, 8).unwrap(),
+            DeviceTensor::from_buffer(&buffer, DType::F32, [2, 1]).unwrap(),
+        );
+        let call =
+            DeviceCall::new(&Ones).input(DeviceTensor::from_buffer(&x, DType::F32, [2, 1]).unwrap()).unwrap();
         let call = call.output(y).unwrap();
         let workspace = DeviceBuffer::new(gpu, call.workspace_bytes().unwrap()).unwrap();
         workspace.fill(0, &stream).unwrap();
@@ -288,11 +291,11 @@ fn columns_that_a_sparse_matrix_does_not_have_are_a_fault_on_the_host_and_on_a_d
         tables.extend(ids[4..].iter().map(|(i, c)| (upload(&on, &stream, i), DType::U32, [i.len() / c, *c])));
         tables.push((upload(&on, &stream, &column_scale), DType::F32, [3, 1]));
         for (buffer, dtype, shape) in tables {
-            call = call.input(DeviceTensor::of(&buffer, dtype, shape).unwrap()).unwrap();
+            call = call.input(DeviceTensor::from_buffer(&buffer, dtype, shape).unwrap()).unwrap();
             buffers.push(buffer);
         }
         let out = DeviceBuffer::new(&on.gpu, 8).unwrap();
-        let call = call.output(DeviceTensor::of(&out, DType::F32, [2, 1]).unwrap()).unwrap();
+        let call = call.output(DeviceTensor::from_buffer(&out, DType::F32, [2, 1]).unwrap()).unwrap();
         let workspace = DeviceBuffer::new(&on.gpu, call.workspace_bytes().unwrap()).unwrap();
         workspace.fill(0, &stream).unwrap();
         // SAFETY: the buffers live until the downloads, which wait.

@@ -79,7 +79,7 @@ fn train(
             scored.extend(program.read::<f32>(logits, &store).unwrap());
         }
         assert_eq!(scored.len(), events.len() * sets.count());
-        let rows = scored.chunks_exact(sets.count()).zip((0..events.len()).map(|i| sets.of(i)));
+        let rows = scored.chunks_exact(sets.count()).zip((0..events.len()).map(|i| sets.get(i)));
         scores.push(Scores::of_classes(rows));
     }
     (losses, [scores[0], scores[scores.len() - 1]])

@@ -86,7 +86,7 @@ fn the_fitted_number_is_as_good_as_the_best_of_simulated_pipelines() {
     for case in 0..500 {
         let (costs, batch) = (Costs::drawn(&mut d), [400, 1000, 2400][case % 3]);
         let noise = [0.0, 0.05][case % 2];
-        let fit = MicroBatchFit::of(&costs.profile(batch, noise, &mut d), batch).unwrap();
+        let fit = MicroBatchFit::fit(&costs.profile(batch, noise, &mut d), batch).unwrap();
         let n = fit.micro_batches(batch);
         let seconds = |n| costs.step(batch, n, 0.0, &mut Drawn(0)).seconds;
         let mut best: Vec<usize> = (1..=MAX_MICRO_BATCHES).collect();
@@ -113,7 +113,7 @@ fn the_constants_of_equation_12_are_those_of_the_steps() {
             volume,
             others: 1e-4,
         };
-        let fit = MicroBatchFit::of(&costs.profile(1000, 0.0, &mut Drawn(0)), 1000).unwrap();
+        let fit = MicroBatchFit::fit(&costs.profile(1000, 0.0, &mut Drawn(0)), 1000).unwrap();
         assert!(near(fit.volume.each, 1e3) && near(fit.volume.once, 5e5), "{fit:?}");
         let StepSeconds { once, hidden, each } = fit.seconds;
         assert!(near(once, 4e-2 + 1e-3 + 5e-3) && near(hidden, 2e-2) && near(each, 1.1e-3), "{fit:?}");
@@ -130,17 +130,17 @@ fn the_constants_of_equation_12_are_those_of_the_steps() {
 
 #[test]
 fn a_fit_to_odd_steps_is_refused_or_a_number_from_1_to_8() {
-    assert!(MicroBatchFit::of(&[], 1000).is_none());
+    assert!(MicroBatchFit::fit(&[], 1000).is_none());
     let nothing = ProfiledStep { events: 1000, parts: 1, ..ProfiledStep::default() };
-    assert!(MicroBatchFit::of(&[nothing], 1000).is_none());
+    assert!(MicroBatchFit::fit(&[nothing], 1000).is_none());
     let one = ProfiledStep { bytes: 1e6, seconds: 1.0, ..nothing };
-    assert_eq!(MicroBatchFit::of(&[one], 1000).unwrap().micro_batches(1000), 1);
+    assert_eq!(MicroBatchFit::fit(&[one], 1000).unwrap().micro_batches(1000), 1);
     for odd in [f64::NAN, f64::INFINITY] {
-        assert!(MicroBatchFit::of(&[one, ProfiledStep { parts: 4, seconds: odd, ..one }], 1000).is_none());
-        assert!(MicroBatchFit::of(&[one, ProfiledStep { bytes: odd, ..one }], 1000).is_none());
+        assert!(MicroBatchFit::fit(&[one, ProfiledStep { parts: 4, seconds: odd, ..one }], 1000).is_none());
+        assert!(MicroBatchFit::fit(&[one, ProfiledStep { bytes: odd, ..one }], 1000).is_none());
     }
     for seconds in [-1.0, 0.0, 0.5, 1.5] {
-        let fit = MicroBatchFit::of(&[one, ProfiledStep { parts: 4, seconds, ..one }], 1000).unwrap();
+        let fit = MicroBatchFit::fit(&[one, ProfiledStep { parts: 4, seconds, ..one }], 1000).unwrap();
         // With two numbers of parts, the faster one is the better one.
         assert_eq!(fit.micro_batches(1000) > 1, seconds < 1.0, "{fit:?}");
         assert!((1..=8).contains(&fit.micro_batches(0)) && (1..=8).contains(&fit.micro_batches(usize::MAX)));
@@ -165,7 +165,7 @@ fn all_ranks_choose_the_same_number_by_the_times_of_all() {
         let profiles: Vec<_> = costs.iter().map(|c| c.profile(800, 0.2, &mut d)).collect();
         let together = (0..profiles[0].len())
             .map(|at| ProfiledStep::of_ranks(profiles.iter().map(|steps| steps[at])).unwrap());
-        let want = MicroBatchFit::of(&together.collect::<Vec<_>>(), 800).unwrap();
+        let want = MicroBatchFit::fit(&together.collect::<Vec<_>>(), 800).unwrap();
         let choose = |device: Device| {
             let ranks = device.ranks().unwrap();
             let choice = MicroBatchChoice::agreed(ranks, &profiles[ranks.rank()], 800)?;
@@ -174,7 +174,7 @@ fn all_ranks_choose_the_same_number_by_the_times_of_all() {
         };
         let choice = on_local_ranks(3, DEADLINE, |_| Device::cpu(1), choose).unwrap();
         assert_eq!((choice.ranks, choice.micro_batches), (3, want.micro_batches(800)));
-        let alone = profiles.iter().map(|steps| MicroBatchFit::of(steps, 800).unwrap());
+        let alone = profiles.iter().map(|steps| MicroBatchFit::fit(steps, 800).unwrap());
         assert!(alone.into_iter().any(|fit| fit.part_bytes != want.part_bytes));
     }
     let nothing = |device: Device| MicroBatchChoice::agreed(device.ranks().unwrap(), &[], 800);

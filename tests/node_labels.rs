@@ -40,7 +40,7 @@ fn stream() -> Events {
             }
         }
     }
-    let mut events = Events::of("made", src, dst, time).unwrap();
+    let mut events = Events::new("made", src, dst, time).unwrap();
     events.edge_features = Some(Features::from_vec(events.len(), KINDS as usize, values).unwrap());
     events.node_labels = Some(NodeLabels::new(KINDS as usize, labels).unwrap());
     events
@@ -188,7 +188,7 @@ fn write(dir: &Path) {
     }
     let rows = events.node_labels.unwrap();
     for row in 0..rows.len() {
-        for (class, weight) in rows.of(row) {
+        for (class, weight) in rows.row(row) {
             let (time, node) = (rows.times()[row] + 1000, rows.nodes()[row]);
             let _ = writeln!(labels, "{time},u{node},c{class},{weight}");
         }

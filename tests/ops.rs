@@ -191,7 +191,7 @@ fn products_in_less_than_f32_agree_with_the_definition_up_to_their_rounding() {
 #[cfg_attr(not(feature = "emu"), ignore = "wants --features emu, or a GPU and TGNN_TEST_DEVICE=cuda")]
 fn a_rival_computes_the_same_as_its_op_or_says_why_it_is_missing() {
     let Some(on) = device(0) else { return };
-    let (rivals, mut present, mut missing) = (Rivals::of(&on.gpu), Vec::new(), Vec::new());
+    let (rivals, mut present, mut missing) = (Rivals::new(&on.gpu), Vec::new(), Vec::new());
     for case in cases() {
         for (at, found) in rivals.on(&case).into_iter().enumerate() {
             match found {

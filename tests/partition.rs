@@ -13,7 +13,7 @@ const SLACK: f64 = 0.1;
 
 /// Returns the cost of a partitioner's result.
 fn cost(demand: &Demand, by: Partitioner) -> u64 {
-    Traffic::of(demand, &by.partition(demand, SLACK).unwrap()).unwrap().cost()
+    Traffic::count(demand, &by.partition(demand, SLACK).unwrap()).unwrap().cost()
 }
 
 /// Returns streams of several kinds: bundled, even, popular, not bipartite, mostly repeats, tiny.
@@ -33,7 +33,7 @@ fn streams() -> Vec<Events> {
 
 fn training(events: &Events, options: &DemandOptions) -> Demand {
     let train = Split::by_time(events, 0.7, 0.15).unwrap().train;
-    Demand::of(events, train, options).unwrap()
+    Demand::count(events, train, options).unwrap()
 }
 
 #[test]
@@ -100,7 +100,7 @@ proptest! {
         let options = DemandOptions {
             ranks, batch, neighbors, recipients, history, negatives: false, ..DemandOptions::default()
         };
-        let demand = Demand::of(&stream, 0..events, &options).unwrap();
+        let demand = Demand::count(&stream, 0..events, &options).unwrap();
         let plain = plain_count(&stream, events, &options);
         let listed = (0..stream.nodes).flat_map(|node| {
             demand.of_node(node).iter().map(move |e| ((node as u32, e.rank as usize), u64::from(e.rows)))
@@ -108,7 +108,7 @@ proptest! {
         prop_assert!(listed.eq(plain.iter().map(|(pair, rows)| (*pair, *rows))));
 
         let partition = Partitioner::ReFlexBiCut.partition(&demand, SLACK).unwrap();
-        let traffic = Traffic::of(&demand, &partition).unwrap();
+        let traffic = Traffic::count(&demand, &partition).unwrap();
         let owner = |node: u32| partition.rank_of()[node as usize] as usize;
         let rows = |from: usize, to: usize| -> u64 {
             plain.iter().filter(|((v, r), _)| owner(*v) == from && *r == to).map(|(_, n)| n).sum()
@@ -162,7 +162,7 @@ fn least(demand: &Demand) -> u64 {
         let count = |rank: u32| owners.iter().filter(|r| **r == rank).count();
         if (0..ranks as u32).all(|rank| (1..=most).contains(&count(rank)) || nodes < ranks) {
             let partition = Partition::new(owners, ranks).unwrap();
-            least = least.min(Traffic::of(demand, &partition).unwrap().cost());
+            least = least.min(Traffic::count(demand, &partition).unwrap().cost());
         }
     }
     least
@@ -192,12 +192,12 @@ fn on_small_graphs_re_flex_bicut_mostly_finds_the_best_of_all_partitions() {
 
 #[test]
 fn a_part_without_events_and_ranks_beyond_the_nodes_are_no_problem() {
-    let events = Events::of("one", vec![0], vec![2], vec![5]).unwrap();
+    let events = Events::new("one", vec![0], vec![2], vec![5]).unwrap();
     for (ranks, by) in [1, 2, 8].into_iter().flat_map(|n| Partitioner::ALL.iter().map(move |by| (n, by))) {
-        let demand = Demand::of(&events, 0..0, &DemandOptions { ranks, ..Default::default() }).unwrap();
+        let demand = Demand::count(&events, 0..0, &DemandOptions { ranks, ..Default::default() }).unwrap();
         assert_eq!(demand.batches(), 0);
         let partition = by.partition(&demand, SLACK).unwrap();
-        let traffic = Traffic::of(&demand, &partition).unwrap();
+        let traffic = Traffic::count(&demand, &partition).unwrap();
         assert_eq!((traffic.cost(), traffic.total(), traffic.imbalance()), (0, 0, 1.0));
         assert_eq!(partition.rank_of().len(), 3);
     }
@@ -275,19 +275,19 @@ fn wrong_demands_and_options_are_refused() {
     let refused = |change: fn(&mut DemandOptions)| {
         let mut options = DemandOptions::default();
         change(&mut options);
-        Demand::of(&events, 0..100, &options).unwrap_err().to_string()
+        Demand::count(&events, 0..100, &options).unwrap_err().to_string()
     };
     assert_eq!(refused(|o| o.ranks = 0), "0 ranks; give 1 to 1024 ranks");
     assert_eq!(refused(|o| o.batch = 0), "batches of 0 events, or 0 batches; give 1 or more");
     assert_eq!(refused(|o| o.recipients = 5000), "5000 neighbours; give at most 4096");
-    assert!(Demand::of(&events, 0..157_475, &DemandOptions::default()).is_err());
+    assert!(Demand::count(&events, 0..157_475, &DemandOptions::default()).is_err());
     assert!(Demand::new(2, 2, &[(2, 0, 1)]).is_err() && Demand::new(2, 2, &[(0, 2, 1)]).is_err());
     assert!(Demand::new(1, 1, &[(0, 0, u32::MAX), (0, 0, 1)]).is_err());
     let demand = Demand::new(3, 2, &[]).unwrap();
     for slack in [-0.1, f64::NAN, f64::INFINITY] {
         assert!(Partitioner::Range.partition(&demand, slack).is_err());
     }
-    assert!(Traffic::of(&demand, &Partition::new(vec![0; 2], 1).unwrap()).is_err());
+    assert!(Traffic::count(&demand, &Partition::new(vec![0; 2], 1).unwrap()).is_err());
     assert!(
         "best".parse::<Partitioner>().unwrap_err().to_string().contains("re-flex-bicut, range, interval")
     );

@@ -84,7 +84,7 @@ fn ready(
     prepare: impl Fn(&mut Store, &mut SnapshotTables, &Adjacency),
 ) -> (Parameters, Var) {
     let mut parameters = Parameters::new(store, 3, 0.0).unwrap();
-    let adjacency = Adjacency::of(data, false).unwrap();
+    let adjacency = Adjacency::from_snapshots(data, false).unwrap();
     let mut tables = SnapshotTables::new(store, &mut parameters, data, &adjacency, 5).unwrap();
     prepare(store, &mut tables, &adjacency);
     let model = config.build(&mut parameters, store, &tables).unwrap();
@@ -139,7 +139,7 @@ fn aggregated(g: &Golden, adjacency: &Adjacency) -> Vec<f64> {
 fn rounds(config: &dyn SnapshotModelConfig, device: &Device, divided: bool) -> Vec<Vec<u8>> {
     let (data, mut store) = (coming_and_going(), Store::new(Precision::F32));
     let mut parameters = Parameters::new(&mut store, 3, 0.01).unwrap();
-    let adjacency = Adjacency::of(&data, false).unwrap();
+    let adjacency = Adjacency::from_snapshots(&data, false).unwrap();
     let tables = SnapshotTables::new(&mut store, &mut parameters, &data, &adjacency, 5).unwrap();
     let model = config.build(&mut parameters, &mut store, &tables).unwrap();
     let (mut dz, mut sums) = (None, Sums::default());

@@ -317,7 +317,7 @@ fn events_that_break_their_invariants_do_not_reach_training() {
         let refused = [
             EventTask::new(&Config::default(), &bad, device).map(|_| ()),
             Split::by_time(&bad, 0.7, 0.15).map(|_| ()),
-            Tcsr::of(&bad).map(|_| ()),
+            Tcsr::new(&bad).map(|_| ()),
         ];
         for got in refused {
             let e = got.expect_err(text);

@@ -210,7 +210,7 @@ fn like_gdelt(events: usize) -> Events {
 fn reciprocal_ranks_and_classes_of_edges_are_scored_as_by_one_rank() {
     let (links, edges) = (small(700), like_gdelt(700));
     let classes = edges.classes.as_ref().unwrap();
-    assert!(classes.count() == 56 && (0..700).any(|event| classes.of(event).len() == 6));
+    assert!(classes.count() == 56 && (0..700).any(|event| classes.get(event).len() == 6));
     for (events, task) in [(&links, TaskName::Link), (&edges, TaskName::Edge)] {
         let scores = |ranks, plan: &str| {
             let protocol = if task == TaskName::Link { Protocol::Disttgl } else { Protocol::Dyglib };

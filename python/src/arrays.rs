@@ -115,7 +115,7 @@ impl Array {
         };
         // SAFETY: NumPy, or the library that handed the tensor out, describes its memory, which the owner keeps
         // alive. The package's documentation says that no array may be changed during a call.
-        unsafe { DLView::of(tensor) }
+        unsafe { DLView::new(tensor) }
     }
     /// Describes an array in the host's memory.
     fn view(&self) -> Result<DLView<'_>, Error> {

@@ -105,7 +105,7 @@ impl Stream {
         let (times, nodes) = (labels.times(), labels.nodes());
         let row = |i: usize| {
             labels
-                .of(i)
+                .row(i)
                 .map(move |(class, weight)| (times[i], nodes[i], labels.id(class).to_string(), weight))
         };
         Some((0..labels.len()).flat_map(row).collect())

@@ -112,7 +112,7 @@ impl IdColumn {
             IdColumn::Numbers(ids) => {
                 ids.values::<i64>()?.iter().map(|id| NodeId::Number(id.cast_unsigned())).collect()
             }
-            IdColumn::Texts(ids) => ids.iter().map(|id| NodeId::of(id)).collect(),
+            IdColumn::Texts(ids) => ids.iter().map(|id| NodeId::parse(id)).collect(),
         })
     }
 }

@@ -112,7 +112,7 @@ impl OnHost {
                         Place::Stored(id) => store.address(id),
                         Place::Zeros => Ok(self.zeros.address()),
                     };
-                    Operands::of(planned, &variant.places, &mut address)
+                    Operands::bind(planned, &variant.places, &mut address)
                 };
                 (0..planned.buffer_choices(&buffer_depth)).map(of_run).collect()
             });
@@ -124,7 +124,7 @@ impl OnHost {
 }
 
 impl Operands {
-    fn of(
+    fn bind(
         planned: &PlannedNode,
         places: &[Option<Place>],
         address: &mut impl FnMut(Place) -> Result<*mut u8>,

@@ -65,7 +65,7 @@ pub(super) fn repeat(
     mut trace: Option<&mut Trace>,
     on_progress: OnProgress<'_>,
 ) -> Result<(), (Option<usize>, Error)> {
-    let (last_nodes, threads) = (LastNodes::of(runs), on.threads);
+    let (last_nodes, threads) = (LastNodes::new(runs), on.threads);
     let others: Vec<usize> = threads.iter().flat_map(|thread| &thread.lanes).copied().skip(1).collect();
     let mut reported = 0;
     let steps_before = trace.as_ref().map(|trace| trace.steps);
@@ -78,7 +78,7 @@ pub(super) fn repeat(
     };
     for window in windows(runs.variants, runs.variant_of_run, schedules.buffer_depth()) {
         let first = window.first;
-        let schedule = &schedules.of(runs.variants, window).map_err(|e| (None, e))?.schedule;
+        let schedule = &schedules.get(runs.variants, window).map_err(|e| (None, e))?.schedule;
         let recorded = trace.as_ref().map_or(0, |trace| trace.recorded);
         let worker = || {
             let before = steps_before.map(|steps| steps + first).filter(|before| *before < recorded);
@@ -142,7 +142,7 @@ pub(super) fn one_by_one(
 ) -> Result<(), (Option<usize>, Error)> {
     let steps_before = trace.as_ref().map_or(0, |trace| trace.steps);
     for window in windows(runs.variants, runs.variant_of_run, schedules.buffer_depth()) {
-        let cached = schedules.of(runs.variants, window).map_err(|e| (None, e))?;
+        let cached = schedules.get(runs.variants, window).map_err(|e| (None, e))?;
         let mut worker = Worker::new(bound, window.variant_of_run, Some(steps_before + window.first));
         let mut stage = StageRange::default();
         for &(lane, index) in &cached.order {
@@ -167,7 +167,7 @@ pub(super) fn one_by_one(
 struct LastNodes([Vec<Option<usize>>; MAX_LANES]);
 
 impl LastNodes {
-    fn of(runs: VariantRuns<'_>) -> Self {
+    fn new(runs: VariantRuns<'_>) -> Self {
         LastNodes(std::array::from_fn(|lane| {
             let last = |nodes: &[super::variant::PlannedNode]| {
                 nodes.iter().rposition(|planned| planned.placement.lane == lane)

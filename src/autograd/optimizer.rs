@@ -272,11 +272,11 @@ impl Parameters {
     ) -> Result<()> {
         let mut pairs = Vec::new();
         for (p, g) in self.gradients(t, store, loss, share)? {
-            let sum = match sums.of(p.value) {
+            let sum = match sums.get(p.value) {
                 Some(sum) => sum,
                 None => store.zeros(format!("grad.{}", p.name), store.spec(p.value))?,
             };
-            if sums.of(p.value).is_none() {
+            if sums.get(p.value).is_none() {
                 sums.0.push((p.value, sum));
             }
             pairs.push((t.stored(store, sum)?, g));
@@ -360,7 +360,7 @@ fn is_reported(t: &Tape, loss: Var) -> bool {
 pub struct Sums(Vec<(BufferId, BufferId)>);
 
 impl Sums {
-    fn of(&self, parameter: BufferId) -> Option<BufferId> {
+    fn get(&self, parameter: BufferId) -> Option<BufferId> {
         self.0.iter().find(|s| s.0 == parameter).map(|s| s.1)
     }
     /// Appends the optimiser's update by the sums, and clears them.
@@ -368,7 +368,7 @@ impl Sums {
     /// # Errors
     /// `Shape`, as the ops'.
     pub fn minimize(&self, parameters: &Parameters, t: &mut Tape, store: &Store) -> Result<()> {
-        let summed = parameters.list.iter().filter_map(|p| Some((p, self.of(p.value)?)));
+        let summed = parameters.list.iter().filter_map(|p| Some((p, self.get(p.value)?)));
         let grads = summed.map(|(p, sum)| Ok((p, t.stored(store, sum)?)));
         let grads: Vec<(&Parameter, Var)> = grads.collect::<Result<_>>()?;
         let rate = parameters.stored_rate(t, store)?;

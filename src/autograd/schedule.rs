@@ -67,7 +67,7 @@ impl Schedule {
     ///
     /// # Errors
     /// The errors of [`new`](Self::new).
-    pub(super) fn of(
+    pub(super) fn for_window(
         variants: &[Variant],
         window: Window<'_>,
         buffer_depth: [usize; MAX_LANES],
@@ -104,9 +104,9 @@ impl Schedule {
         let runs = vec![0; 3 + 2 * (least.iter().sum::<usize>() + memory + weights)];
         let window = Window::whole(variants, &runs);
         let deeper = |more: usize| least.map(|depth| if depth > 0 { depth + more } else { 0 });
-        let suffices = |depth: &[usize; MAX_LANES]| Self::of(variants, window, *depth).is_ok();
+        let suffices = |depth: &[usize; MAX_LANES]| Self::for_window(variants, window, *depth).is_ok();
         let Some(mut found) = (0..runs.len()).map(deeper).find(suffices) else {
-            return Self::of(variants, window, least).map(|_| least);
+            return Self::for_window(variants, window, least).map(|_| least);
         };
         for lane in 0..MAX_LANES {
             while found[lane] > least[lane] {

@@ -48,14 +48,14 @@ impl ScheduleCache {
     /// Returns the schedule of a window.
     ///
     /// # Errors
-    /// As [`Schedule::of`].
-    pub fn of(&mut self, variants: &[Variant], window: Window<'_>) -> Result<&mut CachedSchedule> {
+    /// As [`Schedule::for_window`].
+    pub fn get(&mut self, variants: &[Variant], window: Window<'_>) -> Result<&mut CachedSchedule> {
         let Window { variant_of_run, updates, begins, .. } = window;
         let found = self.cached.iter().position(|cached| cached.window().is_like(window));
         let mut cached = match found {
             Some(at) => self.cached.remove(at),
             None => {
-                let schedule = Schedule::of(variants, window, self.buffer_depth)?;
+                let schedule = Schedule::for_window(variants, window, self.buffer_depth)?;
                 // Other ranks are idle in other runs.
                 let of_any = |&variant: &usize| if variants[variant].idle { 0 } else { variant };
                 let variant_of_any: Vec<usize> = variant_of_run.iter().map(of_any).collect();
@@ -63,7 +63,7 @@ impl ScheduleCache {
                 let order = if variant_of_any == variant_of_run {
                     schedule.linear()
                 } else {
-                    Schedule::of(variants, any, self.buffer_depth)?.linear()
+                    Schedule::for_window(variants, any, self.buffer_depth)?.linear()
                 };
                 let order = order.unwrap_or_default();
                 self.cached.truncate(CACHED - 1);

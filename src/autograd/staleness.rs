@@ -49,7 +49,7 @@ pub(super) enum Phase {
 
 impl Phase {
     /// Returns the phase of a node of a stage; `late` says whether it depends on nodes of later phases.
-    fn of(stage: Stage, late: bool) -> Self {
+    fn new(stage: Stage, late: bool) -> Self {
         match stage {
             Stage::Step => Phase::Update,
             stage if stage <= Stage::FetchMemory && !late => Phase::Fetch,
@@ -71,7 +71,7 @@ impl Precedence {
     /// Returns when a stage is due in steps with this placement and staleness; `late` says whether it depends
     /// on what steps compute from node memory.
     pub fn of_stage(stage: Stage, late: bool, placement: Placement, staleness: Staleness) -> Self {
-        let phase = if staleness == Staleness::NONE { Phase::Compute } else { Phase::of(stage, late) };
+        let phase = if staleness == Staleness::NONE { Phase::Compute } else { Phase::new(stage, late) };
         Self::new(placement, phase, staleness)
     }
     /// Returns when a node of `phase` is due in a step with this placement and staleness.
@@ -109,7 +109,7 @@ pub(super) fn phases(nodes: &[&Node], stages: &[Stage], specs: &[Spec]) -> Vec<P
     let phase_of = |(n, &stage): (&&Node, &Stage)| {
         let counts = n.ins.iter().filter_map(|v| Some(specs[v.at()].rows.live?.var));
         let late = n.ins.iter().copied().chain(counts).any(|v| computed.contains(&v));
-        let phase = Phase::of(stage, late);
+        let phase = Phase::new(stage, late);
         if phase != Phase::Fetch {
             computed.extend(n.outs.iter().copied());
         }

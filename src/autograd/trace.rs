@@ -29,7 +29,7 @@ impl Resource {
     };
     /// Returns the resource of an op of kind `kind`, given whether it reads or changes a table in host
     /// memory.
-    pub(super) fn of(kind: OpKind, reads_host: bool, changes_host: bool) -> Self {
+    pub(super) fn for_op(kind: OpKind, reads_host: bool, changes_host: bool) -> Self {
         match kind {
             OpKind::Comm => Resource::Links,
             OpKind::Nn => Resource::Arithmetic,
@@ -126,7 +126,7 @@ pub(super) struct Trace {
 
 impl Trace {
     /// Begins a trace of this many steps.
-    pub fn of(recorded: usize) -> Self {
+    pub fn new(recorded: usize) -> Self {
         Trace { began: Instant::now(), steps: 0, recorded, ran: Vec::new() }
     }
 }

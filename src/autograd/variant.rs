@@ -289,7 +289,7 @@ impl<'a> Planner<'a> {
             stage,
             placement,
             precedence,
-            resource: Resource::of(node.op.kind(), node.ins.iter().any(on_host), writes_host),
+            resource: Resource::for_op(node.op.kind(), node.ins.iter().any(on_host), writes_host),
             node: node.clone(),
             left_out: None,
         }

@@ -163,7 +163,7 @@ pub fn run(command: &DataCommand) -> Result<()> {
         }
         DataCommand::Info(args) => {
             announce(&args.path, &args.read.options());
-            let stats = Stats::of(&data::load(&args.path, &args.read.options())?);
+            let stats = Stats::new(&data::load(&args.path, &args.read.options())?);
             if args.json {
                 return print_json(&stats);
             }

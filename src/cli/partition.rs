@@ -60,7 +60,7 @@ impl PartitionArgs {
     /// Runs the command.
     ///
     /// # Errors
-    /// Those of [`data::load`], [`Demand::of`], [`Partitioner::partition`] and [`Partition::write`].
+    /// Those of [`data::load`], [`Demand::count`], [`Partitioner::partition`] and [`Partition::write`].
     pub fn run(&self) -> Result<()> {
         if let Some(out) = self.out.as_ref().filter(|out| out.exists()) {
             return Err(Error::usage(format!("{} exists", out.display())).remedy("give a new file (--out)"));
@@ -77,7 +77,7 @@ impl PartitionArgs {
         let events = data::load(&self.data, &self.read.options())?;
         let train = Config::default().split(&events)?.train;
         let start = Instant::now();
-        let demand = Demand::of(&events, train.clone(), &options)?;
+        let demand = Demand::count(&events, train.clone(), &options)?;
         let count_seconds = start.elapsed().as_secs_f64();
         let results: Result<Vec<(Partition, Tried)>> = Partitioner::ALL
             .iter()
@@ -85,7 +85,7 @@ impl PartitionArgs {
                 let start = Instant::now();
                 let partition = by.partition(&demand, self.slack)?;
                 let seconds = start.elapsed().as_secs_f64();
-                let traffic = Traffic::of(&demand, &partition)?;
+                let traffic = Traffic::count(&demand, &partition)?;
                 Ok((partition, Tried { by, traffic, seconds }))
             })
             .collect();

@@ -130,7 +130,7 @@ impl Explain {
         batches.retain(|&batch| batch <= train.len().max(1));
         batches.dedup();
         let captured: Vec<Captured> =
-            batches.iter().map(|&batch| Captured::of(&events, train.clone(), batch)).collect();
+            batches.iter().map(|&batch| Captured::new(&events, train.clone(), batch)).collect();
         if let Some(path) = &self.svg {
             write_whole(path, svg(&curves(&captured)).as_bytes())?;
         }

@@ -149,7 +149,7 @@ impl RankedArgs {
         let (mut config, mut share_a_batch) = (config.clone(), ranks.0);
         if let Some(parallel) = config.plan.strip_prefix("disttgl:") {
             let parallel: Parallel = parallel.parse()?;
-            let parallel = parallel.of(self.ranks)?.like(ranks.0);
+            let parallel = parallel.for_ranks(self.ranks)?.like(ranks.0);
             (config.plan, share_a_batch) = (format!("disttgl:{parallel}"), parallel.mini_batch);
         }
         if STALENESS_FOUND.contains(&config.plan.as_str()) {
@@ -157,7 +157,7 @@ impl RankedArgs {
         }
         if let Some(copies) = config.plan.strip_prefix("pipetgl:k=").and_then(|copies| copies.parse().ok()) {
             let parallel = Parallel { memory: copies, ..Parallel::default() };
-            config.plan = format!("pipetgl:k={}", parallel.of(self.ranks)?.like(ranks.0).memory);
+            config.plan = format!("pipetgl:k={}", parallel.for_ranks(self.ranks)?.like(ranks.0).memory);
         }
         if config.plan.starts_with("pipetgl") {
             // A rank has whole batches in any case.

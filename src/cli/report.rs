@@ -183,7 +183,7 @@ mod tests {
 
     #[test]
     fn the_report_of_the_bundled_data_fits_in_80_columns_and_has_the_main_numbers() {
-        let text = stats(&Stats::of(&crate::data::bundled().unwrap()));
+        let text = stats(&Stats::new(&crate::data::bundled().unwrap()));
         assert!(text.lines().all(|l| l.chars().count() <= WIDTH), "{text}");
         for said in
             ["157,474", "9,227  (8,227 sources, 1,000 destinations, bipartite)", "31.0 days", "88.4 %", "217"]
@@ -195,7 +195,7 @@ mod tests {
     #[test]
     fn classes_are_reported_if_there_are_any() {
         let options = SynthOptions { events: 1000, classes: 40, labels: 2, ..SynthOptions::default() };
-        let text = stats(&Stats::of(&crate::data::synth(&options).unwrap()));
+        let text = stats(&Stats::new(&crate::data::synth(&options).unwrap()));
         let line = text.lines().find(|l| l.starts_with("  classes")).unwrap();
         assert!(line.contains("40  (2.00 an event, at most 2; class 6 in 10.4 % of events)"), "{text}");
         assert!(text.lines().all(|l| l.chars().count() <= WIDTH), "{text}");

@@ -100,7 +100,7 @@ impl Describe {
         let mut options = SnapshotOptions::default();
         self.snapshots.apply(&mut options);
         let snapshots = Snapshots::load(&self.path, &self.read.options(), &options, 0)?;
-        Ok((SnapshotStats::of(&snapshots), TaskName::suited_to(&snapshots)))
+        Ok((SnapshotStats::new(&snapshots), TaskName::suited_to(&snapshots)))
     }
 }
 
@@ -289,7 +289,7 @@ mod tests {
         let events = crate::data::bundled().unwrap();
         let mut options = SnapshotOptions::default();
         SnapshotArgs { every: every.parse().ok(), ..SnapshotArgs::default() }.apply(&mut options);
-        SnapshotStats::of(&Snapshots::of_events(&events, &options, 0).unwrap())
+        SnapshotStats::new(&Snapshots::of_events(&events, &options, 0).unwrap())
     }
 
     #[test]

@@ -144,7 +144,7 @@ impl Display {
             _ => "",
         };
         self.head(format_args!("ranks     {}, {kind}, node memory {memory}{features}", ranks.size()));
-        let parallel = over.parallel.of(ranks.size())?;
+        let parallel = over.parallel.for_ranks(ranks.size())?;
         if parallel.takes_turns() {
             self.head(format_args!("          {}", parallel.describe()));
         }

@@ -49,7 +49,7 @@ impl Adjacency {
     ///
     /// # Errors
     /// Data if the pool has 2^32 entries or more.
-    pub fn of(snapshots: &Snapshots, directed: bool) -> Result<Self> {
+    pub fn from_snapshots(snapshots: &Snapshots, directed: bool) -> Result<Self> {
         let (nodes, steps) = (snapshots.nodes, snapshots.len());
         let (from, to): (Vec<Rows>, Vec<Rows>) = (0..steps)
             .into_par_iter()
@@ -273,7 +273,7 @@ mod tests {
                 (0..8).map(|bits| (bits & 1 > 0, bits & 2 > 0, bits & 4 > 0))
             {
                 let data = drawn(nodes, 7, edges, weighted, some_absent);
-                let a = Adjacency::of(&data, directed).unwrap();
+                let a = Adjacency::from_snapshots(&data, directed).unwrap();
                 assert_eq!((a.nodes, a.steps, a.to.is_some()), (nodes, 7, directed));
                 for s in 0..7 {
                     let want = dense(&data, s, directed);
@@ -299,14 +299,14 @@ mod tests {
         data.dst = vec![1, 3, 1, 1];
         data.weight = Some(vec![2.0, 3.0, 2.0, 4.0]);
         data.offsets = vec![0, 2, 3, 4];
-        let a = Adjacency::of(&data, false).unwrap();
+        let a = Adjacency::from_snapshots(&data, false).unwrap();
         let begins = |v: usize| [0, 1, 2].map(|s| a.from.begin[s * 4 + v]);
         for v in 0..4 {
             let [first, second, third] = begins(v);
             assert_eq!((first == second, second == third), (v < 2, v >= 2), "vertex {v}");
         }
         assert_eq!((a.entries(), a.stored()), (8 + 6 + 6, 8 + 2 + 4));
-        let both = Adjacency::of(&data, true).unwrap();
+        let both = Adjacency::from_snapshots(&data, true).unwrap();
         assert_eq!((both.entries(), both.stored()), (2 * (6 + 5 + 5), 2 * 6 + (1 + 1) + (2 + 2)));
     }
 
@@ -326,7 +326,7 @@ mod tests {
             data.dst = edges.iter().map(|e| e.1).collect();
             data.weight = Some(edges.iter().map(|e| e.2 as f32).collect());
             data.validate("golden").unwrap();
-            let a = Adjacency::of(&data, case["directed"].as_bool().unwrap()).unwrap();
+            let a = Adjacency::from_snapshots(&data, case["directed"].as_bool().unwrap()).unwrap();
             let mut found = expanded(&a.from, nodes, 0);
             for (at, value) in found.iter_mut().enumerate() {
                 *value *= f64::from(a.scale[at / nodes]) * f64::from(a.scale[at % nodes]);

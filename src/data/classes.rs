@@ -17,8 +17,8 @@ const MAX_CLASSES: usize = 1 << 16;
 /// ```
 /// use tgnn::{data::Classes, runtime::NONE};
 /// let relations = Classes::new(5, 2, vec![4, 1, 3, NONE, NONE, NONE])?;
-/// assert_eq!((relations.events(), relations.of(0), relations.of(1)), (3, &[1, 4][..], &[3][..]));
-/// assert!(relations.of(2).is_empty());
+/// assert_eq!((relations.events(), relations.get(0), relations.get(1)), (3, &[1, 4][..], &[3][..]));
+/// assert!(relations.get(2).is_empty());
 /// # Ok::<(), tgnn::error::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -97,7 +97,7 @@ impl Classes {
     ///
     /// # Panics
     /// If `event` is not below [`events`](Self::events).
-    pub fn of(&self, event: usize) -> &[u32] {
+    pub fn get(&self, event: usize) -> &[u32] {
         let row = &self.table[event * self.most..][..self.most];
         &row[..row.partition_point(|&c| c != NONE)]
     }
@@ -136,9 +136,9 @@ mod tests {
         let c = Classes::new(4, 4, vec![NONE, 2, 0, 2, NONE, NONE, NONE, NONE, 3, 2, 1, 0]).unwrap();
         assert_eq!((c.events(), c.count(), c.most()), (3, 4, 4));
         assert_eq!(*c.table(), [0, 2, NONE, NONE, NONE, NONE, NONE, NONE, 0, 1, 2, 3]);
-        assert_eq!([c.of(0), c.of(1), c.of(2)], [&[0, 2][..], &[], &[0, 1, 2, 3]]);
+        assert_eq!([c.get(0), c.get(1), c.get(2)], [&[0, 2][..], &[], &[0, 1, 2, 3]]);
         let back = c.gather([2, 0].into_iter());
-        assert_eq!((back.of(0), back.of(1), back.events()), (c.of(2), c.of(0), 2));
+        assert_eq!((back.get(0), back.get(1), back.events()), (c.get(2), c.get(0), 2));
     }
 
     #[test]
@@ -155,9 +155,9 @@ mod tests {
     #[test]
     fn labels_are_classes_unless_they_are_only_0_and_1() {
         let c = Classes::of_labels(&[2.0, 0.0, -0.0, 1.0]).unwrap();
-        assert_eq!((c.count(), [c.of(0), c.of(1), c.of(2), c.of(3)]), (3, [&[2][..], &[0], &[0], &[1]]));
+        assert_eq!((c.count(), [c.get(0), c.get(1), c.get(2), c.get(3)]), (3, [&[2][..], &[0], &[0], &[1]]));
         let c = Classes::of_labels(&[0.0, 1.0]).unwrap();
-        assert_eq!((c.count(), c.of(0), c.of(1)), (1, &[][..], &[0][..]));
+        assert_eq!((c.count(), c.get(0), c.get(1)), (1, &[][..], &[0][..]));
         let message = |labels: &[f32]| Classes::of_labels(labels).unwrap_err().to_string();
         assert!(message(&[0.0, 0.5]).contains("the label of event 1 is 0.5, which is not a class; "));
         assert!(message(&[0.0, -1.0]).contains("is -1"));

@@ -66,14 +66,14 @@ impl Events {
     /// only the protocol `disttgl` uses: it then draws negatives from the destinations.
     ///
     /// ```
-    /// let events = tgnn::data::Events::of("mine", vec![0, 1], vec![2, 0], vec![1_000, 1_060])?;
+    /// let events = tgnn::data::Events::new("mine", vec![0, 1], vec![2, 0], vec![1_000, 1_060])?;
     /// assert_eq!((events.nodes, events.origin, &events.time[..]), (3, 1_000, &[0, 60][..]));
     /// # Ok::<(), tgnn::error::Error>(())
     /// ```
     ///
     /// # Errors
     /// Those of [`validate`](Self::validate).
-    pub fn of(name: impl Into<String>, src: Vec<u32>, dst: Vec<u32>, time: Vec<i64>) -> Result<Self> {
+    pub fn new(name: impl Into<String>, src: Vec<u32>, dst: Vec<u32>, time: Vec<i64>) -> Result<Self> {
         let (name, origin) = (name.into(), time.first().copied().unwrap_or(0));
         let events = Events {
             nodes: src.iter().chain(&dst).max().map_or(0, |&v| v as usize + 1),
@@ -290,9 +290,9 @@ mod tests {
         e.label = Some(vec![0.5, 1.0]);
         assert!(e.class_labels().unwrap_err().to_string().starts_with("test: the label of event 0 is 0.5"));
         e.label = Some(vec![0.0, 1.0]);
-        assert_eq!((e.class_labels().unwrap().count(), e.class_labels().unwrap().of(1)), (1, &[0][..]));
+        assert_eq!((e.class_labels().unwrap().count(), e.class_labels().unwrap().get(1)), (1, &[0][..]));
         e.classes = Classes::new(7, 1, vec![6, 2]).ok();
-        assert_eq!((e.class_labels().unwrap().count(), e.class_labels().unwrap().of(1)), (7, &[2][..]));
+        assert_eq!((e.class_labels().unwrap().count(), e.class_labels().unwrap().get(1)), (7, &[2][..]));
     }
 
     #[test]

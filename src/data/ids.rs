@@ -11,7 +11,7 @@ use std::{borrow::Cow, fmt};
 ///
 /// ```
 /// use tgnn::data::NodeId;
-/// assert_eq!((NodeId::of("36"), NodeId::of("u36")), (NodeId::Number(36), NodeId::Text("u36".into())));
+/// assert_eq!((NodeId::parse("36"), NodeId::parse("u36")), (NodeId::Number(36), NodeId::Text("u36".into())));
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(untagged)]
@@ -24,7 +24,7 @@ pub enum NodeId {
 
 impl NodeId {
     /// Returns the id that `text` writes.
-    pub fn of(text: &str) -> Self {
+    pub fn parse(text: &str) -> Self {
         IdField::text(Cow::Borrowed(text)).into()
     }
 }
@@ -237,11 +237,11 @@ mod tests {
     #[test]
     fn whole_numbers_are_numbers_and_all_else_is_text() {
         for (text, number) in [("0", 0), ("7.0", 7), ("18446744073709551615", u64::MAX)] {
-            assert_eq!(NodeId::of(text), NodeId::Number(number));
+            assert_eq!(NodeId::parse(text), NodeId::Number(number));
         }
         for text in ["007", "-1", "7.5", "1e3", "18446744073709551616", "EWR", "Zürich"] {
             assert_eq!(
-                (NodeId::of(text), NodeId::of(text).to_string()),
+                (NodeId::parse(text), NodeId::parse(text).to_string()),
                 (NodeId::Text(text.into()), text.into())
             );
         }

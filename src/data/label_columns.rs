@@ -19,7 +19,7 @@ use std::collections::HashSet;
 ///     node: vec![0, 1],
 ///     nodes: vec!["70".into(), "10".into()],
 ///     label: vec![0, 0],
-///     labels: vec![NodeId::of("jazz")],
+///     labels: vec![NodeId::parse("jazz")],
 ///     weight: None,
 /// };
 /// labels.attach(&mut events)?;
@@ -158,7 +158,7 @@ mod tests {
         let labels = e.node_labels.unwrap();
         assert_eq!((labels.times(), labels.nodes()), (&[3, 5][..], &[2, 0][..]));
         assert_eq!([labels.id(0), labels.id(1)], [NodeId::Number(2), NodeId::Number(4)]);
-        assert_eq!(labels.of(0).chain(labels.of(1)).collect::<Vec<_>>(), [(0, 0.5), (1, 1.0)]);
+        assert_eq!(labels.row(0).chain(labels.row(1)).collect::<Vec<_>>(), [(0, 0.5), (1, 1.0)]);
     }
 
     #[test]

@@ -133,7 +133,7 @@ pub fn is_imported(dir: &Path) -> bool {
 /// Estimates how many events a file has and how much memory reading it takes; `None` if the file is small, no
 /// table of events, or cannot be read.
 pub fn estimate(path: impl AsRef<Path>, options: &ReadOptions) -> Option<Estimate> {
-    Estimate::of(path.as_ref(), options)
+    Estimate::for_file(path.as_ref(), options)
 }
 
 /// Returns the bundled data set: one month of edits of Wikipedia pages by users (Kumar et al., KDD 2019).

@@ -34,7 +34,7 @@ impl Part {
 /// let events = load(path, &ReadOptions::default())?;
 /// let split = Split::by_time(&events, 0.70, 0.15)?;
 /// if let Some(given) = GivenNegatives::beside(path, Part::Val, &events, split.val.clone())? {
-///     println!("event {} against {:?}", split.val.start, given.of(split.val.start));
+///     println!("event {} against {:?}", split.val.start, given.get(split.val.start));
 /// }
 /// # Ok::<(), tgnn::error::Error>(())
 /// ```
@@ -58,7 +58,7 @@ impl GivenNegatives {
     ///
     /// # Panics
     /// If `event` is outside the events that have negatives.
-    pub fn of(&self, event: usize) -> &[u32] {
+    pub fn get(&self, event: usize) -> &[u32] {
         let i = event - self.first;
         &self.nodes[self.offsets[i]..self.offsets[i + 1]]
     }

@@ -27,7 +27,7 @@ pub struct NodeLabel {
 /// let label = |time, node, class, weight| NodeLabel { time, node, class, weight };
 /// let labels = NodeLabels::new(3, vec![label(9, 1, 2, 0.5), label(5, 0, 0, 1.0), label(9, 1, 0, 0.5)])?;
 /// assert_eq!((labels.len(), labels.times(), labels.nodes()), (2, &[5, 9][..], &[0, 1][..]));
-/// assert_eq!(labels.of(1).collect::<Vec<_>>(), [(0, 0.5), (2, 0.5)]);
+/// assert_eq!(labels.row(1).collect::<Vec<_>>(), [(0, 0.5), (2, 0.5)]);
 /// # Ok::<(), tgnn::error::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq)]
@@ -197,7 +197,7 @@ impl NodeLabels {
     ///
     /// # Panics
     /// If there is no row `row`.
-    pub fn of(&self, row: usize) -> impl Iterator<Item = (u32, f32)> {
+    pub fn row(&self, row: usize) -> impl Iterator<Item = (u32, f32)> {
         let entries = self.offsets[row] as usize..self.offsets[row + 1] as usize;
         self.class[entries.clone()].iter().copied().zip(self.weight[entries].iter().copied())
     }
@@ -312,8 +312,8 @@ mod tests {
         let labels = NodeLabels::new(5, given).unwrap();
         assert_eq!((labels.times(), labels.nodes()), (&[-2, 7, 7][..], &[9, 3, 0][..]));
         assert_eq!((labels.repeated(), labels.at_once().collect::<Vec<_>>()), (1, vec![0..1, 1..3]));
-        assert_eq!(labels.of(1).collect::<Vec<_>>(), [(0, 0.5), (1, 0.75)]);
-        assert_eq!(labels.of(2).collect::<Vec<_>>(), [(4, 2.0)]);
+        assert_eq!(labels.row(1).collect::<Vec<_>>(), [(0, 0.5), (1, 0.75)]);
+        assert_eq!(labels.row(2).collect::<Vec<_>>(), [(4, 2.0)]);
     }
 
     #[test]

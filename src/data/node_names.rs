@@ -138,7 +138,7 @@ impl NodeNames {
 
     /// Returns the node of this side with the id `text`; any node if sides do not share ids.
     fn of_side(&self, text: &str, side: Side) -> Option<u32> {
-        let id = NodeId::of(text);
+        let id = NodeId::parse(text);
         let Some(by_id) = &self.by_id else {
             let NodeId::Number(n) = id else { return None };
             return u32::try_from(n).ok().filter(|&v| (v as usize) < self.known);
@@ -212,7 +212,7 @@ mod tests {
         let mut names = names(None, 6, &[]);
         let found = [3, 5, 6, u64::MAX].map(|id| names.number(&NodeId::Number(id), false));
         assert_eq!(found, [Some(3), Some(5), None, None]);
-        assert_eq!(names.number(&NodeId::of("x"), false), None);
+        assert_eq!(names.number(&NodeId::parse("x"), false), None);
         assert!(names.added().is_empty());
         assert_eq!(names.find("3").unwrap(), 3);
         assert_eq!(names.find("4").unwrap_err().to_string(), "`4` is not a node; nodes are 0 to 3");
@@ -223,12 +223,12 @@ mod tests {
         let ids = ids(&[10, 20, 30, 40]);
         let mut first = names(Some(&ids), 6, &[]);
         let found = [("40", true), ("30", false), ("x", false), ("8", true), ("x", true), ("9", false)];
-        let found = found.map(|(id, destination)| first.number(&NodeId::of(id), destination));
+        let found = found.map(|(id, destination)| first.number(&NodeId::parse(id), destination));
         assert_eq!(found, [Some(3), Some(2), Some(4), Some(5), Some(4), None]);
-        assert_eq!(first.added(), [(NodeId::of("x"), 0), (NodeId::Number(8), 0)]);
+        assert_eq!(first.added(), [(NodeId::parse("x"), 0), (NodeId::Number(8), 0)]);
         first.forget(1);
         assert_eq!(first.number(&NodeId::Number(9), false), Some(5));
-        assert_eq!(first.added(), [(NodeId::of("x"), 0), (NodeId::Number(9), 0)]);
+        assert_eq!(first.added(), [(NodeId::parse("x"), 0), (NodeId::Number(9), 0)]);
         first.forget(1);
         assert_eq!(first.number(&NodeId::Number(8), true), Some(5));
         let mut again = names(Some(&ids), 7, first.added());

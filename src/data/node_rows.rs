@@ -222,7 +222,7 @@ mod tests {
     /// Two users (1 and 2) and two items (1 and 3).
     fn shared(ids: &[&str], side: Option<Side>) -> Result<(Vec<f32>, Vec<String>)> {
         let rows = NodeRows::ById {
-            ids: ids.iter().map(|id| Some(NodeId::of(id))).collect(),
+            ids: ids.iter().map(|id| Some(NodeId::parse(id))).collect(),
             side,
             features: Features::from_vec(ids.len(), 1, (1..=ids.len()).map(|v| v as f32).collect())?,
         };

@@ -96,10 +96,10 @@ mod tests {
         let planted = Planted { seed: options.seed, classes: 32, labels: 3, signal };
         let (mut hits, mut labels, mut frequency) = (0, 0, [0f64; 32]);
         for i in 0..e.len() {
-            labels += sets.of(i).len();
+            labels += sets.get(i).len();
             let rule: Vec<_> = (0..3).map(|j| planted.class(e.src[i], e.dst[i], j) as u32).collect();
-            hits += sets.of(i).iter().filter(|c| rule.contains(c)).count();
-            sets.of(i).iter().for_each(|&c| frequency[c as usize] += 1.0 / e.len() as f64);
+            hits += sets.get(i).iter().filter(|c| rule.contains(c)).count();
+            sets.get(i).iter().for_each(|&c| frequency[c as usize] += 1.0 / e.len() as f64);
         }
         let least = frequency.iter().copied().fold(1.0, f64::min);
         (hits as f64 / labels as f64, least, frequency.iter().copied().fold(0.0, f64::max))

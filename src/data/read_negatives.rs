@@ -96,7 +96,7 @@ pub(super) enum Names {
 
 impl Names {
     /// Maps the original ids. If a source and a destination share an id, the id means the destination.
-    pub(super) fn of(events: &Events) -> Self {
+    pub(super) fn new(events: &Events) -> Self {
         match &events.ids {
             None => Names::Same(events.nodes),
             Some(ids) => Names::Known(ids.numbers().unwrap_or_default().iter().copied().zip(0..).collect()),
@@ -114,7 +114,7 @@ impl Names {
 
 /// Returns the map for the arrays of a folder. Arrays that `data import` wrote hold node numbers already.
 fn names(data: &Path, events: &Events) -> Names {
-    if native::is_imported(data) { Names::Same(events.nodes) } else { Names::of(events) }
+    if native::is_imported(data) { Names::Same(events.nodes) } else { Names::new(events) }
 }
 
 /// Reads the negatives of the events `range` from an array with one row per event.

@@ -81,10 +81,10 @@ pub struct ClassStats {
 
 impl ClassStats {
     /// Computes the statistics in one pass over the sets.
-    pub fn of(classes: &Classes) -> Self {
+    pub fn new(classes: &Classes) -> Self {
         let mut events = vec![0u64; classes.count()];
         let mut most_labels = 0;
-        for set in (0..classes.events()).map(|i| classes.of(i)) {
+        for set in (0..classes.events()).map(|i| classes.get(i)) {
             set.iter().for_each(|&c| events[c as usize] += 1);
             most_labels = most_labels.max(set.len() as u64);
         }
@@ -122,7 +122,7 @@ pub struct NodeLabelStats {
 
 impl NodeLabelStats {
     /// Computes the statistics of the labels of `events`.
-    fn of(labels: &NodeLabels, events: &Events) -> Self {
+    fn new(labels: &NodeLabels, events: &Events) -> Self {
         let mut nodes = labels.nodes().to_vec();
         nodes.sort_unstable();
         let (times, scale) = (labels.times(), events.time_scale());
@@ -165,7 +165,7 @@ const GAPS: [(f64, &str); 11] = [
 
 impl Stats {
     /// Computes the statistics of a stream. Sorting one 64-bit number per event dominates time and memory.
-    pub fn of(events: &Events) -> Self {
+    pub fn new(events: &Events) -> Self {
         let n = events.len() as u64;
         let mut degree = vec![0u64; events.nodes];
         let (mut is_source, mut is_destination) = (vec![false; events.nodes], vec![false; events.nodes]);
@@ -215,8 +215,8 @@ impl Stats {
             self_loops,
             label_values: labels.map(|l| l.0),
             positive_labels: labels.map(|l| l.1),
-            classes: events.classes.as_ref().map(ClassStats::of),
-            node_labels: events.node_labels.as_ref().map(|labels| NodeLabelStats::of(labels, events)),
+            classes: events.classes.as_ref().map(ClassStats::new),
+            node_labels: events.node_labels.as_ref().map(|labels| NodeLabelStats::new(labels, events)),
             edge_feature_width: events.edge_width(),
             node_feature_width: events.node_width(),
             mean_degree: 2.0 * n as f64 / events.nodes.max(1) as f64,
@@ -301,7 +301,7 @@ mod tests {
             node_features: None,
             notes: Vec::new(),
         };
-        let s = Stats::of(&events);
+        let s = Stats::new(&events);
         assert_eq!(
             (s.sources, s.destinations, s.self_loops, s.unique_pairs, s.unique_times),
             (2, 3, 1, 4, 4)
@@ -326,7 +326,7 @@ mod tests {
 
     #[test]
     fn the_bundled_set_has_known_statistics() {
-        let s = Stats::of(&crate::data::bundled().unwrap());
+        let s = Stats::new(&crate::data::bundled().unwrap());
         assert_eq!((s.unique_pairs, s.sources, s.destinations, s.bipartite), (18_257, 8_227, 1_000, true));
         assert_eq!(s.degrees.iter().map(|b| b.count).sum::<u64>(), s.nodes);
         assert_eq!(s.gaps.iter().map(|b| b.count).sum::<u64>(), s.events - s.sources);

@@ -434,7 +434,7 @@ mod tests {
         assert_eq!((events.node_width(), events.notes.len()), (6, 2));
         let prefix = synth(&SynthOptions { events: 1000, ..options.clone() }).unwrap();
         let (sets, first) = (events.classes.as_ref().unwrap(), prefix.classes.as_ref().unwrap());
-        assert!((0..1000).all(|i| sets.of(i) == first.of(i)));
+        assert!((0..1000).all(|i| sets.get(i) == first.get(i)));
         let Events { src, dst, time, label, edge_features, .. } = synth(&small()).unwrap();
         assert_eq!((events.src, events.dst, events.time), (src, dst, time));
         assert_eq!((events.label, events.edge_features), (label, edge_features));
@@ -442,14 +442,14 @@ mod tests {
 
     #[test]
     fn the_stream_has_the_requested_properties() {
-        let s = Stats::of(&synth(&small()).unwrap());
+        let s = Stats::new(&synth(&small()).unwrap());
         assert!(s.bipartite && (0.75..1.0).contains(&s.repeat_share), "{}", s.repeat_share);
         let mean = s.span_seconds / s.events as f64;
         assert!((mean - 17.0).abs() < 0.5, "{mean}");
-        let one = Stats::of(&synth(&SynthOptions { destinations: 0, ..small() }).unwrap());
+        let one = Stats::new(&synth(&SynthOptions { destinations: 0, ..small() }).unwrap());
         assert_eq!((one.bipartite, one.nodes, one.self_loops), (false, 300, 0));
-        let flat = Stats::of(&synth(&SynthOptions { exponent: 0.0, ..small() }).unwrap());
-        let steep = Stats::of(&synth(&SynthOptions { exponent: 1.5, ..small() }).unwrap());
+        let flat = Stats::new(&synth(&SynthOptions { exponent: 0.0, ..small() }).unwrap());
+        let steep = Stats::new(&synth(&SynthOptions { exponent: 1.5, ..small() }).unwrap());
         assert!(flat.max_degree * 4 < steep.max_degree);
     }
 

@@ -25,7 +25,7 @@ impl Tcsr {
     ///
     /// # Errors
     /// Data if the events are not valid ([`Events::validate`]); out of memory if the lists do not fit.
-    pub fn of(events: &Events) -> Result<Self> {
+    pub fn new(events: &Events) -> Result<Self> {
         events.validate(&events.name)?;
         let bytes = size_of::<i64>() * (events.nodes + 1) + (2 * size_of::<Entry>() + 8) * events.len();
         check_room("lists of the nodes' events", bytes, "use fewer events, or number the nodes densely")?;

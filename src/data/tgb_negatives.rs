@@ -32,7 +32,7 @@ enum Rule {
 }
 
 impl Rule {
-    fn of(set: &str) -> Self {
+    fn for_set(set: &str) -> Self {
         match set {
             "tkgl-wikidata" => Rule::OfSource,
             _ if set.starts_with("thgl-") => Rule::OfSource,
@@ -58,7 +58,7 @@ type Key = [i64; 3];
 pub(super) fn read(file: &Path, events: &Events, range: Range<usize>) -> Result<GivenNegatives> {
     let name = file.file_name().unwrap_or_default().to_string_lossy();
     let set = name.split('_').next().unwrap_or_default();
-    let rule = Rule::of(set);
+    let rule = Rule::for_set(set);
     // Every node is a destination, because every edge has its inverse.
     let destinations = match rule {
         Rule::AllBut => events.first_destination.unwrap_or(0)..events.nodes as u32,
@@ -79,7 +79,7 @@ pub(super) fn read(file: &Path, events: &Events, range: Range<usize>) -> Result<
     let map = unsafe { Mmap::map(&handle) }.map_err(|e| Error::io(file, "cannot map", e))?;
     let pickle = Pickle::read(file, &map, 0)?;
     let lists = lists(file, &pickle, rule)?;
-    let names = Names::of(events);
+    let names = Names::new(events);
     let mut given = GivenNegatives::new(&range);
     given.nodes.reserve(candidates);
     let mut is_taken = vec![false; if rule == Rule::AllBut { events.nodes } else { 0 }];
@@ -131,7 +131,7 @@ fn key_of(file: &Path, events: &Events, rule: Rule, i: usize) -> Result<Key> {
     if rule == Rule::OfEvent {
         return Ok([source, id(events.dst[i]), time]);
     }
-    match events.classes.as_ref().map(|types| types.of(i)) {
+    match events.classes.as_ref().map(|types| types.get(i)) {
         Some(&[class]) => Ok([time, source, class.into()]),
         _ => Err(Error::data(file, format!("event {} has no type", grouped(i as u64))).remedy(REMEDY)),
     }

@@ -362,7 +362,7 @@ impl TimeScale {
     /// Converts a field as [`ticks`](Self::ticks) does; the error says what is wrong.
     pub(crate) fn parse(&self, field: &[u8]) -> Result<i64, String> {
         let time = self.format.parse(field).map_err(|fault| fault.describe(field, "a time"))?;
-        self.of(time).ok_or_else(|| {
+        self.to_ticks(time).ok_or_else(|| {
             format!(
                 "{} is not a valid time of the data set (ticks per second: {})",
                 super::text::shown(field),
@@ -384,7 +384,7 @@ impl TimeScale {
     #[cfg(feature = "cli")]
     pub(crate) fn cut(&self, time: Decimal) -> Option<i64> {
         let digits = (0..time.digits).find(|&d| 10f64.powi(d as i32) == self.ticks_per_second)?;
-        self.of(Decimal::new(time.mantissa.div_euclid(10i64.pow(time.digits - digits)), digits))
+        self.to_ticks(Decimal::new(time.mantissa.div_euclid(10i64.pow(time.digits - digits)), digits))
     }
 
     /// Whether a time is so far from the events, the last of which is at `last`, that it must be in another
@@ -396,7 +396,7 @@ impl TimeScale {
 
     /// Converts a time in seconds to ticks since the first event; `None` if it is not a whole number of ticks
     /// or too far from the first event.
-    pub(crate) fn of(&self, time: Decimal) -> Option<i64> {
+    pub(crate) fn to_ticks(&self, time: Decimal) -> Option<i64> {
         // Half the range of i64, so that a difference of two times never overflows.
         let in_range = |t: &i64| t.unsigned_abs() < 1 << 62;
         let digits = (0..=9u32).find(|&d| 10f64.powi(d as i32) == self.ticks_per_second);

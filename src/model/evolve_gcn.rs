@@ -59,7 +59,7 @@ impl SnapshotModelConfig for EvolveGcn {
         let (d, orders) = (self.config.width, self.orders()?);
         let layer = |k: usize| {
             let from = if k == 0 { data.width } else { d };
-            let order = orders.of(k, data, from, d);
+            let order = orders.order(k, data, from, d);
             Layer::new(p, store, &format!("evolve.{}", k + 1), from, d, self.summarised, order)
         };
         Ok(Box::new(Evolving { layers: (0..self.config.layers).map(layer).collect::<Result<_>>()? }))

@@ -215,7 +215,7 @@ impl Orders {
     }
     /// Returns the order of a layer that maps rows of width `from` to width `to`. Without a configured order
     /// it is the cheaper one; the first layer aggregates first if its inputs were aggregated in advance.
-    pub fn of(&self, layer: usize, data: &SnapshotTables, from: usize, to: usize) -> Order {
+    pub fn order(&self, layer: usize, data: &SnapshotTables, from: usize, to: usize) -> Order {
         let in_advance = layer == 0 && data.aggregated.is_some();
         let cheaper = if in_advance { Order::AggregateFirst } else { Order::of_widths(from, to) };
         self.0.get(layer).copied().flatten().unwrap_or(cheaper)

@@ -38,7 +38,7 @@ impl SnapshotModelConfig for TGcn {
         let (d, orders) = (self.0.width, self.orders()?);
         let cell = |k: usize| {
             let from = if k == 0 { data.width } else { d };
-            Cell::new(p, store, &format!("cell.{}", k + 1), from, d, orders.of(k, data, from, d))
+            Cell::new(p, store, &format!("cell.{}", k + 1), from, d, orders.order(k, data, from, d))
         };
         Ok(Box::new(Cells { cells: (0..self.0.layers).map(cell).collect::<Result<_>>()? }))
     }

@@ -87,7 +87,7 @@ impl EventTables {
     /// As [`new`](Self::new), with features of edges and of nodes in place of those of `events`.
     fn with(store: &mut Store, events: &Events, features: [Option<Features>; 2]) -> Result<Self> {
         let [edge_features, node_features] = features;
-        let tcsr = Tcsr::of(events)?;
+        let tcsr = Tcsr::new(events)?;
         let (n, v) = (Rows::fixed(events.len()), Rows::fixed(events.nodes));
         let entries = Entry::spec(tcsr.entries.len());
         let mut table = |name, rows, f: Features| {

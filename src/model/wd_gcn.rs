@@ -41,7 +41,7 @@ impl SnapshotModelConfig for WdGcn {
         let (d, orders) = (self.0.width, self.orders()?);
         let convolution = |k: usize| {
             let from = if k == 0 { data.width } else { d };
-            Gcn::new(p, store, &format!("gcn.{}", k + 1), from, d, orders.of(k, data, from, d))
+            Gcn::new(p, store, &format!("gcn.{}", k + 1), from, d, orders.order(k, data, from, d))
         };
         let layers = (0..self.0.layers).map(convolution).collect::<Result<_>>()?;
         let mut add =

@@ -35,7 +35,7 @@ const CALLER: u32 = u32::MAX;
 /// let stream = CudaStream::new(gpu)?;
 /// let (a, sum) = (DeviceBuffer::new(gpu, 8)?, DeviceBuffer::new(gpu, 8)?);
 /// a.upload(&[1.0f32, 2.0], &stream)?;
-/// let tensor = |buffer| DeviceTensor::of(buffer, DType::F32, [1, 2]);
+/// let tensor = |buffer| DeviceTensor::from_buffer(buffer, DType::F32, [1, 2]);
 /// let (x, y) = (tensor(&a)?, tensor(&sum)?);
 /// let call = DeviceCall::new(&Add).input(x)?.input(x)?.output(y)?;
 /// let workspace = DeviceBuffer::new(gpu, call.workspace_bytes()?)?;
@@ -95,7 +95,7 @@ impl<'a> DeviceCall<'a> {
                 self.counts.push(count);
                 self.counts.len() - 1
             });
-            spec.rows.live = Some(Live { var: Var::of(CALLER, at), times });
+            spec.rows.live = Some(Live { var: Var::new(CALLER, at), times });
         }
         let (op, at) = (self.shapes.op, self.ins.len());
         aligned(op.name(), || op.input_name(at), &tensor)?;

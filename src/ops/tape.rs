@@ -196,7 +196,7 @@ impl Tape {
     /// # Ok::<(), tgnn::error::Error>(())
     /// ```
     pub fn stored_all<const N: usize>(&mut self, store: &Store, ids: [BufferId; N]) -> Result<[Var; N]> {
-        let mut vars = [Var::of(self.id, 0); N];
+        let mut vars = [Var::new(self.id, 0); N];
         for (v, id) in vars.iter_mut().zip(ids) {
             *v = self.stored(store, id)?;
         }
@@ -235,7 +235,7 @@ impl Tape {
     }
     /// Returns the value with index `at`.
     fn var(&self, at: usize) -> Var {
-        Var::of(self.id, at)
+        Var::new(self.id, at)
     }
     /// Returns all values, in the order in which they were created.
     pub(crate) fn vars(&self) -> impl Iterator<Item = Var> + '_ {

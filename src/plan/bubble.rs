@@ -49,7 +49,7 @@ impl Bubble {
     }
     /// Returns the means over the batches of `rank` in a timeline of a pass over `ranks` ranks; `None` if it
     /// has fewer than two of them.
-    pub fn of(timeline: &Timeline, rank: usize, ranks: usize) -> Option<Self> {
+    pub fn measure(timeline: &Timeline, rank: usize, ranks: usize) -> Option<Self> {
         let batches = batches(timeline, rank, ranks);
         let mut sum = Bubble { ranks, ..Bubble::default() };
         batches.values().for_each(|spans| sum.add(spans));
@@ -156,7 +156,7 @@ mod tests {
         };
         let of_others = span(Stage::Embed, 3, 2, 10.0, 90.0);
         let spans = [batch(1, 10.0), batch(3, 20.0)].concat().into_iter().chain([of_others]).collect();
-        let bubble = Bubble::of(&Timeline::new(spans), 1, 2).unwrap();
+        let bubble = Bubble::measure(&Timeline::new(spans), 1, 2).unwrap();
         let want = Bubble {
             ranks: 2,
             sample: 1.0,
@@ -169,6 +169,6 @@ mod tests {
         };
         assert_eq!((bubble, bubble.by_formula()), (want, 0.0));
         assert_eq!(Bubble { ranks: 8, ..bubble }.by_formula(), 1.0 + 8.0 * 3.0 - 11.0);
-        assert_eq!(Bubble::of(&Timeline::new(batch(1, 0.0).to_vec()), 1, 2), None);
+        assert_eq!(Bubble::measure(&Timeline::new(batch(1, 0.0).to_vec()), 1, 2), None);
     }
 }

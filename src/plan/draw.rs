@@ -68,7 +68,7 @@ impl Plan {
             })
             .unzip();
         let model = CostModel { ops, ..CostModel::default() };
-        let windows = vec![ScheduledWindow::of(STEPS, schedule)];
+        let windows = vec![ScheduledWindow::new(STEPS, schedule)];
         let pass = PassSchedule { node_infos: vec![nodes], windows };
         simulate(&[pass], &model, &model).remove(0).drawing(STEPS, COLUMN)
     }

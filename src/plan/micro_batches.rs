@@ -189,7 +189,7 @@ pub struct MicroBatchFit {
 impl MicroBatchFit {
     /// Fits to `steps`, for batches of `batch` events. The steps that come closest to that size tell the
     /// seconds; all of them tell the volume. `None` if nothing was dispatched, or a number is not finite.
-    pub fn of(steps: &[ProfiledStep], batch: usize) -> Option<Self> {
+    pub fn fit(steps: &[ProfiledStep], batch: usize) -> Option<Self> {
         let volumes: Vec<(f64, f64)> = steps.iter().map(|s| (s.events as f64, s.bytes)).collect();
         let closest = steps.iter().map(|s| s.events).min_by_key(|events| events.abs_diff(batch))?;
         let (volume, seconds) = (Line::fit(&volumes), StepSeconds::fit(&medians(steps, closest)));
@@ -254,7 +254,7 @@ impl MicroBatchChoice {
         // The first rank fits for all: processors may round differently.
         let made = ranks.from_first(|| {
             let steps: Vec<ProfiledStep> = own.iter().enumerate().filter_map(of_step).collect();
-            let fit = MicroBatchFit::of(&steps, batch);
+            let fit = MicroBatchFit::fit(&steps, batch);
             let micro_batches = fit.map_or(1, |fit| fit.micro_batches(batch));
             serde_json::to_vec(&MicroBatchChoice { micro_batches, ranks: ranks.size(), fit }).map_err(bad)
         })?;

@@ -78,7 +78,7 @@ pub struct At {
 }
 
 impl At {
-    fn of(node: ScheduledNode) -> Self {
+    fn new(node: ScheduledNode) -> Self {
         At { stage: Stage::ALL[node.node], step: node.run }
     }
     /// Returns those of `needs` that this stage must follow.
@@ -203,7 +203,7 @@ pub fn stage_schedule(
     }
     let Err(stuck) = schedule.linear() else { return Ok(schedule) };
     // If lanes wait for each other, the one that is further ahead is at fault.
-    let stuck: Vec<At> = stuck.into_iter().map(At::of).collect();
+    let stuck: Vec<At> = stuck.into_iter().map(At::new).collect();
     let unfinished = |at: &At| {
         let (lane, index) = position(*at)?;
         stuck.iter().filter_map(|s| position(*s)).find(|&(l, i)| l == lane && i <= index)

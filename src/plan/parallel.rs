@@ -12,9 +12,9 @@ use std::fmt;
 /// ```
 /// use tgnn::plan::Parallel;
 /// let parallel: Parallel = "2x1x4".parse()?;
-/// assert_eq!(parallel.of(8)?, parallel);
-/// assert!(parallel.of(6).is_err());
-/// assert_eq!(Parallel { memory: 4, ..Parallel::default() }.of(8)?, parallel); // two ranks are left
+/// assert_eq!(parallel.for_ranks(8)?, parallel);
+/// assert!(parallel.for_ranks(6).is_err());
+/// assert_eq!(Parallel { memory: 4, ..Parallel::default() }.for_ranks(8)?, parallel); // two ranks are left
 /// # Ok::<(), tgnn::error::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -81,7 +81,7 @@ impl Parallel {
     ///
     /// # Errors
     /// `Plan` if their product is not `ranks`.
-    pub fn of(self, ranks: usize) -> Result<Self> {
+    pub fn for_ranks(self, ranks: usize) -> Result<Self> {
         let groups = self.epoch.saturating_mul(self.memory).max(1);
         let mini_batch = if self.mini_batch == 0 { ranks / groups } else { self.mini_batch };
         let found = Parallel { mini_batch, ..self };

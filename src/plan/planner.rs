@@ -26,15 +26,15 @@ impl Captured {
     ///
     /// ```
     /// use tgnn::{data::Events, plan::Captured};
-    /// let events = Events::of("mine", vec![0, 0, 0, 1], vec![2, 2, 3, 3], vec![1, 2, 3, 4])?;
-    /// assert_eq!(Captured::of(&events, 0..4, 1).by_node, [3, 1, 2, 2]); // all of them
-    /// assert_eq!(Captured::of(&events, 0..4, 2).by_node, [2, 1, 1, 1]);
+    /// let events = Events::new("mine", vec![0, 0, 0, 1], vec![2, 2, 3, 3], vec![1, 2, 3, 4])?;
+    /// assert_eq!(Captured::new(&events, 0..4, 1).by_node, [3, 1, 2, 2]); // all of them
+    /// assert_eq!(Captured::new(&events, 0..4, 2).by_node, [2, 1, 1, 1]);
     /// # Ok::<(), tgnn::error::Error>(())
     /// ```
     ///
     /// # Panics
     /// If the stream has no such events.
-    pub fn of(events: &Events, range: Range<usize>, batch: usize) -> Self {
+    pub fn new(events: &Events, range: Range<usize>, batch: usize) -> Self {
         let batch = batch.max(1);
         let (mut by_node, mut last) = (vec![0; events.nodes], vec![usize::MAX; events.nodes]);
         for (at, e) in range.enumerate() {
@@ -100,10 +100,10 @@ pub fn plan_parallel(events: &Events, range: Range<usize>, options: PlannerOptio
         let what = format!("{ranks} ranks may lose {lost} of the events");
         return Err(Error::usage(what).remedy("give 1 rank or more, and a fraction from 0 to 1"));
     }
-    let (all, base) = (Captured::of(events, range.clone(), 1), Captured::of(events, range.clone(), batch));
+    let (all, base) = (Captured::new(events, range.clone(), 1), Captured::new(events, range.clone(), batch));
     let busiest = base.of_busiest(&all);
     let lost_by = |i: usize| {
-        let captured = Captured::of(events, range.clone(), i.saturating_mul(batch));
+        let captured = Captured::new(events, range.clone(), i.saturating_mul(batch));
         let fraction = |captured: u64, base: u64| 1.0 - captured as f64 / base.max(1) as f64;
         [fraction(captured.total(), base.total()), fraction(captured.of_busiest(&all), busiest)]
     };

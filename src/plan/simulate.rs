@@ -28,7 +28,7 @@ pub struct ScheduledWindow {
 
 impl ScheduledWindow {
     /// Returns the window of a pass of `runs` runs of the first variant.
-    pub fn of(runs: usize, schedule: Schedule) -> Self {
+    pub fn new(runs: usize, schedule: Schedule) -> Self {
         ScheduledWindow { first_run: 0, variant_of_run: vec![0; runs], schedule: Arc::new(schedule) }
     }
 }
@@ -42,7 +42,7 @@ impl PassSchedule {
     ///
     /// # Panics
     /// If a variant does not exist.
-    pub fn of(program: &Program, variant_of_run: &[usize]) -> Result<Self> {
+    pub fn new(program: &Program, variant_of_run: &[usize]) -> Result<Self> {
         let node_infos = (0..program.variants()).map(|variant| program.node_infos(variant)).collect();
         let of_pass = program.windows(variant_of_run);
         let mut windows: Vec<ScheduledWindow> = Vec::with_capacity(of_pass.len());
@@ -106,7 +106,7 @@ pub fn predict(
     model: &CostModel,
     edges: &dyn Fn(usize, &NodeInfo) -> f64,
 ) -> Result<Timeline> {
-    let pass = PassSchedule::of(program, variant_of_run)?;
+    let pass = PassSchedule::new(program, variant_of_run)?;
     Ok(simulate(&[pass], model, &ByEdges { model, edges }).pop().unwrap_or_default())
 }
 
@@ -319,7 +319,7 @@ mod tests {
         resources: [Resource; 2],
         model: &CostModel,
     ) -> Timeline {
-        let windows = vec![ScheduledWindow::of(runs, schedule.clone())];
+        let windows = vec![ScheduledWindow::new(runs, schedule.clone())];
         let pass = PassSchedule { node_infos: vec![node_infos(resources)], windows };
         simulate(&[pass], model, model).remove(0)
     }
@@ -403,7 +403,7 @@ mod tests {
         schedule.0[1] = vec![scheduled(0, 0, 1), scheduled(1, 0, 2)];
         let mut infos = node_infos([Resource::Links, Resource::Arithmetic]);
         infos[0].traffic = Some(TrafficKind::Dispatch);
-        let window = ScheduledWindow::of(2, schedule.clone());
+        let window = ScheduledWindow::new(2, schedule.clone());
         let twice = vec![window.clone(), ScheduledWindow { first_run: 2, ..window }];
         let pass = PassSchedule { node_infos: vec![infos.clone()], windows: twice };
         let spans = |timeline: &Timeline| {

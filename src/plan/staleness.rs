@@ -375,7 +375,7 @@ mod tests {
         let n = 40;
         let src: Vec<u32> = (0..n).map(|i| i % 4).collect();
         let time = (0..i64::from(n)).collect();
-        let mut events = Events::of("stale", src, vec![4; n as usize], time).unwrap();
+        let mut events = Events::new("stale", src, vec![4; n as usize], time).unwrap();
         events.nodes = 6;
         // Each batch fetches its source, which the fourth batch before wrote, node 4, and node 5.
         let needed = |batch: Range<usize>| vec![batch.start as u32 % 4, 4, 5];

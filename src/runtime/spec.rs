@@ -12,7 +12,7 @@ pub struct Var {
 
 impl Var {
     /// Returns value `at` of the tape with number `tape`.
-    pub(crate) const fn of(tape: u32, at: usize) -> Self {
+    pub(crate) const fn new(tape: u32, at: usize) -> Self {
         Var { tape, at: at as u32 }
     }
     /// Returns the number of the value's tape.

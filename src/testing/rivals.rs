@@ -35,7 +35,7 @@ type Find = fn(&Launch<'_>) -> Addresses;
 
 impl Rivals {
     /// Opens the libraries that are installed.
-    pub fn of(gpu: &Gpu) -> Self {
+    pub fn new(gpu: &Gpu) -> Self {
         Rivals {
             cublaslt: CublasLt::open(gpu).map_err(|e| format!("cublasLt f32 and tf32: {e}")),
             cusparse: Cusparse::open(gpu).map_err(|e| format!("cusparse: {e}")),

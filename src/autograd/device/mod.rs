@@ -53,7 +53,7 @@ pub(super) struct ArenaSizes {
 
 impl ArenaSizes {
     /// Returns sizes that suffice for each of `variants`.
-    pub fn of(variants: &[Variant], buffer_depth: [usize; MAX_LANES]) -> Self {
+    pub fn for_variants(variants: &[Variant], buffer_depth: [usize; MAX_LANES]) -> Self {
         let blocks = std::array::from_fn(|lane| {
             let mut largest: Vec<usize> = Vec::new();
             for blocks in variants.iter().map(|variant| variant.arenas[lane].blocks()) {
@@ -462,7 +462,7 @@ impl BoundProgram {
         };
         let variants = runs.variants;
         for window in windows(variants, runs.variant_of_run, schedules.buffer_depth()) {
-            let cached = schedules.of(variants, window)?;
+            let cached = schedules.get(variants, window)?;
             let traced = trace.as_ref().filter(|trace| trace.steps + window.first < trace.recorded);
             if traced.is_none() {
                 self.capture(variants, window, cached)?;

@@ -163,7 +163,7 @@ impl BoundProgram {
         self.status.fill(0, stream)?;
         written(variants).for_each(|id| store.changed_on_device(id));
         for window in windows(variants, runs.variant_of_run, schedules.buffer_depth()) {
-            let CachedSchedule { schedule, order, timed, .. } = schedules.of(variants, window)?;
+            let CachedSchedule { schedule, order, timed, .. } = schedules.get(variants, window)?;
             let mut counts = Counts::new();
             for (chunk, places) in order.chunks(PROFILED).enumerate() {
                 let bound = |&(lane, index): &(usize, usize)| {

@@ -183,9 +183,10 @@ impl Program {
             None => Vec::new(),
         };
         let memory = match &backend {
-            Backend::Cuda(gpu) => {
-                Memory::Device(Box::new(OnDevice::new(gpu, ArenaSizes::of(&variants, buffer_depth))))
-            }
+            Backend::Cuda(gpu) => Memory::Device(Box::new(OnDevice::new(
+                gpu,
+                ArenaSizes::for_variants(&variants, buffer_depth),
+            ))),
             _ => {
                 let bytes = |lane: usize| variants.iter().map(|v| v.arenas[lane].size()).max().unwrap_or(0);
                 let zeros = bytes_of_zeros(&variants, precision);
@@ -278,7 +279,7 @@ impl Program {
     /// # Panics
     /// If the window is another program's.
     pub fn schedule(&self, window: Window<'_>) -> Result<Schedule> {
-        Schedule::of(&self.variants, window, self.buffer_depth)
+        Schedule::for_window(&self.variants, window, self.buffer_depth)
     }
     /// Returns the nodes of the first variant, in order.
     pub fn nodes(&self) -> impl Iterator<Item = &Node> {
@@ -304,7 +305,7 @@ impl Program {
     }
     /// Starts a new trace of the next `steps` runs; later ones are as without a trace.
     pub fn start_trace_of(&mut self, steps: usize) {
-        self.trace = Some(Trace::of(steps));
+        self.trace = Some(Trace::new(steps));
     }
     /// Ends the trace, and returns it as [`trace`](Self::trace) does.
     pub fn end_trace(&mut self) -> Vec<Span> {

@@ -121,7 +121,7 @@ impl Ceilings {
     /// Measures the ceilings of a device.
     pub fn of(device: &Device) -> Result<Self> {
         match device.gpu() {
-            Some(gpu) => Self::of_gpu(gpu, &Rivals::of(gpu), Effort::on(gpu)),
+            Some(gpu) => Self::of_gpu(gpu, &Rivals::new(gpu), Effort::on(gpu)),
             None => Ok(Self::of_host(device)),
         }
     }

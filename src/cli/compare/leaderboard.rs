@@ -110,7 +110,7 @@ mod tests {
             (1..=5).map(|seed| result(&seed.to_string(), seed, "tgn", 0.5 + 0.01 * seed as f64)).collect();
         runs.extend([1, 2].map(|seed| result(&format!("j{seed}"), seed, "jodie", 0.25)));
         check(&runs).unwrap();
-        let text = markdown(&Comparison::of(runs).unwrap());
+        let text = markdown(&Comparison::new(runs).unwrap());
         assert_eq!(
             text,
             "Results on TGB: mean ± standard deviation of a sample over seeds
@@ -133,7 +133,7 @@ A result of TGB is a mean over 5 seeds: `tgnn-bench sweep --seeds 5` trains them
             s.test.as_mut().unwrap().transductive.ndcg = Some(0.25);
         });
         check(std::slice::from_ref(&run)).unwrap();
-        let text = markdown(&Comparison::of(vec![run]).unwrap());
+        let text = markdown(&Comparison::new(vec![run]).unwrap());
         assert!(text.contains("| test NDCG@10 | validation NDCG@10 |"), "{text}");
         assert!(text.contains("| tgbn-trade | tgn | 0.2500 | 0.5000 | 1, fewer than 5 |"), "{text}");
     }
@@ -142,7 +142,7 @@ A result of TGB is a mean over 5 seeds: `tgnn-bench sweep --seeds 5` trains them
     fn what_else_differs_is_named_beside_the_model() {
         let mut other = result("b", 1, "tgn", 0.5);
         other.config.tgn.layers = 2;
-        let text = markdown(&Comparison::of(vec![result("a", 1, "tgn", 0.25), other]).unwrap());
+        let text = markdown(&Comparison::new(vec![result("a", 1, "tgn", 0.25), other]).unwrap());
         assert!(
             text.contains("| tgn (tgn.layers=2) | 0.5000 |") && text.contains("| tgn (tgn.layers=1) |"),
             "{text}"

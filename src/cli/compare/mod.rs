@@ -179,7 +179,7 @@ pub(super) type Timelines = Vec<(usize, Vec<LaneSpan>)>;
 
 /// Compares runs, and reads the timelines of the lines.
 pub(super) fn compared(runs: Vec<FinishedRun>, notes: Vec<String>) -> Result<(Comparison, Timelines)> {
-    let mut comparison = Comparison::of(runs.clone())?;
+    let mut comparison = Comparison::new(runs.clone())?;
     comparison.notes.extend(notes);
     let mut timelines = Timelines::new();
     for (at, line) in comparison.lines.iter().enumerate().take(MOST_TIMELINES) {

@@ -253,7 +253,7 @@ mod tests {
                 scored(s, 0.6, 0.5);
             }),
         ];
-        Comparison::of(runs).unwrap()
+        Comparison::new(runs).unwrap()
     }
 
     #[test]
@@ -314,7 +314,7 @@ no room for AUC, inductive AP, best epoch, s/epoch, training s, MiB: widen the t
 
     #[test]
     fn numbers_show_as_many_digits_as_count() {
-        let text = |kind: Kind, x: f64| kind.text(Statistic::of([x]));
+        let text = |kind: Kind, x: f64| kind.text(Statistic::new([x]));
         let seconds = [0.00012, 0.0123, 0.5, 1.234, 12.34, 123.4, 12345.0].map(|x| text(Kind::Seconds, x));
         assert_eq!(seconds, ["0.0001", "0.0123", "0.500", "1.23", "12.3", "123", "12345"]);
         assert_eq!((text(Kind::Epoch, 7.0), text(Kind::Score, 0.98765)), ("7".into(), "0.9877".into()));

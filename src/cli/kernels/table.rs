@@ -72,7 +72,7 @@ impl Table {
     /// # Errors
     /// `Device` if the rates of the device cannot be measured.
     pub fn measure(gpu: &Gpu, selected: impl Fn(&Case) -> bool) -> Result<Self> {
-        let (effort, rivals) = (Effort::on(gpu), Rivals::of(gpu));
+        let (effort, rivals) = (Effort::on(gpu), Rivals::new(gpu));
         let mut table = Table {
             ceilings: Ceilings::of_gpu(gpu, &rivals, effort)?,
             effort,

@@ -36,7 +36,7 @@ pub enum Delimiter {
 
 impl Delimiter {
     /// Returns the delimiter of some bytes, which are one or more.
-    fn of(bytes: &[u8]) -> Option<Self> {
+    fn from_bytes(bytes: &[u8]) -> Option<Self> {
         match bytes {
             [] => None,
             [byte] => Some(Delimiter::Byte(*byte)),
@@ -78,7 +78,7 @@ impl Delimiter {
         let has_letters = first.iter().any(u8::is_ascii_alphabetic);
         let known = || {
             let counts = KNOWN.iter().filter(move |text| **text != "\t" || has_letters);
-            counts.filter_map(|text| Delimiter::of(text.as_bytes()))
+            counts.filter_map(|text| Delimiter::from_bytes(text.as_bytes()))
         };
         let last = lines.last().unwrap_or(first);
         // Two bytes are less likely than one: an address may contain `::`.
@@ -123,7 +123,7 @@ impl FromStr for Delimiter {
         }
         let bytes = NAMES.iter().find(|(name, _)| *name == text).map_or(text, |(_, bytes)| bytes).as_bytes();
         let is_plain = !bytes.iter().any(|b| matches!(b, b'"' | b'\n' | b'\r' | 0));
-        Delimiter::of(bytes).filter(|_| is_plain).ok_or_else(|| {
+        Delimiter::from_bytes(bytes).filter(|_| is_plain).ok_or_else(|| {
             Error::usage(format!("`{}` is not a delimiter", text.escape_debug()))
                 .remedy("give one to eight characters such as ; | or ::, or tab, or blanks")
         })

@@ -27,7 +27,7 @@ pub struct Estimate {
 impl Estimate {
     /// Estimates a file or a folder of files; `None` if it is small, or cannot be read: the reader knows
     /// better what to say, as the path may be the name of a data set, or lead to snapshots.
-    pub(in crate::data) fn of(path: &Path, options: &ReadOptions) -> Option<Self> {
+    pub(in crate::data) fn for_file(path: &Path, options: &ReadOptions) -> Option<Self> {
         let is_small = |size: u64| size < SMALL;
         let file = path.metadata().ok()?;
         if is_stream(path) || file.is_file() && is_small(file.len()) {
@@ -52,7 +52,7 @@ impl Estimate {
         let features = if layout.features.is_empty() { 0 } else { 8 * width };
         let ids = sample.rows.iter().flat_map(|row| [row.get(layout.src), row.get(layout.dst)]).flatten();
         let texts: Vec<u64> = ids
-            .filter(|id| matches!(NodeId::of(&String::from_utf8_lossy(id)), NodeId::Text(_)))
+            .filter(|id| matches!(NodeId::parse(&String::from_utf8_lossy(id)), NodeId::Text(_)))
             .map(|id| id.len() as u64)
             .collect();
         let mean = texts.iter().sum::<u64>() / (texts.len() as u64).max(1);
@@ -92,11 +92,11 @@ mod tests {
         let row = "user-1234567,page-123,1700000000,0.5\n";
         let rows = SMALL as usize / row.len() + 1;
         fs::write(&path, "src,dst,time,f0\n".to_owned() + &row.repeat(rows)).unwrap();
-        let estimate = Estimate::of(&path, &ReadOptions::default()).unwrap();
+        let estimate = Estimate::for_file(&path, &ReadOptions::default()).unwrap();
         assert!(estimate.events.abs_diff(rows as u64) < rows as u64 / 100, "{estimate:?}, {rows} rows");
         assert_eq!(estimate.bytes, estimate.events * (EVENT + 8));
         assert_eq!(estimate.most_name_bytes, 2 * estimate.events * (NAME + 10));
         fs::write(&path, row).unwrap();
-        assert_eq!(Estimate::of(&path, &ReadOptions::default()), None);
+        assert_eq!(Estimate::for_file(&path, &ReadOptions::default()), None);
     }
 }

@@ -121,7 +121,7 @@ impl Named {
     ///
     /// # Errors
     /// A description of two columns that look alike.
-    pub(super) fn of(names: &[String], sample: &Sample) -> Result<Self, String> {
+    pub(super) fn find(names: &[String], sample: &Sample) -> Result<Self, String> {
         let mut roles: Vec<Role> = names.iter().map(|n| role(n)).collect();
         // `i` is the destination in `u,i` but the source in `i,j`.
         if let (Some(i), Some(j)) = (position(names, "i"), position(names, "j"))

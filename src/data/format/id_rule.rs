@@ -29,7 +29,7 @@ pub(crate) struct IdRule {
 
 impl IdRule {
     /// Returns the rule for column `i` of a table.
-    pub(super) fn of(sample: &Sample, i: usize) -> Self {
+    pub(super) fn infer(sample: &Sample, i: usize) -> Self {
         let ids = || sample.present(i).filter(|field| !is_minus_1(&Cell::Text(field)));
         let is_whole = |field: &[u8]| {
             parse_decimal(field).is_ok_and(|d| d.digits == 0) || parse_id(field) == Err(Fault::TooLarge)

@@ -74,7 +74,7 @@ pub(super) fn recognise(path: &Path, sample: &Sample, options: &ReadOptions) -> 
     if options.time_format.is_none() {
         layout.find_dates(|time| sample.present(time).collect());
     }
-    layout.ids = [layout.src, layout.dst].map(|i| IdRule::of(sample, i));
+    layout.ids = [layout.src, layout.dst].map(|i| IdRule::infer(sample, i));
     layout.tell_kinds(sample, options);
     let is_guessed = options.format.is_none() && options.columns.is_none() && sample.header.is_none();
     match format {
@@ -107,8 +107,8 @@ fn of_header(path: &Path, names: &[String], sample: &Sample, options: &ReadOptio
     };
     let rest: Vec<String> =
         names.iter().map(|name| if is_given(name) { String::new() } else { name.clone() }).collect();
-    Named::of(names, sample)
-        .or_else(|_| Named::of(&rest, sample))
+    Named::find(names, sample)
+        .or_else(|_| Named::find(&rest, sample))
         .map_err(|what| Error::data(path, what).remedy("name the column with --columns src=NAME"))
 }
 

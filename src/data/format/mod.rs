@@ -95,7 +95,7 @@ pub(super) fn read_file(path: &Path, options: &ReadOptions) -> Result<Events> {
         attach(&mut raw, options, (None, None))?;
         return raw.build(options.bipartite);
     }
-    if let Some(estimate) = Estimate::of(path, options) {
+    if let Some(estimate) = Estimate::for_file(path, options) {
         estimate.check()?;
     }
     let source = Source::open(path)?;
@@ -109,7 +109,7 @@ pub(super) fn read_file(path: &Path, options: &ReadOptions) -> Result<Events> {
 /// Reads events from memory; error messages use `name` as the file name.
 pub(super) fn read_bytes(name: &str, bytes: &'static [u8], options: &ReadOptions) -> Result<Events> {
     let path = Path::new(name);
-    read(path, Source::of(Input::of_bytes(path, bytes)?)?, name.to_owned(), options)
+    read(path, Source::new(Input::of_bytes(path, bytes)?)?, name.to_owned(), options)
 }
 
 /// Reads a folder in the native, TGB, temporal knowledge graph, TGL (`edges.csv`) or DyGLib (`ml_NAME.csv`)

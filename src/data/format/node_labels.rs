@@ -68,7 +68,7 @@ impl LabelTable {
     fn read(file: &Path, scale: &TimeScale) -> Result<Self> {
         let source = Source::open(file)?;
         let sample = source.sample(None).map_err(|e| e.remedy(SYNTAX))?;
-        let columns = TableColumns::of(file, &sample)?;
+        let columns = TableColumns::find(file, &sample)?;
         let note = columns.note.as_ref().map(|name| {
             format!("no column of {} is named `label`; the labels are those of `{name}`", file.display())
         });
@@ -85,7 +85,7 @@ impl LabelTable {
         let cell = row.cell(columns.time);
         let of = |f: Fault| row.error(Some(columns.time), cell.describe(f, "a time")).remedy(scale.remedy());
         let time = cell.time(&scale.format).map_err(of)?;
-        let time = scale.of(time).ok_or_else(|| {
+        let time = scale.to_ticks(time).ok_or_else(|| {
             let what = format!(
                 "{} is not a valid time of the events (ticks per second: {})",
                 cell.shown(),
@@ -132,7 +132,7 @@ const WEIGHTS: [&str; 8] = ["weight", "w", "value", "share", "score", "rating", 
 
 impl TableColumns {
     /// Finds the columns by the header, or without one by their order: time, node, label, weight.
-    fn of(file: &Path, sample: &Sample) -> Result<Self> {
+    fn find(file: &Path, sample: &Sample) -> Result<Self> {
         let Some(names) = &sample.header else {
             return match sample.width() {
                 width @ (3 | 4) => {
@@ -194,7 +194,7 @@ mod tests {
         let e = read(EVENTS, text).unwrap();
         let labels = e.node_labels.as_ref().unwrap();
         assert_eq!((labels.times(), labels.nodes(), labels.classes()), (&[55, 100][..], &[0, 1][..], 2));
-        let named: Vec<(String, f32)> = labels.of(1).map(|(c, w)| (labels.id(c).to_string(), w)).collect();
+        let named: Vec<(String, f32)> = labels.row(1).map(|(c, w)| (labels.id(c).to_string(), w)).collect();
         assert_eq!(named, [("jazz".to_owned(), 0.5), ("rock".to_owned(), 0.25)]);
         assert_eq!(e.notes.last().unwrap(), "left out 1 labelled node without an event");
     }
@@ -204,12 +204,12 @@ mod tests {
         for (text, weight) in [("100,a,7\n101,b,3\n", 1.0), ("100 a 7 0.5\n101 b 3 2\n", 0.5)] {
             let e = read(EVENTS, text).unwrap();
             let labels = e.node_labels.unwrap();
-            assert_eq!(labels.of(0).collect::<Vec<_>>(), [(1, weight)], "{text}");
+            assert_eq!(labels.row(0).collect::<Vec<_>>(), [(1, weight)], "{text}");
             assert_eq!([labels.id(0), labels.id(1)], [NodeId::Number(3), NodeId::Number(7)]);
         }
         let e = read(EVENTS, "ts,user,genre,weight\n100,a,1,1\n100,a,0,2\n100,a,1,3\n").unwrap();
         let labels = e.node_labels.unwrap();
-        assert_eq!((labels.ids(), labels.of(0).collect::<Vec<_>>()), (None, vec![(0, 2.0), (1, 3.0)]));
+        assert_eq!((labels.ids(), labels.row(0).collect::<Vec<_>>()), (None, vec![(0, 2.0), (1, 3.0)]));
         assert!(e.notes.last().unwrap().contains("1 label that a later one"), "{:?}", e.notes);
     }
 

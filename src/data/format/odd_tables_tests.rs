@@ -108,10 +108,10 @@ fn among_numbers_a_word_is_a_missing_id_and_not_a_node() {
             format!("events.csv:2:1: `{word}` is not a node id among numbers; fill it in, or leave out such");
         assert!(said.starts_with(&wanted), "{said}");
         let e = read_with(&text, &with(|o| o.missing = "drop".parse().unwrap())).unwrap();
-        assert_eq!((e.len(), Stats::of(&e).sources), (39, 5));
+        assert_eq!((e.len(), Stats::new(&e).sources), (39, 5));
         assert_note(&e, "left out 1 row with a missing value");
         let names = text.replace(".0,", "x,");
-        assert_eq!(Stats::of(&read(names).unwrap()).sources, 6);
+        assert_eq!(Stats::new(&read(names).unwrap()).sources, 6);
     }
     let text = rows("src,dst,time\n", |i| format!("{},{},{i}", if i % 10 == 0 { -1 } else { 1 }, 10 + i % 3));
     assert_note(
@@ -129,7 +129,7 @@ fn a_number_in_two_notations_is_one_node_or_is_told() {
         i => format!("{},3,{i}", if i % 2 == 0 { 100_000 } else { 25 }),
     });
     let e = read(&text).unwrap();
-    assert_eq!((Stats::of(&e).sources, e.ids.unwrap().numbers().map(<[u64]>::len)), (2, Some(3)));
+    assert_eq!((Stats::new(&e).sources, e.ids.unwrap().numbers().map(<[u64]>::len)), (2, Some(3)));
     for (odd, plain) in [("007", "7"), ("\"1,025\"", "1025")] {
         let e = read(rows("src,dst,time\n", |i| format!("{},x{i},{i}", if i == 30 { odd } else { plain })))
             .unwrap();
@@ -204,7 +204,7 @@ fn a_file_that_is_no_table_says_what_it_is() {
         let text = fault(&content, &ReadOptions::default());
         assert!(text.starts_with(&format!("events.csv: {said}")), "{text}");
     }
-    assert_eq!(read("BZh,ORC,1\nORC,BZh,2\n").unwrap().id(0), NodeId::of("BZh"));
+    assert_eq!(read("BZh,ORC,1\nORC,BZh,2\n").unwrap().id(0), NodeId::parse("BZh"));
     let said = fault("src;dst;time;f0\n1;2;3;0,5\n", &ReadOptions::default());
     assert!(said.starts_with("events.csv:2:7: `0,5` is not a feature; write 0.5, not 0,5: "), "{said}");
 }
@@ -285,11 +285,11 @@ fn implausible_events_are_told() {
 fn copies_of_events_and_of_files_are_told() {
     let e =
         read("src,dst,time,f0\n1,2,3,0.5\n1,2,3,0.5\n1,2,3,0.25\n2,1,3,0.5\n1,2,3,0.5\n1,2,4,0.5\n").unwrap();
-    assert_eq!(Stats::of(&e).duplicates, 2);
+    assert_eq!(Stats::new(&e).duplicates, 2);
     let (dir, _) = write("events_3.csv", "src,dst,time\n1,2,3\n");
     fs::write(dir.path().join("events_3 (copy).csv"), "src,dst,time\n1,2,3\n").unwrap();
     fs::write(dir.path().join("events_4.csv"), "src,dst,time\n1,2,4\n").unwrap();
     let e = load(dir.path().to_str().unwrap(), &ReadOptions::default()).unwrap();
     assert_note(&e, "has the same content as events_3");
-    assert_eq!((e.len(), Stats::of(&e).duplicates), (3, 1));
+    assert_eq!((e.len(), Stats::new(&e).duplicates), (3, 1));
 }

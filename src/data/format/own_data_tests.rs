@@ -108,7 +108,7 @@ fn missing_cells_follow_the_stated_rule() {
 #[test]
 fn quotes_may_hold_delimiters_and_line_ends() {
     let e = read("src,dst,time\r\n\"Miller, J.\",\"the \"\"x\"\"\",1\r\n\"two\nlines\",b,2\r\n").unwrap();
-    assert_eq!(e.id(0), NodeId::of("Miller, J."));
+    assert_eq!(e.id(0), NodeId::parse("Miller, J."));
     assert_eq!([1, 2].map(|v| e.id(v).to_string()), ["two\nlines", "the \"x\""]);
     let said = fault("src,dst,time\na,b,1\n\"a,b,2\nb,a,3\n", &ReadOptions::default());
     assert!(said.starts_with("events.csv:3: a quote is opened and never closed; close it"), "{said}");

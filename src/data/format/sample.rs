@@ -33,7 +33,7 @@ impl Sample {
     ///
     /// # Errors
     /// Data if the file is empty or is not text.
-    pub(super) fn of(input: &Input, given: Option<Delimiter>) -> Result<Self> {
+    pub(super) fn read(input: &Input, given: Option<Delimiter>) -> Result<Self> {
         let head = input.head();
         if let Some((what, remedy)) = unreadable(head) {
             return Err(Error::data(&input.path, what).remedy(remedy));

@@ -52,7 +52,7 @@ impl Source {
         if columnar::recognises(path) {
             return Columnar::open(path).map(Source::Columnar);
         }
-        Self::of(Input::open(path)?)
+        Self::new(Input::open(path)?)
     }
 
     /// Recognises the content of a stream that starts with the bytes `first`, which are read already.
@@ -65,11 +65,11 @@ impl Source {
             // Typed tables are not read from their start to their end.
             return Columnar::of_file(path, spool::copy(path, all)?).map(Source::Columnar);
         }
-        Self::of(Input::new(path, all)?)
+        Self::new(Input::new(path, all)?)
     }
 
     /// Recognises the content of an input.
-    pub(super) fn of(input: Input) -> Result<Self> {
+    pub(super) fn new(input: Input) -> Result<Self> {
         match () {
             _ if file_set::is_archive(&input) => FileSet::of_archive(input).map(Source::Set),
             _ if json_lines::recognises(&input) => Ok(Source::JsonLines(input)),
@@ -84,7 +84,7 @@ impl Source {
     /// Data if the file is empty or is not a table; usage if there is a delimiter, and the file is not text.
     pub(super) fn sample(&self, delimiter: Option<Delimiter>) -> Result<Sample> {
         match (self, delimiter) {
-            (Source::Text(input), _) => Sample::of(input, delimiter),
+            (Source::Text(input), _) => Sample::read(input, delimiter),
             (Source::Set(files), _) => files.sample(delimiter),
             (_, Some(_)) => Err(Error::usage("only text has a delimiter, and the file is none")
                 .remedy("leave out --delimiter")),

@@ -169,7 +169,7 @@ mod tests {
         assert_eq!((&e.time[..], e.ticks_per_second), (&[0, 0, 86_400, 259_200][..], 1.0));
         let sets = e.classes.unwrap();
         assert_eq!((sets.count(), sets.most()), (4, 2));
-        assert_eq!([sets.of(0), sets.of(1), sets.of(2), sets.of(3)], [&[1, 3][..], &[0], &[3], &[1]]);
+        assert_eq!([sets.get(0), sets.get(1), sets.get(2), sets.get(3)], [&[1, 3][..], &[0], &[3], &[1]]);
         assert_eq!((e.first_destination, e.ids.unwrap().numbers().unwrap()), (None, &[7, 9][..]));
         assert!(
             e.notes[0].contains("train.txt has 2 events, valid.txt has 1 event, test.txt has 1"),
@@ -194,7 +194,7 @@ mod tests {
         let files = ["0 5 1 48\n", "1 2 0 24\n", "0 1 1 72\n"];
         let e = read(files).unwrap();
         let sets = e.classes.unwrap();
-        assert_eq!((e.src, sets.of(0), sets.of(1)), (vec![1, 0, 0], &[2][..], &[5][..]));
+        assert_eq!((e.src, sets.get(0), sets.get(1)), (vec![1, 0, 0], &[2][..], &[5][..]));
         assert!(e.notes.iter().any(|n| n == "sorted 1 out-of-order event"), "{:?}", e.notes);
         let strict = ReadOptions { strict: true, ..ReadOptions::default() };
         let text = read_with(files, &strict).unwrap_err().to_string();

@@ -165,10 +165,10 @@ fn sets_of_classes_of_a_script_are_sorted_with_its_events_and_checked() {
     // The first two events change places, and their sets with them.
     let classes = read_with_classes("(3, 2)", &[3, -1, -1, -1, 5, 0]).unwrap().classes.unwrap();
     assert_eq!(
-        (classes.count(), [classes.of(0), classes.of(1), classes.of(2)]),
+        (classes.count(), [classes.get(0), classes.get(1), classes.get(2)]),
         (6, [&[][..], &[3], &[0, 5]])
     );
-    assert_eq!(read_with_classes("(3,)", &[2, 0, 1]).unwrap().classes.unwrap().of(1), [2]);
+    assert_eq!(read_with_classes("(3,)", &[2, 0, 1]).unwrap().classes.unwrap().get(1), [2]);
     for (shape, values, expected) in [
         ("(2, 1)", &[0, 1][..], "classes.npy: 2 values, but src.npy has 3; "),
         ("(3, 1)", &[0, -2, 1], "classes.npy: row 1: -2 is not a class; "),
@@ -340,7 +340,7 @@ fn missing_values_of_a_script_follow_the_rule_of_the_options() {
     assert!(e.notes.iter().any(|n| n == "arrays not read: features.npy"), "{:?}", e.notes);
     let e = with(Missing::Drop).unwrap();
     assert_eq!((e.time, e.edge_features.unwrap().values()), (vec![0, 20], &[1., 2., 5., 6.][..]));
-    assert_eq!([0, 1].map(|i| e.classes.as_ref().unwrap().of(i)[0]), [4, 6]);
+    assert_eq!([0, 1].map(|i| e.classes.as_ref().unwrap().get(i)[0]), [4, 6]);
     assert!(e.notes.iter().any(|n| n == "left out 1 row with a missing value"), "{:?}", e.notes);
     let said = with(Missing::Refuse).unwrap_err().to_string();
     assert!(said.contains("edge_features.npy: the feature in row 1, column 1 is NaN; "), "{said}");
@@ -348,7 +348,7 @@ fn missing_values_of_a_script_follow_the_rule_of_the_options() {
     write_timed(dir.path(), "<M8[s]", &[i64::MIN, 20, 30]);
     let e = with(Missing::Drop).unwrap();
     assert_eq!((e.time, e.edge_features.unwrap().values()), (vec![0], &[5., 6.][..]));
-    assert_eq!(e.classes.unwrap().of(0), [6]);
+    assert_eq!(e.classes.unwrap().get(0), [6]);
 }
 
 #[test]
@@ -397,9 +397,9 @@ fn negatives_of_a_script_have_the_ids_of_its_events() {
     file("test_negatives.npy", "(1, 2)", &[-1, 9]);
     let (path, e) = (dir.path().to_str().unwrap(), read(dir.path()).unwrap());
     let given = GivenNegatives::beside(path, Part::Val, &e, 1..3).unwrap().unwrap();
-    assert_eq!((given.first, given.of(1), given.of(2), given.most()), (1, &[3, 0][..], &[][..], 2));
+    assert_eq!((given.first, given.get(1), given.get(2), given.most()), (1, &[3, 0][..], &[][..], 2));
     let both = GivenNegatives::all_beside(path, &e).unwrap();
-    assert_eq!((both[0].as_ref(), both[1].as_ref().unwrap().of(3)), (Some(&given), &[2][..]));
+    assert_eq!((both[0].as_ref(), both[1].as_ref().unwrap().get(3)), (Some(&given), &[2][..]));
 
     let message = |part| GivenNegatives::beside(path, part, &e, 1..3).unwrap_err().to_string();
     assert!(
@@ -416,7 +416,7 @@ fn negatives_of_a_script_have_the_ids_of_its_events() {
     assert!(message(Part::Val).contains("an array of shape [2] instead of [events, negatives]"));
     file("val_negatives.npy", "(2, 0)", &[]);
     let none = GivenNegatives::beside(path, Part::Val, &e, 1..3).unwrap().unwrap();
-    assert_eq!((none.events(), none.of(2), none.most()), (2, &[][..], 0));
+    assert_eq!((none.events(), none.get(2), none.most()), (2, &[][..], 0));
     file("val_negatives.npy", "(4, 1)", &[5, 5, 5, 5]);
     let text = GivenNegatives::all_beside(path, &e).unwrap_err().to_string();
     assert!(text.contains("val_negatives.npy: 4 rows, more than the stream has events; "), "{text}");

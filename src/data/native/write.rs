@@ -160,7 +160,7 @@ impl FolderWriter {
         let width = given.most();
         let mut file = npy::Writer::<i32>::create(path.clone(), &[given.events(), width])?;
         for event in given.first..given.first + given.events() {
-            let nodes = given.of(event).iter().map(|&node| i32::try_from(node));
+            let nodes = given.get(event).iter().map(|&node| i32::try_from(node));
             let mut row = nodes.collect::<Result<Vec<_>, _>>().map_err(|_| {
                 Error::data(&path, "a negative has a node number of 2^31 or more")
                     .remedy("import fewer nodes")

@@ -4,7 +4,7 @@ use rayon::prelude::*;
 use serde::Serialize;
 use std::cmp::Ordering;
 
-/// Statistics of snapshots; computed by [`SnapshotStats::of`].
+/// Statistics of snapshots; computed by [`SnapshotStats::new`].
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SnapshotStats {
     /// The data set's name.
@@ -64,7 +64,7 @@ impl StepStats {
 impl SnapshotStats {
     /// Computes the statistics of `s` in parallel. Sorts one 64-bit number per edge, which determines the
     /// memory used.
-    pub fn of(s: &Snapshots) -> Self {
+    pub fn new(s: &Snapshots) -> Self {
         let mut pairs: Vec<u64> = s.src.par_iter().zip(&s.dst).map(|(&a, &b)| pair(a, b)).collect();
         pairs.par_sort_unstable();
         pairs.dedup();
@@ -146,7 +146,7 @@ mod tests {
         let labels = ["a", "b", "c", "d"].map(str::to_owned).to_vec();
         let mut s = Snapshots::of_edges("s".into(), 5, steps, labels, false).unwrap();
         s.mark_present(Presence::Seen).unwrap();
-        let stats = SnapshotStats::of(&s);
+        let stats = SnapshotStats::new(&s);
         assert_eq!((stats.edges, stats.unique_edges, stats.vertices), (5, 4, 5));
         let numbers: Vec<_> = stats.steps.iter().map(|s| (s.present, s.active, s.edges, s.kept)).collect();
         assert_eq!(numbers, [(3, 3, 2, None), (4, 3, 3, Some(1)), (4, 0, 0, Some(0)), (4, 0, 0, Some(0))]);

@@ -319,7 +319,7 @@ mod tests {
     fn edges_persist_with_the_given_probability() {
         let kept = |persist: f64| {
             let options = SynthSnapshots { persist, trend: Trend::Constant, ..small() };
-            SnapshotStats::of(&options.make().unwrap()).mean(|s| s.kept_share).unwrap()
+            SnapshotStats::new(&options.make().unwrap()).mean(|s| s.kept_share).unwrap()
         };
         // At 0, half of the edges stay by chance. At 0.9, a tenth of them draw new keys, and half of those
         // stay.

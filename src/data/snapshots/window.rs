@@ -105,7 +105,7 @@ fn class_of(events: &Events) -> Result<ClassOf<'_>> {
             l if l >= 0.0 && l.fract() == 0.0 && l < NONE as f32 => Ok(l as u32),
             l => Err(bad(i, format!("the label {l}, which names no class"))),
         })),
-        (None, Some(sets)) => Ok(Box::new(move |i| match sets.of(i) {
+        (None, Some(sets)) => Ok(Box::new(move |i| match sets.get(i) {
             [] => Ok(NONE),
             [class] => Ok(*class),
             many => Err(bad(i, format!("{} classes, but a vertex can have only one", many.len()))),

@@ -364,8 +364,8 @@ impl DeviceCsr {
     /// let a = DeviceCsr::new(&a, false, gpu, &stream)?;
     /// let (x, y) = (DeviceBuffer::new(gpu, 12)?, DeviceBuffer::new(gpu, 8)?);
     /// x.upload(&[1.0f32, 10.0, 100.0], &stream)?;
-    /// let call = a.call(DeviceTensor::of(&x, DType::F32, [3, 1])?)?;
-    /// let call = call.output(DeviceTensor::of(&y, DType::F32, [2, 1])?)?;
+    /// let call = a.call(DeviceTensor::from_buffer(&x, DType::F32, [3, 1])?)?;
+    /// let call = call.output(DeviceTensor::from_buffer(&y, DType::F32, [2, 1])?)?;
     /// let workspace = DeviceBuffer::new(gpu, call.workspace_bytes()?)?;
     /// workspace.fill(0, &stream)?;
     /// // SAFETY: all buffers live until the download below, which waits for the stream.
@@ -394,7 +394,7 @@ impl DeviceCsr {
     pub fn call(&self, x: DeviceTensor) -> Result<DeviceCall<'_>> {
         let mut tables = self.tables.iter();
         tables.try_fold(DeviceCall::new(&self.op).input(x)?, |call, (buffer, dtype, shape)| {
-            call.input(DeviceTensor::of(buffer, *dtype, *shape)?)
+            call.input(DeviceTensor::from_buffer(buffer, *dtype, *shape)?)
         })
     }
 }

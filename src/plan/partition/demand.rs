@@ -19,7 +19,7 @@ const MAX_NEIGHBORS: usize = 4096;
 /// Distinguishes these random draws from others with the same seed.
 const SALT: u32 = 0x5041_5254;
 
-/// What [`Demand::of`] counts.
+/// What [`Demand::count`] counts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DemandOptions {
     /// Number of ranks.
@@ -117,7 +117,7 @@ impl Demand {
     /// # Errors
     /// `Usage` if an option is out of its range; `Data` if the events are not valid; `OutOfMemory` if their
     /// lists do not fit.
-    pub fn of(events: &Events, part: Range<usize>, options: &DemandOptions) -> Result<Self> {
+    pub fn count(events: &Events, part: Range<usize>, options: &DemandOptions) -> Result<Self> {
         let sampler = Sampler::new(events, &part, options)?;
         let whole = part.len().div_ceil(options.batch);
         let batches = whole.min(options.max_batches);
@@ -269,7 +269,7 @@ struct Sampler<'a> {
 /// Returns a function that lists the nodes whose rows a batch of the events needs, each once.
 ///
 /// # Errors
-/// As [`Demand::of`].
+/// As [`Demand::count`].
 pub fn needed_nodes<'a>(
     events: &'a Events,
     part: Range<usize>,
@@ -288,7 +288,7 @@ impl<'a> Sampler<'a> {
     fn new(events: &'a Events, part: &Range<usize>, options: &'a DemandOptions) -> Result<Self> {
         check(options, events, part)?;
         let sampled = options.neighbors.max(options.recipients);
-        let tcsr = if sampled > 0 { Some(Tcsr::of(events)?) } else { None };
+        let tcsr = if sampled > 0 { Some(Tcsr::new(events)?) } else { None };
         let mut pool = if options.negatives { events.dst[part.clone()].to_vec() } else { Vec::new() };
         pool.sort_unstable();
         pool.dedup();

@@ -14,10 +14,10 @@
 //! use tgnn::{data, plan::partition::*};
 //! let options = data::SynthOptions { events: 2_000, sources: 90, destinations: 30, ..Default::default() };
 //! let events = data::synth(&options)?;
-//! let demand = Demand::of(&events, 0..1_400, &DemandOptions { ranks: 4, ..Default::default() })?;
+//! let demand = Demand::count(&events, 0..1_400, &DemandOptions { ranks: 4, ..Default::default() })?;
 //! let best = Partitioner::ReFlexBiCut.partition(&demand, 0.1)?;
 //! let range = Partitioner::Range.partition(&demand, 0.1)?;
-//! assert!(Traffic::of(&demand, &best)?.cost() <= Traffic::of(&demand, &range)?.cost());
+//! assert!(Traffic::count(&demand, &best)?.cost() <= Traffic::count(&demand, &range)?.cost());
 //! # Ok::<(), tgnn::error::Error>(())
 //! ```
 //!

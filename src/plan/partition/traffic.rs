@@ -13,7 +13,7 @@ use crate::error::Result;
 /// ```
 /// use tgnn::plan::partition::{Demand, Partition, Traffic};
 /// let demand = Demand::new(2, 2, &[(0, 0, 5), (1, 0, 3), (1, 1, 4)])?;
-/// let traffic = Traffic::of(&demand, &Partition::new(vec![0, 1], 2)?)?;
+/// let traffic = Traffic::count(&demand, &Partition::new(vec![0, 1], 2)?)?;
 /// // Rank 1 uses three rows of node 0, which rank 0 owns.
 /// assert_eq!((traffic.rows(0, 1), traffic.rows(1, 0), traffic.cost()), (3, 0, 3));
 /// assert_eq!((traffic.residual(0, 1), traffic.residual(1, 0)), (0, 3));
@@ -31,7 +31,7 @@ impl Traffic {
     ///
     /// # Errors
     /// `Usage` if the partition is of other nodes, or over another number of ranks.
-    pub fn of(demand: &Demand, partition: &Partition) -> Result<Self> {
+    pub fn count(demand: &Demand, partition: &Partition) -> Result<Self> {
         demand.check(partition)?;
         let ranks = demand.ranks();
         let mut matrix = vec![0; ranks * ranks];

@@ -124,13 +124,13 @@ impl Local {
     pub fn with_deadline(size: usize, deadline: Duration) -> Vec<Local> {
         assert!(size > 0, "there is no rank");
         let world = Arc::new(World::new(size, deadline));
-        (0..size).map(|rank| Local::of(rank, Arc::clone(&world))).collect()
+        (0..size).map(|rank| Local::new(rank, Arc::clone(&world))).collect()
     }
     /// Returns the connection of a single rank.
     pub(super) fn alone() -> Self {
-        Local::of(0, Arc::new(World::new(1, DEADLINE)))
+        Local::new(0, Arc::new(World::new(1, DEADLINE)))
     }
-    fn of(rank: usize, world: Arc<World>) -> Self {
+    fn new(rank: usize, world: Arc<World>) -> Self {
         let (round, splits) = (AtomicUsize::new(0), AtomicUsize::new(0));
         Local { rank, round, splits, shared: Mutex::default(), world }
     }
@@ -303,7 +303,7 @@ impl Comm for Local {
         else {
             return Err(disagree(self.rank, 0, "split", "other groups"));
         };
-        Ok(Arc::new(Local::of(self.rank % size, Arc::clone(world))))
+        Ok(Arc::new(Local::new(self.rank % size, Arc::clone(world))))
     }
     fn fail(&self, reason: &str) {
         let mut failure = self.world.failure.lock().unwrap_or_else(PoisonError::into_inner);

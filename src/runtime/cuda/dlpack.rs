@@ -14,7 +14,7 @@
 //!     byte_offset: 0,
 //! };
 //! // SAFETY: the tensor describes `data`, which nobody changes meanwhile.
-//! let x = unsafe { DLView::of(&tensor) }?;
+//! let x = unsafe { DLView::new(&tensor) }?;
 //! let (a, mut sum) = (x.values::<f32>()?, [0.0f32; 4]);
 //! Call::new(&Add).input(a, x.shape())?.input(a, x.shape())?.output(&mut sum)?.run()?;
 //! assert_eq!(sum, [2.0, 4.0, 6.0, 8.0]);
@@ -159,7 +159,7 @@ impl<'a> DLView<'a> {
     /// Shape and strides must have `ndim` elements (or be null, the strides only), and the memory must be
     /// that of the shape, for as long as `'a`. As long as [`values`](Self::values) are in use, nobody may
     /// change the memory of a tensor on the host.
-    pub unsafe fn of(tensor: &'a DLTensor) -> Result<Self> {
+    pub unsafe fn new(tensor: &'a DLTensor) -> Result<Self> {
         let DLTensor { device, dtype: DLDataType { code, bits, lanes }, ndim, .. } = *tensor;
         let refused = |what: String| Error::shape("dlpack", what);
         let dtype = match (code, bits, lanes) {

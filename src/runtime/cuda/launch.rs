@@ -278,7 +278,7 @@ impl Launch<'_> {
         write: impl FnOnce(&Window) -> Result<()>,
         read: impl FnOnce(&Window) -> Result<()>,
     ) -> Result<()> {
-        let window = self.windows.of(channel).ok_or_else(|| {
+        let window = self.windows.get(channel).ok_or_else(|| {
             Error::new(ErrorKind::Device, "ranks communicate in programs only, not in a single call")
         })?;
         window.exchange(self.stream, || write(window), || read(window))

@@ -19,7 +19,7 @@ pub(super) struct Launching {
 impl Launching {
     /// Returns what a device of a compute capability uses. `setting` turns some of it off, to measure what it
     /// gains: `late`, `unclustered`, or both with a comma between them.
-    pub fn of(capability: (i32, i32), setting: Option<&str>) -> Result<Self> {
+    pub fn choose(capability: (i32, i32), setting: Option<&str>) -> Result<Self> {
         let can = capability >= LEAST_CAPABILITY;
         let mut all = Launching { early: can, clusters: can, trouble: None };
         for word in setting.unwrap_or_default().split(',').filter(|word| !word.is_empty()) {
@@ -56,7 +56,7 @@ mod tests {
 
     #[test]
     fn old_devices_and_the_setting_turn_early_launches_and_clusters_off() {
-        let of = |capability, setting| Launching::of(capability, setting).map(|l| (l.early, l.clusters));
+        let of = |capability, setting| Launching::choose(capability, setting).map(|l| (l.early, l.clusters));
         assert_eq!(of((9, 0), None).unwrap(), (true, true));
         assert_eq!(of((12, 0), Some("")).unwrap(), (true, true));
         assert_eq!(of((8, 9), None).unwrap(), (false, false));

@@ -163,7 +163,7 @@ impl Gpu {
             );
         }
         let setting = std::env::var_os("TGNN_LAUNCH").map(|v| v.to_string_lossy().into_owned());
-        let launching = Launching::of(capability, setting.as_deref())?;
+        let launching = Launching::choose(capability, setting.as_deref())?;
         // SAFETY: the device is valid.
         let context = checked(unsafe { result::primary_ctx::retain(device) }, "cannot create a context")?;
         enter(context)?;

@@ -58,9 +58,9 @@ impl NcclComm {
         let mut id = Nccl::id(launched.rank)?;
         at.share(launched, &mut id, deadline)?;
         let nccl = Nccl::connect(gpu, &id, launched.rank, launched.size)?;
-        Self::of(gpu, nccl, launched.rank, launched.size, deadline)
+        Self::open(gpu, nccl, launched.rank, launched.size, deadline)
     }
-    fn of(gpu: &Gpu, nccl: Nccl, rank: usize, size: usize, deadline: Duration) -> Result<Self> {
+    fn open(gpu: &Gpu, nccl: Nccl, rank: usize, size: usize, deadline: Duration) -> Result<Self> {
         let blocks = [DeviceBuffer::new(gpu, 0)?, DeviceBuffer::new(gpu, 0)?];
         let staging = Mutex::new(Staging { stream: CudaStream::new(gpu)?, blocks });
         Ok(NcclComm { gpu: gpu.clone(), nccl, rank, size, deadline, staging })
@@ -180,7 +180,7 @@ impl Comm for NcclComm {
         let mut id = own;
         id.copy_from_slice(&ids[first * own.len()..][..own.len()]);
         let nccl = Nccl::connect(&self.gpu, &id, rank, size)?;
-        Ok(Arc::new(Self::of(&self.gpu, nccl, rank, size, self.deadline)?))
+        Ok(Arc::new(Self::open(&self.gpu, nccl, rank, size, self.deadline)?))
     }
     /// Ends the work of this rank; the others notice by NCCL or by their deadline.
     fn fail(&self, _reason: &str) {

@@ -49,9 +49,9 @@ impl CudaStream {
     fn with_priority(gpu: &Gpu, priority: i32) -> Result<Self> {
         let kind = result::stream::StreamKind::NonBlocking;
         let raw = checked(result::stream::create_with_priority(kind, priority), "cannot create a stream")?;
-        Ok(Self::of(gpu, raw, false))
+        Ok(Self::wrap(gpu, raw, false))
     }
-    fn of(gpu: &Gpu, raw: sys::CUstream, borrowed: bool) -> Self {
+    fn wrap(gpu: &Gpu, raw: sys::CUstream, borrowed: bool) -> Self {
         CudaStream { gpu: gpu.clone(), raw, borrowed, launched: 0.into(), after_kernel: false.into() }
     }
     /// Borrows the stream `raw` of other code: a `cudaStream_t` or `CUstream`, such as PyTorch's
@@ -60,7 +60,7 @@ impl CudaStream {
     /// # Safety
     /// The stream must be of the primary context of `gpu`, and live as long as this value.
     pub unsafe fn borrowed(gpu: &Gpu, raw: *mut c_void) -> Self {
-        Self::of(gpu, raw.cast(), true)
+        Self::wrap(gpu, raw.cast(), true)
     }
     /// Returns the device.
     pub fn gpu(&self) -> &Gpu {

@@ -29,7 +29,7 @@ impl DeviceTensor {
     ///
     /// # Errors
     /// `Shape` if the buffer is too small.
-    pub fn of(buffer: &DeviceBuffer, dtype: DType, shape: [usize; 2]) -> Result<Self> {
+    pub fn from_buffer(buffer: &DeviceBuffer, dtype: DType, shape: [usize; 2]) -> Result<Self> {
         let tensor = Self::new(buffer.address(), dtype, shape);
         tensor.spec().check_size("tensor")?;
         let (has, wants) = (buffer.bytes(), tensor.spec().bytes(Precision::F32));

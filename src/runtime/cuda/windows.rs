@@ -62,7 +62,7 @@ impl Windows {
         Ok(windows)
     }
     /// Returns the window of a channel.
-    pub fn of(&self, channel: Channel) -> Option<&Window> {
+    pub fn get(&self, channel: Channel) -> Option<&Window> {
         self.0[channel as usize].as_ref()
     }
     fn all(&self) -> impl Iterator<Item = &Window> {

@@ -103,7 +103,7 @@ fn baseline(summary: &Summary, metric: &str) -> Option<(String, f64)> {
 
 impl Line {
     /// Returns the line of `runs`, which have the same `settings`, of which `differing` differ between lines.
-    pub(super) fn of(
+    pub(super) fn new(
         settings: &Settings,
         differing: &[String],
         mut runs: Vec<FinishedRun>,
@@ -111,7 +111,7 @@ impl Line {
     ) -> Self {
         runs.sort_by_key(|run| run.config.seed);
         let summaries = || runs.iter().map(|run| &run.summary);
-        let over = |of: &dyn Fn(&Summary) -> Option<f64>| Statistic::of(summaries().filter_map(of));
+        let over = |of: &dyn Fn(&Summary) -> Option<f64>| Statistic::new(summaries().filter_map(of));
         let own = differing.iter().filter_map(|key| Some((key.clone(), settings.get(key)?.clone())));
         let own: IndexMap<String, Value> = own.collect();
         let tests: Vec<_> =
@@ -119,7 +119,7 @@ impl Line {
         let names: IndexMap<&String, ()> = tests.iter().flatten().map(|(name, _)| (name, ())).collect();
         let test = names.into_keys().filter_map(|name| {
             let numbers = tests.iter().filter_map(|test| test.get(name).copied());
-            Some((name.clone(), Statistic::of(numbers)?))
+            Some((name.clone(), Statistic::new(numbers)?))
         });
         let best_val = |s: &Summary| {
             let best = s.epochs.iter().find(|record| Some(record.epoch) == s.best_epoch)?;
@@ -143,14 +143,14 @@ impl Line {
             device_memory_bytes: over(&device_bytes),
             parameters: summaries().next().map_or(0, |s| s.parameters),
             stages: stages(summaries().map(|s| s.stages.as_slice())),
-            runs: runs.iter().map(|run| RunOfLine::of(run, metric)).collect(),
+            runs: runs.iter().map(|run| RunOfLine::new(run, metric)).collect(),
             settings: own,
         }
     }
 }
 
 impl RunOfLine {
-    fn of(run: &FinishedRun, metric: &str) -> Self {
+    fn new(run: &FinishedRun, metric: &str) -> Self {
         let mut seconds = 0.0;
         let points = run.summary.epochs.iter().map(|record| {
             seconds += record.train_seconds;

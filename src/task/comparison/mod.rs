@@ -58,7 +58,7 @@ impl Comparison {
     ///
     /// # Errors
     /// `Usage` if there is no run, or if two of them do not measure the same thing.
-    pub fn of(runs: Vec<FinishedRun>) -> Result<Self> {
+    pub fn new(runs: Vec<FinishedRun>) -> Result<Self> {
         comparable(&runs)?;
         let Some(first) = runs.first() else {
             return Err(Error::usage("there is no finished run to compare").remedy("give run folders"));
@@ -89,7 +89,7 @@ impl Comparison {
         let common = common.collect();
         let mut lines: Vec<Line> = groups
             .into_iter()
-            .map(|(settings, runs)| Line::of(&settings, &differing, runs, metric))
+            .map(|(settings, runs)| Line::new(&settings, &differing, runs, metric))
             .collect();
         sort(&mut lines, metric != "RMSE");
         let mut metrics: Vec<String> = Vec::new();

@@ -14,7 +14,7 @@ pub struct Statistic {
 
 impl Statistic {
     /// Returns the statistic of `numbers`; `None` if there are none.
-    pub fn of(numbers: impl IntoIterator<Item = f64>) -> Option<Self> {
+    pub fn new(numbers: impl IntoIterator<Item = f64>) -> Option<Self> {
         let numbers: Vec<f64> = numbers.into_iter().collect();
         let n = numbers.len();
         let mean = numbers.iter().sum::<f64>() / n as f64;
@@ -38,11 +38,11 @@ mod tests {
 
     #[test]
     fn mean_deviation_and_median_are_those_computed_by_hand() {
-        let s = Statistic::of([2.0, 4.0, 9.0]).unwrap();
+        let s = Statistic::new([2.0, 4.0, 9.0]).unwrap();
         // Squared distances from 5: 9, 1 and 16.
         assert_eq!((s.mean, s.deviation, s.n), (5.0, Some(13f64.sqrt()), 3));
-        assert_eq!(Statistic::of([0.5]), Some(Statistic { mean: 0.5, deviation: None, n: 1 }));
-        assert_eq!(Statistic::of([]), None);
+        assert_eq!(Statistic::new([0.5]), Some(Statistic { mean: 0.5, deviation: None, n: 1 }));
+        assert_eq!(Statistic::new([]), None);
         assert_eq!((median([3.0, 1.0, 2.0]), median([4.0, 1.0, 2.0, 3.0])), (Some(2.0), Some(2.5)));
         assert_eq!(median([]), None);
     }

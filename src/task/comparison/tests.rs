@@ -44,7 +44,7 @@ fn runs_that_differ_in_nothing_but_the_seed_are_a_line_with_mean_and_deviation()
             scored(s, 0.9375, 0.25);
         }),
     ];
-    let c = Comparison::of(runs).unwrap();
+    let c = Comparison::new(runs).unwrap();
     assert_eq!((c.metric, c.higher_is_better, c.lines.len()), ("AP", true, 2));
     assert_eq!(c.differing, ["learning_rate"]);
     assert_eq!(
@@ -78,7 +78,7 @@ fn settings_without_influence_and_those_of_other_models_make_no_line_of_their_ow
             (s.model, c.tgn.heads) = ("jodie".into(), heads);
         })
     };
-    let c = Comparison::of(vec![
+    let c = Comparison::new(vec![
         jodie("a", 1, 1),
         jodie("b", 2, 2),
         run("c", 1, |c, _| (c.tensorboard, c.data.path, c.plan) = (true, "./made".into(), "auto".into())),
@@ -89,7 +89,7 @@ fn settings_without_influence_and_those_of_other_models_make_no_line_of_their_ow
     assert_eq!(names, [("jodie", 2), ("tgn", 2)]);
     // The rows of static memory belong to a model that uses them.
     let trained = |c: &mut Config| c.static_memory.mode = StaticMode::Trained;
-    let c = Comparison::of(vec![run("a", 1, |c, _| trained(c)), run("b", 1, |_, _| ())]).unwrap();
+    let c = Comparison::new(vec![run("a", 1, |c, _| trained(c)), run("b", 1, |_, _| ())]).unwrap();
     assert_eq!(c.differing, ["static.mode"]);
 }
 
@@ -101,7 +101,7 @@ fn runs_that_start_from_other_weights_are_lines_of_their_own() {
         })
     };
     let runs = vec![from("a", 1, None), from("b", 1, Some("runs/link")), from("c", 2, Some("runs/link"))];
-    let c = Comparison::of(runs).unwrap();
+    let c = Comparison::new(runs).unwrap();
     assert_eq!(c.differing, ["start"]);
     let names: Vec<(&str, usize)> = c.lines.iter().map(|l| (l.name.as_str(), l.seeds.len())).collect();
     assert_eq!(names, [("start=random", 1), ("start=runs/link", 2)]);
@@ -109,7 +109,7 @@ fn runs_that_start_from_other_weights_are_lines_of_their_own() {
 
 #[test]
 fn a_run_that_repeats_another_is_left_out_with_a_note() {
-    let c = Comparison::of(vec![run("a", 1, |_, _| ()), run("b", 1, |_, _| ())]).unwrap();
+    let c = Comparison::new(vec![run("a", 1, |_, _| ()), run("b", 1, |_, _| ())]).unwrap();
     assert_eq!(c.lines[0].runs.len(), 1);
     assert_eq!(c.notes, ["b is left out: it repeats a (same settings, same seed)"]);
     assert_eq!(c.lines[0].name, "tgn");
@@ -124,7 +124,7 @@ fn lines_of_several_data_sets_have_a_best_each() {
         })
     };
     let runs = vec![run("a", 1, |_, _| ()), other("b", 0.1, 0.5), other("c", 0.2, 0.6)];
-    let c = Comparison::of(runs).unwrap();
+    let c = Comparison::new(runs).unwrap();
     let best: Vec<(&str, bool)> = c.lines.iter().map(|l| (l.data.as_str(), l.best)).collect();
     assert_eq!(best, [("made", true), ("other", true), ("other", false)]);
     assert_eq!(c.lines[1].name, "other, learning_rate=0.2");
@@ -135,7 +135,7 @@ fn lines_of_several_data_sets_have_a_best_each() {
 fn runs_that_do_not_measure_the_same_are_refused_with_the_reason() {
     let refused = |change: &dyn Fn(&mut Config, &mut Summary), said: &str| {
         let runs = vec![run("runs/a", 1, |_, _| ()), run("runs/b", 1, |c, s| change(c, s))];
-        let e = Comparison::of(runs).unwrap_err();
+        let e = Comparison::new(runs).unwrap_err();
         assert_eq!(e.kind(), crate::error::ErrorKind::Usage);
         let e = e.to_string();
         assert!(e.starts_with("runs/a and runs/b cannot be compared: ") && !e.contains('\n'), "{e}");
@@ -157,7 +157,7 @@ fn runs_that_do_not_measure_the_same_are_refused_with_the_reason() {
     let tgb = |kind| move |c: &mut Config, _: &mut Summary| (c.protocol, c.negatives) = (Protocol::Tgb, kind);
     let kinds = [crate::task::NegativeKind::Random, crate::task::NegativeKind::Historical];
     comparable(&kinds.map(|kind| run("a", 1, tgb(kind)))).unwrap();
-    let e = Comparison::of(Vec::new()).unwrap_err();
+    let e = Comparison::new(Vec::new()).unwrap_err();
     assert!(e.to_string().starts_with("there is no finished run to compare"), "{e}");
 }
 
@@ -177,7 +177,7 @@ fn values_of_vertices_are_compared_by_an_error_of_which_less_is_better() {
             test.transductive.rmse = Some(rmse);
         })
     };
-    let c = Comparison::of(vec![of("a", 0.1, 3.0), of("b", 0.2, 2.0)]).unwrap();
+    let c = Comparison::new(vec![of("a", 0.1, 3.0), of("b", 0.2, 2.0)]).unwrap();
     assert_eq!((c.metric, c.higher_is_better), ("RMSE", false));
     assert_eq!(c.best().map(|line| line.name.as_str()), Some("learning_rate=0.2"));
     assert_eq!(c.metrics, ["RMSE"]);
@@ -192,7 +192,7 @@ fn stage_times_are_means_over_the_runs_that_have_them() {
         }
     };
     let runs = vec![run("a", 1, timed(1.0)), run("b", 2, timed(3.0)), run("c", 3, |_, _| ())];
-    let stages = &Comparison::of(runs).unwrap().lines[0].stages;
+    let stages = &Comparison::new(runs).unwrap().lines[0].stages;
     assert_eq!(stages.iter().map(|s| (s.lane, s.seconds)).collect::<Vec<_>>(), [(1, 2.0)]);
 }
 

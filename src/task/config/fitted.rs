@@ -98,7 +98,7 @@ mod tests {
     fn fitted(events: usize, given: &[&str]) -> (Config, Option<String>) {
         let ends = |n: u32| (0..events as u32).map(|i| i % n).collect();
         let times = (0..events as i64).collect();
-        let events = Events::of("made", ends(7), ends(5), times).unwrap();
+        let events = Events::new("made", ends(7), ends(5), times).unwrap();
         let mut config = Config::default();
         let note = config.fit_to(&events, |key| given.contains(&key)).unwrap();
         (config, note)
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn labels_of_nodes_are_the_task_and_few_of_them_make_small_steps() {
-        let mut events = Events::of("made", vec![0; 3_000], vec![1; 3_000], (0..3_000).collect()).unwrap();
+        let mut events = Events::new("made", vec![0; 3_000], vec![1; 3_000], (0..3_000).collect()).unwrap();
         let label = |i: i64| NodeLabel { time: i / 50 * 50, node: (i % 50) as u32, class: 0, weight: 1.0 };
         events.nodes = 50;
         events.node_labels = Some(NodeLabels::new(1, (0..3_000).map(label).collect()).unwrap());

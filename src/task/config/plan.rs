@@ -69,7 +69,7 @@ impl Config {
             );
             return Err(Error::new(ErrorKind::Plan, what).remedy("train on one rank, or give --plan mspipe"));
         }
-        self.check_parallel(plan, plan.ranks.unwrap_or_default().parallel.of(ranks)?)
+        self.check_parallel(plan, plan.ranks.unwrap_or_default().parallel.for_ranks(ranks)?)
     }
     /// Checks that there is node memory, if steps read older rows of it.
     fn check_older_memory(&self, plan: &Plan) -> Result<()> {
@@ -127,9 +127,9 @@ impl Config {
     /// counts as several, and only whole passes are trained.
     ///
     /// # Errors
-    /// As [`Parallel::of`].
+    /// As [`Parallel::for_ranks`].
     pub fn epochs_trained(&self, plan: &Plan, ranks: usize) -> Result<usize> {
-        let of_pass = plan.ranks.unwrap_or_default().parallel.of(ranks)?.epochs();
+        let of_pass = plan.ranks.unwrap_or_default().parallel.for_ranks(ranks)?.epochs();
         Ok(self.epochs.next_multiple_of(of_pass))
     }
     /// Returns the configuration for a use of a trained model, which does not depend on the plan of training:

@@ -34,7 +34,7 @@ impl Scores {
         let true_positives = above_zero(&positive);
         let predicted = true_positives + above_zero(&negative);
         let has_both = !positive.is_empty() && !negative.is_empty();
-        let curves = has_both.then(|| Curves::of(&positive, &negative));
+        let curves = has_both.then(|| Curves::new(&positive, &negative));
         Scores {
             ap: curves.as_ref().map(|c| c.average_precision),
             auc: curves.as_ref().map(|c| c.area),
@@ -100,7 +100,7 @@ mod tests {
     #[test]
     fn the_class_sets_of_an_event_stream_can_be_scored_directly() {
         let sets = Classes::new(3, 2, vec![2, 0, crate::runtime::NONE, 1]).unwrap();
-        let scores = scores_of(&[1.0, -1.0, 2.0, -3.0, 0.5, -1.0], 3, (0..2).map(|i| sets.of(i)));
+        let scores = scores_of(&[1.0, -1.0, 2.0, -3.0, 0.5, -1.0], 3, (0..2).map(|i| sets.get(i)));
         let perfect =
             Scores { ap: Some(1.0), auc: Some(1.0), f1: Some(1.0), accuracy: None, ..Scores::default() };
         assert_eq!(scores, perfect);

@@ -28,7 +28,7 @@ pub enum EdgeBank {
 
 impl EdgeBank {
     /// Scores every event of `part`, in batches of `batch` events. Returns the table that
-    /// [`Scores::of`](super::Scores::of) reads: `[events, candidates]`, with the event itself in column 0,
+    /// [`Scores::from_table`](super::Scores::from_table) reads: `[events, candidates]`, with the event itself in column 0,
     /// followed by the pairs that `negatives` returns for the event. Missing pairs score 0, surplus pairs are
     /// ignored.
     ///
@@ -129,7 +129,7 @@ mod tests {
         let events = stream(12, &pairs, (0..40).collect());
         let drawn = negatives::historical(&events, 35..40, 5, 3).unwrap();
         let table = EdgeBank::Unlimited.scores(&events, 35..40, 5, 2, |event| [drawn[event - 35]]);
-        assert_eq!(Scores::of(&table, 2, None).auc, Some(0.5));
+        assert_eq!(Scores::from_table(&table, 2, None).auc, Some(0.5));
         assert!(table.iter().skip(1).step_by(2).all(|&score| score == 1.0));
     }
 

@@ -233,7 +233,7 @@ impl Ranking {
                 order.dedup();
                 let place = |score: &u64| f32::from_bits(order.partition_point(|other| other < score) as u32);
                 let table: Vec<f32> = pairs.as_flattened().iter().map(place).collect();
-                Scores::of(&table, 2, mask)
+                Scores::from_table(&table, 2, mask)
             }
         }
     }
@@ -383,7 +383,7 @@ mod tests {
     #[test]
     fn a_single_negative_gives_the_curves_of_all_pairs() {
         let events =
-            Events::of("made", vec![0, 0, 1, 0, 1, 0], vec![2, 3, 3, 2, 3, 2], (0..6).collect()).unwrap();
+            Events::new("made", vec![0, 0, 1, 0, 1, 0], vec![2, 3, 3, 2, 3, 2], (0..6).collect()).unwrap();
         let negatives = |_: usize| [[0, 3]];
         let before = [Range { start: 0, end: 3 }];
         let scored =

@@ -77,11 +77,11 @@ impl Scores {
     /// If there is a `mask`, only events for which it is true count.
     ///
     /// With one negative per event, these are AP and AUC over all pairs; with more, also MRR and hits.
-    pub fn of(table: &[f32], candidates: usize, mask: Option<&[bool]>) -> Self {
+    pub fn from_table(table: &[f32], candidates: usize, mask: Option<&[bool]>) -> Self {
         let rows = picked(table.chunks_exact(candidates.max(1)), mask);
         Self::of_rows(rows, candidates > 2)
     }
-    /// Computes the metrics as [`of`](Self::of) does, but each event has its own number of candidates: event
+    /// Computes the metrics as [`of`](Self::from_table) does, but each event has its own number of candidates: event
     /// `i` has the first `counts[i]` columns, including itself; the other columns are ignored. MRR and hits
     /// are always computed; an event without negatives has rank 1. Rows beyond the end of `counts` are
     /// ignored, and counts are clamped to `1..=candidates`.
@@ -93,7 +93,7 @@ impl Scores {
             table.chunks_exact(width).zip(counts).map(|(row, &n)| &row[..(n as usize).clamp(1, width)]);
         Self::of_rows(picked(rows, mask), true)
     }
-    /// Computes the metrics as [`of`](Self::of) does, but AP and AUC use only the event and its first
+    /// Computes the metrics as [`of`](Self::from_table) does, but AP and AUC use only the event and its first
     /// negative, so that they do not depend on the number of negatives.
     pub fn of_candidates(table: &[f32], candidates: usize, mask: Option<&[bool]>) -> Self {
         let first: Vec<f32> = table
@@ -101,8 +101,12 @@ impl Scores {
             .flat_map(|row| &row[..candidates.min(2)])
             .copied()
             .collect();
-        let ranks = Self::of(table, candidates, mask);
-        Scores { mrr: ranks.mrr, hits_at_10: ranks.hits_at_10, ..Self::of(&first, candidates.min(2), mask) }
+        let ranks = Self::from_table(table, candidates, mask);
+        Scores {
+            mrr: ranks.mrr,
+            hits_at_10: ranks.hits_at_10,
+            ..Self::from_table(&first, candidates.min(2), mask)
+        }
     }
     /// Computes MRR and hits from the rank of each event among its candidates.
     pub(super) fn of_ranks(ranks: &[f64], mask: Option<&[bool]>) -> Self {
@@ -134,7 +138,7 @@ impl Scores {
         if positive.is_empty() || negative.is_empty() {
             return Scores::default();
         }
-        let curves = Curves::of(&positive, &negative);
+        let curves = Curves::new(&positive, &negative);
         let mean_over_ranks = |value: fn(f64) -> f64| {
             ranked.then(|| rows.clone().map(|r| value(rank(r))).sum::<f64>() / positive.len() as f64)
         };
@@ -163,7 +167,7 @@ fn picked<T>(
 ///
 /// Equals scikit-learn's `average_precision_score`. Takes O(n log n) time.
 pub fn average_precision(positive: &[f32], negative: &[f32]) -> f64 {
-    Curves::of(positive, negative).average_precision
+    Curves::new(positive, negative).average_precision
 }
 
 /// Returns the area under the ROC curve: the fraction of pairs of a positive and a negative in which the
@@ -171,7 +175,7 @@ pub fn average_precision(positive: &[f32], negative: &[f32]) -> f64 {
 ///
 /// Equals scikit-learn's `roc_auc_score`. Takes O(n log n) time.
 pub fn roc_auc(positive: &[f32], negative: &[f32]) -> f64 {
-    Curves::of(positive, negative).area
+    Curves::new(positive, negative).area
 }
 
 /// Returns the mean of 1 / rank of column 0 over rows of `candidates` scores; NaN if there is no row. Among
@@ -224,7 +228,7 @@ pub(super) struct Curves {
 }
 
 impl Curves {
-    pub(super) fn of(positive: &[f32], negative: &[f32]) -> Self {
+    pub(super) fn new(positive: &[f32], negative: &[f32]) -> Self {
         // The key takes care of ties, zeros and NaN; the lowest bit holds the label.
         let tagged = |s: &[f32], label: u64| s.iter().map(move |&x| u64::from(key(x)) << 1 | label).collect();
         let mut all: Vec<u64> = tagged(positive, 1);
@@ -286,7 +290,7 @@ mod tests {
             for (got, want) in got.into_iter().zip([c.ap, c.auc, c.mrr]) {
                 assert!((got - want).abs() < 1e-14, "{:?}: {got} against {want}", c.table);
             }
-            let scores = Scores::of(&c.table, c.candidates, None);
+            let scores = Scores::from_table(&c.table, c.candidates, None);
             let mrr = (c.candidates > 2).then_some(got[2]);
             assert_eq!(
                 scores,
@@ -351,15 +355,15 @@ mod tests {
     #[test]
     fn full_lists_score_like_the_table_and_columns_beyond_a_list_are_ignored() {
         let table = [0.9, 0.1, 0.2, 0.8, 0.9, 0.7, 0.3, 0.4, 0.5];
-        assert_eq!(Scores::of_lists(&table, 3, &[3; 3], None), Scores::of(&table, 3, None));
-        assert_eq!(Scores::of_lists(&table, 3, &[9; 3], None), Scores::of(&table, 3, None));
+        assert_eq!(Scores::of_lists(&table, 3, &[3; 3], None), Scores::from_table(&table, 3, None));
+        assert_eq!(Scores::of_lists(&table, 3, &[9; 3], None), Scores::from_table(&table, 3, None));
         let cut = Scores::of_lists(&table, 3, &[3, 2, 0], None);
         let other = [0.9, 0.1, 0.2, 0.8, 0.9, f32::NAN, 0.3, 7.0, f32::NAN];
         assert_eq!(Scores::of_lists(&other, 3, &[3, 2, 1], None), cut);
         assert_eq!(cut.mrr, Some((1.0 + 0.5 + 1.0) / 3.0));
         // Of the three negatives, 0.9 beats 2.5 (one tie), 0.8 and 0.3 beat 2 each.
         assert_eq!((cut.auc, cut.hits_at_10), (Some((2.5 + 2.0 + 2.0) / 9.0), Some(1.0)));
-        assert_eq!(Scores::of_lists(&table, 3, &[3], None), Scores::of(&table[..3], 3, None));
+        assert_eq!(Scores::of_lists(&table, 3, &[3], None), Scores::from_table(&table[..3], 3, None));
         assert_eq!(Scores::of_lists(&table, 3, &[1; 3], None), Scores::default());
     }
 
@@ -367,7 +371,7 @@ mod tests {
     fn a_hit_is_an_event_whose_mean_rank_is_at_most_10() {
         let hits = |above: usize, tied: usize| {
             let row: Vec<f32> = [vec![0.0], vec![1.0; above], vec![0.0; tied], vec![-1.0; 20]].concat();
-            Scores::of(&row, row.len(), None).hits_at_10
+            Scores::from_table(&row, row.len(), None).hits_at_10
         };
         assert_eq!(
             [hits(9, 0), hits(10, 0), hits(9, 1), hits(8, 2)],
@@ -383,9 +387,9 @@ mod tests {
 
     #[test]
     fn empty_input_has_no_scores() {
-        assert_eq!(Scores::of(&[], 2, None), Scores::default());
-        assert_eq!(Scores::of(&[1.0, 0.0], 2, Some(&[false])), Scores::default());
-        assert_eq!(Scores::of(&[1.0], 1, None), Scores::default());
+        assert_eq!(Scores::from_table(&[], 2, None), Scores::default());
+        assert_eq!(Scores::from_table(&[1.0, 0.0], 2, Some(&[false])), Scores::default());
+        assert_eq!(Scores::from_table(&[1.0], 1, None), Scores::default());
         assert!(average_precision(&[], &[1.0]).is_nan());
         assert!(roc_auc(&[1.0], &[]).is_nan());
         assert!(mean_reciprocal_rank(&[], 2).is_nan());
@@ -404,9 +408,9 @@ mod tests {
     #[test]
     fn a_mask_picks_events_and_events_beyond_its_end_do_not_count() {
         let table = [0.9, 0.1, 0.2, 0.8, 0.7, 0.3];
-        let all = Scores::of(&[0.9, 0.1, 0.7, 0.3], 2, None);
-        assert_eq!(Scores::of(&table, 2, Some(&[true, false, true])), all);
-        assert_eq!(Scores::of(&table, 2, Some(&[true])), Scores::of(&table[..2], 2, None));
+        let all = Scores::from_table(&[0.9, 0.1, 0.7, 0.3], 2, None);
+        assert_eq!(Scores::from_table(&table, 2, Some(&[true, false, true])), all);
+        assert_eq!(Scores::from_table(&table, 2, Some(&[true])), Scores::from_table(&table[..2], 2, None));
     }
 
     proptest! {

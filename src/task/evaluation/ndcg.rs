@@ -117,14 +117,14 @@ impl Forecast {
                 guesses.push(guess.clone());
             }
             *guess = match self {
-                Forecast::MovingAverage if !guess.is_empty() => averaged(guess, labels.of(row)),
-                _ => labels.of(row).collect(),
+                Forecast::MovingAverage if !guess.is_empty() => averaged(guess, labels.row(row)),
+                _ => labels.row(row).collect(),
             };
         }
         let scored = |(row, guess): (usize, Vec<(u32, f32)>)| {
             let mut scores = vec![0.0; labels.classes()];
             guess.iter().for_each(|&(class, score)| scores[class as usize] = score);
-            ndcg(&scores, labels.of(row))
+            ndcg(&scores, labels.row(row))
         };
         rows.into_par_iter().zip(guesses).map(scored).collect()
     }

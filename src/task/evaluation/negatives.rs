@@ -59,7 +59,7 @@ fn draw(
     salt: u32,
     excluded: &HashSet<Pair>,
 ) -> Result<Vec<Pair>> {
-    let all_pairs = AllPairs::of(events);
+    let all_pairs = AllPairs::new(events);
     // `now`: pairs with an event at the times of the batch. `before`: pairs with an event before these times
     // and none at them.
     let mut now = PairWindow::new(events);
@@ -116,7 +116,7 @@ struct AllPairs {
 }
 
 impl AllPairs {
-    fn of(events: &Events) -> Self {
+    fn new(events: &Events) -> Self {
         let unique = |ids: &[u32]| {
             let mut ids = ids.to_vec();
             ids.sort_unstable();
@@ -203,7 +203,7 @@ mod tests {
 
     /// Returns whether the events of some batch have every possible pair.
     fn exhausted(events: &Events, part: Range<usize>, batch: usize) -> bool {
-        let all_pairs = AllPairs::of(events);
+        let all_pairs = AllPairs::new(events);
         part.clone().step_by(batch).any(|first| {
             let in_batch: HashSet<Pair> =
                 (first..part.end.min(first + batch)).map(|i| pair_of(events, i)).collect();

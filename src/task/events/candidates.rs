@@ -112,7 +112,7 @@ impl Candidates {
                 let (list, spec) = (&lists[part as usize], store.spec(id));
                 let mut table = vec![NONE; spec.len()];
                 for (i, row) in table.chunks_exact_mut(spec.cols).take(list.events()).enumerate() {
-                    let nodes = list.of(list.first + i);
+                    let nodes = list.get(list.first + i);
                     row[..nodes.len()].copy_from_slice(nodes);
                 }
                 store.write(id, &table)
@@ -125,15 +125,15 @@ impl Candidates {
         match &self.kind {
             Source::Given(lists) => {
                 let list = &lists[part as usize];
-                let count = |i| 1 + list.of(list.first + i).len() as u32;
+                let count = |i| 1 + list.get(list.first + i).len() as u32;
                 let counts: Vec<u32> = (0..list.events()).map(count).collect();
                 Scores::of_lists(table, columns, &counts, mask)
             }
-            _ => Scores::of(table, columns, mask),
+            _ => Scores::from_table(table, columns, mask),
         }
     }
     /// Returns the negatives of an event of a part, which begins at event `first`.
-    fn of(&self, events: &Events, part: Part, first: usize, event: usize) -> Vec<Pair> {
+    fn draw(&self, events: &Events, part: Part, first: usize, event: usize) -> Vec<Pair> {
         let (src, at) = (events.src[event], event - first);
         match &self.kind {
             Source::Drawn { pool, per_event, .. } => {
@@ -143,7 +143,7 @@ impl Candidates {
                 (0..*per_event).map(|j| [src, negative(pool, key, *per_event, (row, j))]).collect()
             }
             Source::Pairs(pairs) => vec![pairs[part as usize][at]],
-            Source::Given(lists) => lists[part as usize].of(event).iter().map(|&v| [src, v]).collect(),
+            Source::Given(lists) => lists[part as usize].get(event).iter().map(|&v| [src, v]).collect(),
         }
     }
     /// Returns EdgeBank's scores of the same candidates, `[events, columns]`, for the events of `range`,
@@ -156,7 +156,7 @@ impl Candidates {
         range: Range<usize>,
         columns: usize,
     ) -> Vec<f32> {
-        let negatives = |event| self.of(events, part, range.start, event);
+        let negatives = |event| self.draw(events, part, range.start, event);
         bank.scores(events, range.clone(), self.batch, columns, negatives)
     }
     /// Returns the scores of rules that learn nothing, with their names, for the first events of the test
@@ -176,7 +176,7 @@ impl Candidates {
         let before = [train, val.clone()];
         let scored = |before, range: Range<usize>, part| {
             let first = range.start;
-            let negatives = move |event| self.of(events, part, first, event);
+            let negatives = move |event| self.draw(events, part, first, event);
             Scored { events, before, part: range, batch: self.batch, ranked, negatives }
         };
         let decay = scored(&before[..1], val, Part::Val).best_decay();

@@ -62,7 +62,7 @@ impl<T> Model<T> {
             if over.features == Some(FeaturesOver::Partitioned) {
                 tables.partition_features(&mut store)?;
             }
-            turns = over.parallel.of(ranks.size())?.turns(ranks.rank());
+            turns = over.parallel.for_ranks(ranks.size())?.turns(ranks.rank());
             let training = match turns {
                 Turns::ALL => all,
                 _ => {

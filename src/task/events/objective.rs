@@ -111,7 +111,7 @@ impl Objective {
             Objective::Classes(classes) => {
                 let rows = table.chunks_exact(columns).enumerate();
                 let picked = rows.filter(|(i, _)| mask.is_none_or(|m| m[*i]));
-                Scores::of_classes(picked.map(|(i, row)| (row, classes.of(first + i))))
+                Scores::of_classes(picked.map(|(i, row)| (row, classes.get(first + i))))
             }
         }
     }

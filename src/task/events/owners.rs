@@ -73,7 +73,7 @@ fn partitioned(
                 seed: config.seed,
                 ..DemandOptions::default()
             };
-            Demand::of(events, split.train.clone(), &options)?
+            Demand::count(events, split.train.clone(), &options)?
         }
     };
     by.partition(&demand, SLACK)

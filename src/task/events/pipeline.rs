@@ -16,7 +16,7 @@ pub(super) const TIMED_ROUNDS: usize = 16;
 pub(super) fn measured(core: &mut TaskCore, place: [usize; 2]) -> Result<Vec<BubbleRecord>> {
     let spans = if core.traced { core.step.trace() } else { core.step.end_trace() };
     let [rank, ranks] = place;
-    let own = Bubble::of(&Timeline::new(spans), rank, ranks);
+    let own = Bubble::measure(&Timeline::new(spans), rank, ranks);
     let Some(all) = core.device.ranks() else { return Ok(Vec::new()) };
     let own = serde_json::to_vec(&own).unwrap_or_default();
     let of_ranks = all.gathered(&own)?.into_iter();

@@ -99,6 +99,6 @@ impl<'a> Places<'a> {
         };
         let memory =
             KeptTables { buffers: &self.state, on_host: tables.memory_on_host(), partitioned: false };
-        MemoryPlan::of(store, features, memory, programs, free)
+        MemoryPlan::new(store, features, memory, programs, free)
     }
 }

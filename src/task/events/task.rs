@@ -209,7 +209,7 @@ impl EventTask {
     /// # Errors
     /// `Plan` if lanes would wait for each other.
     pub fn pass_schedule(&self) -> Result<PassSchedule> {
-        PassSchedule::of(&self.core.step, &self.runs_of_epoch())
+        PassSchedule::new(&self.core.step, &self.runs_of_epoch())
     }
     /// Returns this rank's place among those that get batches in turn, and their number, if there are
     /// several.

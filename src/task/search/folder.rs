@@ -127,11 +127,13 @@ impl SweepData {
         }
         let mut config = run.config.clone();
         config.data.path.clone_from(now);
-        let Some(what) = self.of(config)?.differs(&run.summary.data, run.config.task) else { return Ok(()) };
+        let Some(what) = self.record(config)?.differs(&run.summary.data, run.config.task) else {
+            return Ok(());
+        };
         Err(other(&run.path, &format!("it was trained on {before}, and {now} has other data: {what}")))
     }
     /// Returns the record of the data of a configuration, without random features.
-    fn of(&mut self, mut c: Config) -> Result<&DataRecord> {
+    fn record(&mut self, mut c: Config) -> Result<&DataRecord> {
         c.data.random_edge_features = 0;
         let snapshots = c.model.reads_snapshots().then_some(&c.snapshots);
         Ok(match self.loaded.entry(format!("{:?} {snapshots:?}", c.data)) {

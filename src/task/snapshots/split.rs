@@ -23,7 +23,7 @@ impl SnapshotSplit {
     ///
     /// # Errors
     /// `Usage` if the fractions are not valid; `Data` if there are fewer than two steps.
-    pub fn of(snapshots: &Snapshots, train: f64, val: f64) -> Result<Self> {
+    pub fn new(snapshots: &Snapshots, train: f64, val: f64) -> Result<Self> {
         if !(train > 0.0 && val >= 0.0 && train + val <= 1.0) {
             return Err(Error::usage(format!("data.train is {train} and data.val is {val}"))
                 .remedy("give fractions that add up to at most 1, with data.train above 0"));
@@ -67,11 +67,11 @@ mod tests {
 
     #[test]
     fn parts_are_consecutive_and_exclude_the_first_step() {
-        let s = SnapshotSplit::of(&snapshots(20), 0.7, 0.15).unwrap();
+        let s = SnapshotSplit::new(&snapshots(20), 0.7, 0.15).unwrap();
         assert_eq!((s.train, s.val, s.test), (1..14, 14..17, 17..20));
-        let s = SnapshotSplit::of(&snapshots(2), 0.7, 0.15).unwrap();
+        let s = SnapshotSplit::new(&snapshots(2), 0.7, 0.15).unwrap();
         assert_eq!((s.train, s.val, s.test), (1..2, 2..2, 2..2));
-        assert!(SnapshotSplit::of(&snapshots(1), 0.7, 0.15).is_err());
-        assert!(SnapshotSplit::of(&snapshots(9), 0.7, 0.4).is_err());
+        assert!(SnapshotSplit::new(&snapshots(1), 0.7, 0.15).is_err());
+        assert!(SnapshotSplit::new(&snapshots(9), 0.7, 0.4).is_err());
     }
 }

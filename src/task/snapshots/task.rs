@@ -118,14 +118,14 @@ impl SnapshotTask {
         let plan = config.plan_on(&device)?;
         let device = device.multiplying_in(config.precision)?;
         let length = config.group.length;
-        let split = SnapshotSplit::of(snapshots, config.data.train, config.data.val)?;
+        let split = SnapshotSplit::new(snapshots, config.data.train, config.data.val)?;
         let mut store = Store::new(Precision::F32);
         let round = config.group.batch;
         let updates = split.train.len().min(config.most_batches()).div_ceil(round);
         let optimizer = config.optimizer.optimizer(config.epochs.saturating_mul(updates));
         let mut parameters =
             Parameters::with_optimizer(&mut store, config.seed, config.learning_rate, optimizer)?;
-        let adjacency = Adjacency::of(snapshots, config.snapshots.directed)?;
+        let adjacency = Adjacency::from_snapshots(snapshots, config.snapshots.directed)?;
         let width = config.snapshots.width;
         let mut tables = SnapshotTables::new(&mut store, &mut parameters, snapshots, &adjacency, width)?;
         let net = config.snapshot_model()?;
@@ -357,7 +357,7 @@ fn memory_plan(
     let free = device.gpu().map(|gpu| gpu.memory().map(|(free, _)| free)).transpose()?;
     let (VertexInputs::Vertices(inputs) | VertexInputs::Steps(inputs)) = tables.inputs;
     let features: Vec<BufferId> = tables.aggregated.into_iter().chain(given.then_some(inputs)).collect();
-    let memory = MemoryPlan::of(
+    let memory = MemoryPlan::new(
         store,
         KeptTables { buffers: &features, ..Default::default() },
         KeptTables::default(),

@@ -26,7 +26,7 @@ struct Copies {
 
 impl Copies {
     /// Returns the copies of a task; `None` if there is only one.
-    fn of(task: &dyn Task) -> Option<Self> {
+    fn find(task: &dyn Task) -> Option<Self> {
         let NodeState { buffers: state, copies, .. } = task.node_state();
         let size = task.device().ranks()?.size();
         let length = |&id: &BufferId| task.store().spec(id).bytes(task.store().precision());
@@ -51,7 +51,7 @@ impl Checkpoint {
     /// # Errors
     /// `Io`; `Comm`.
     pub(super) fn save_copies(&self, task: &dyn Task) -> Result<Vec<u32>> {
-        let (Some(of), Some(ranks)) = (Copies::of(task), task.device().ranks()) else {
+        let (Some(of), Some(ranks)) = (Copies::find(task), task.device().ranks()) else {
             return Ok(Vec::new());
         };
         let (control, rank) = (ranks.channel(Channel::Control), ranks.rank());
@@ -96,7 +96,7 @@ impl Checkpoint {
     /// # Errors
     /// `Checkpoint` if a file is missing or damaged; `Comm`.
     pub(super) fn load_copies(&self, task: &mut dyn Task, sums: &[u32]) -> Result<()> {
-        let (Some(of), Some(ranks)) = (Copies::of(task), task.device().ranks().cloned()) else {
+        let (Some(of), Some(ranks)) = (Copies::find(task), task.device().ranks().cloned()) else {
             return Ok(());
         };
         if sums.len() + 1 != of.copies {

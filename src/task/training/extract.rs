@@ -294,13 +294,13 @@ impl<'a> Extractor<'a> {
         held.sort_unstable();
         held.dedup();
         if self.written.as_ref() != Some(&held) {
-            self.record.checksum = checkpoint.write_extract(&self.of(&held)?.serialized()?)?;
+            self.record.checksum = checkpoint.write_extract(&self.extract(&held)?.serialized()?)?;
             self.written = Some(held);
         }
         Ok(self.record.clone())
     }
     /// Returns the extract with the given events.
-    fn of(&self, held: &[u32]) -> Result<Extract> {
+    fn extract(&self, held: &[u32]) -> Result<Extract> {
         let (events, at) = (self.events, || held.iter().map(|&event| event as usize));
         let kept = |f: Features| f.kept_as(self.kept);
         Ok(Extract {
@@ -349,7 +349,7 @@ mod tests {
             Some(*now)
         });
         let (src, dst) = ends.iter().map(|e| (e.0, e.1)).unzip();
-        let mut events = Events::of("test", src, dst, time.collect()).unwrap();
+        let mut events = Events::new("test", src, dst, time.collect()).unwrap();
         events.nodes = 6;
         events
     }

@@ -97,7 +97,7 @@ fn labels(e: &Events) -> u32 {
 fn add_rows(labels: &NodeLabels, hasher: &mut Hasher) {
     hasher.update(cast_slice(labels.times()));
     hasher.update(cast_slice(labels.nodes()));
-    for (class, weight) in (0..labels.len()).flat_map(|row| labels.of(row)) {
+    for (class, weight) in (0..labels.len()).flat_map(|row| labels.row(row)) {
         hasher.update(bytes_of(&class));
         hasher.update(bytes_of(&weight));
     }

@@ -62,7 +62,7 @@ pub(super) fn never_saved(out: &Path) -> bool {
 /// `Usage` if another run writes into it; `Io`.
 pub(crate) fn locked(out: &Path) -> Result<FolderLock> {
     fs::create_dir_all(out).map_err(|e| Error::io(out, "cannot create", e))?;
-    FolderLock::of(out)
+    FolderLock::acquire(out)
 }
 
 /// Writes the resolved configuration into the folder `out`, which is locked.

@@ -23,7 +23,7 @@ impl FolderLock {
     ///
     /// # Errors
     /// `Usage` if another process has locked it; `Io` if it cannot be written.
-    pub fn of(dir: &Path) -> Result<Self> {
+    pub fn acquire(dir: &Path) -> Result<Self> {
         let path = dir.join(LOCK);
         loop {
             let open = File::options().read(true).append(true).create(true).open(&path);
@@ -94,12 +94,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         // What a process that was killed has left.
         fs::write(dir.path().join(LOCK), "process 1 on here").unwrap();
-        let lock = FolderLock::of(dir.path()).unwrap();
-        let e = FolderLock::of(dir.path()).map(drop).unwrap_err().to_string();
+        let lock = FolderLock::acquire(dir.path()).unwrap();
+        let e = FolderLock::acquire(dir.path()).map(drop).unwrap_err().to_string();
         let own = format!("another run (process {}", std::process::id());
         assert!(e.starts_with(&own) && e.contains("wait until it has ended"), "{e}");
         drop(lock);
         assert!(!dir.path().join(LOCK).exists());
-        drop(FolderLock::of(dir.path()).unwrap());
+        drop(FolderLock::acquire(dir.path()).unwrap());
     }
 }

@@ -31,7 +31,7 @@ pub struct MemoryPlan {
 
 impl MemoryPlan {
     /// Calculates the memory of programs over a store with these feature tables and this node memory.
-    pub(in crate::task) fn of(
+    pub(in crate::task) fn new(
         store: &Store,
         features: KeptTables<'_>,
         memory: KeptTables<'_>,

@@ -44,7 +44,7 @@ impl WholeState {
     ///
     /// # Errors
     /// `Comm`; `OutOfMemory`.
-    fn of(task: &dyn Task, buffers: &[BufferId]) -> Result<Option<Self>> {
+    fn gather(task: &dyn Task, buffers: &[BufferId]) -> Result<Option<Self>> {
         let NodeState { buffers: spread, ranks, .. } = task.node_state();
         let Some(over) = ranks.filter(|over| over.is_partitioned()) else { return Ok(None) };
         let mut whole = Self::empty(task, buffers, over)?;
@@ -206,7 +206,7 @@ impl Checkpoint {
         buffers: &[BufferId],
         save: impl FnOnce(&Self, &Whole<'_>) -> Result<()>,
     ) -> Result<()> {
-        let whole = WholeState::of(task, buffers)?;
+        let whole = WholeState::gather(task, buffers)?;
         let (store, ids) = whole.as_ref().map_or((task.store(), buffers), |w| (&w.store, &w.buffers));
         if !task.device().is_first() {
             return Ok(());

@@ -164,7 +164,7 @@ impl<'a> Run<'a> {
         let before = state.records.len();
         self.train_epochs(task, watch, &mut state)?;
         // Before the model settles, which takes less than an epoch.
-        let stages = StageRecord::of(task, state.records.len() - before);
+        let stages = StageRecord::list(task, state.records.len() - before);
         let steps = task.core().traced.then(|| task.timeline().middle(STEPS_KEPT));
         let (settled, scores) = self.settle_and_test(task, watch, &mut state)?;
         watch.end(task);
@@ -450,7 +450,7 @@ impl<'a> Run<'a> {
                 name: device.name().into(),
                 threads: device.threads(),
             },
-            ranks: RanksRecord::of(device, task.plan(), task.memory())?,
+            ranks: RanksRecord::gather(device, task.plan(), task.memory())?,
             data: self.data.clone(),
             model: config.model_name().into(),
             plan: task.plan().name.clone(),

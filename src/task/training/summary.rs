@@ -186,7 +186,7 @@ impl RanksRecord {
     ///
     /// # Errors
     /// `Comm`.
-    pub(super) fn of(device: &Device, plan: &Plan, needed: MemoryPlan) -> Result<Option<Self>> {
+    pub(super) fn gather(device: &Device, plan: &Plan, needed: MemoryPlan) -> Result<Option<Self>> {
         let Some(ranks) = device.ranks() else { return Ok(None) };
         let control = ranks.channel(Channel::Control);
         let record = |(kind, rows, bytes): (TrafficKind, _, _)| TrafficRecord {
@@ -199,7 +199,7 @@ impl RanksRecord {
             .of_all(&**control)?
             .map(|sent| sent.into_iter().filter(|t| t.2 > 0).map(record).collect());
         let over = plan.ranks.unwrap_or_default();
-        let parallel = over.parallel.of(ranks.size())?;
+        let parallel = over.parallel.for_ranks(ranks.size())?;
         let features = match needed.features_partitioned {
             true => FeaturesOver::Partitioned,
             false => FeaturesOver::Replicated,
@@ -243,7 +243,7 @@ pub struct StageRecord {
 impl StageRecord {
     /// Returns the records of a task whose ops are timed or traced; none if they are not. Since the timing
     /// began, the task has made `passes` passes. A trace is of the last one.
-    pub(super) fn of(task: &dyn Task, passes: usize) -> Vec<Self> {
+    pub(super) fn list(task: &dyn Task, passes: usize) -> Vec<Self> {
         let (times, passes) = match task.step().is_profiled() {
             true => (task.step().stage_times(), passes.max(1)),
             false => (task.timeline().stage_times(), 1),

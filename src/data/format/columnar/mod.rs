@@ -154,7 +154,7 @@ impl Columnar {
         let names = self.names();
         let mut rows = Vec::new();
         if let Some(batch) = &self.first {
-            let columns = library(&self.path, || Ok::<_, ArrowError>(Columns::of(batch)))?;
+            let columns = library(&self.path, || Ok::<_, ArrowError>(Columns::new(batch)))?;
             let text = |row: usize, i: usize| match columns.cell(i, row) {
                 Cell::Time(time) => {
                     TimeFormat::Iso.text(time.mantissa, 10f64.powi(time.digits as i32)).into_bytes()
@@ -181,7 +181,7 @@ impl Columnar {
         let names = self.names();
         let (mut first, mut next) = (0, self.first.take());
         while let Some(batch) = next {
-            let columns = library(&self.path, || Ok::<_, ArrowError>(Columns::of(&batch)))?;
+            let columns = library(&self.path, || Ok::<_, ArrowError>(Columns::new(&batch)))?;
             for row in 0..batch.num_rows() {
                 take(&TypedRow { path: &self.path, names: &names, columns: &columns, row, first })?;
             }
@@ -263,8 +263,8 @@ enum Values {
 }
 
 impl Columns {
-    fn of(batch: &RecordBatch) -> Self {
-        Columns(batch.columns().iter().map(|array| (array.clone(), Values::of(array))).collect())
+    fn new(batch: &RecordBatch) -> Self {
+        Columns(batch.columns().iter().map(|array| (array.clone(), Values::new(array))).collect())
     }
 
     /// Returns the cell in column `i` and row `row`, both of which exist.
@@ -292,7 +292,7 @@ impl Columns {
 }
 
 impl Values {
-    fn of(array: &ArrayRef) -> Self {
+    fn new(array: &ArrayRef) -> Self {
         Self::of_numbers(array).or_else(|| Self::of_times(array)).unwrap_or_else(|| Self::of_others(array))
     }
 
@@ -364,7 +364,7 @@ impl Values {
                 let dictionary = array.as_any_dictionary();
                 let values = dictionary.values();
                 let keys = dictionary.normalized_keys();
-                Values::Dictionary(Box::new(Columns(vec![(values.clone(), Values::of(values))])), keys)
+                Values::Dictionary(Box::new(Columns(vec![(values.clone(), Values::new(values))])), keys)
             }
             DataType::List(_) => {
                 let list = array.as_list::<i32>();
@@ -430,7 +430,7 @@ fn short(kind: &DataType) -> String {
 
 /// Collects the numbers of lists, which begin and end at `offsets` of `values`.
 fn lists(values: &ArrayRef, mut offsets: impl Iterator<Item = usize>) -> Values {
-    let columns = Columns(vec![(values.clone(), Values::of(values))]);
+    let columns = Columns(vec![(values.clone(), Values::new(values))]);
     let (mut numbers, mut ends, mut from) = (Vec::new(), Vec::new(), offsets.next().unwrap_or(0));
     for to in offsets {
         for i in from..to {

@@ -54,7 +54,7 @@ impl ChunkReader for ParquetFile {
         }
         let mut head = Vec::with_capacity(HEAD);
         reader.by_ref().take(HEAD as u64).read_to_end(&mut head)?;
-        Ok(match PageSizes::of(&head) {
+        Ok(match PageSizes::parse(&head) {
             Some(sizes) if sizes.are_possible() => Box::new(Cursor::new(head).chain(reader)),
             _ => Box::new(Impossible),
         })
@@ -89,7 +89,7 @@ struct PageSizes {
 impl PageSizes {
     /// Reads the lengths in Thrift's compact protocol: each field has a byte with its number, counted from
     /// the field before, and its type. `None` if that is not a header.
-    fn of(mut head: &[u8]) -> Option<Self> {
+    fn parse(mut head: &[u8]) -> Option<Self> {
         const INTEGER: u8 = 5;
         const STRUCT: u8 = 12;
         let mut sizes = PageSizes::default();
@@ -144,8 +144,8 @@ mod tests {
         // A dictionary of 300 values: 1,200 bytes before and 100 after compression.
         let head = [0x15, 4, 0x15, 0xe0, 0x12, 0x15, 0xc8, 1, 0x4c, 0x15, 0xd8, 4, 0x15, 0, 0, 0];
         let sizes = PageSizes { uncompressed: 1_200, compressed: 100, dictionary: 300 };
-        assert_eq!(PageSizes::of(&head), Some(sizes));
-        assert_eq!((PageSizes::of(&head[..5]), PageSizes::of(&[])), (None, None));
+        assert_eq!(PageSizes::parse(&head), Some(sizes));
+        assert_eq!((PageSizes::parse(&head[..5]), PageSizes::parse(&[])), (None, None));
     }
 
     #[test]

@@ -118,7 +118,7 @@ fn values_of_a_type_that_is_no_id_are_refused_or_hexadecimal() {
     ];
     for (k, array) in arrays.into_iter().enumerate() {
         let e = read_arrow(array, Some(CompressionType::ZSTD), k % 2 == 0).unwrap();
-        assert_eq!((Stats::of(&e).sources, e.len(), e.id(1).to_string().as_str()), (20, 47, "0xab01"));
+        assert_eq!((Stats::new(&e).sources, e.len(), e.id(1).to_string().as_str()), (20, 47, "0xab01"));
         assert!(
             e.notes[0].starts_with("bytes are read as hexadecimal text, such as `0x0aff`: src"),
             "{:?}",
@@ -147,7 +147,7 @@ fn values_of_a_type_that_is_no_id_are_refused_or_hexadecimal() {
     let decimals = Decimal128Array::from_iter_values((0..40).map(|i| large + i % 20));
     let decimals = Arc::new(decimals.with_precision_and_scale(38, 0).unwrap());
     let e = read_arrow(decimals, Some(CompressionType::LZ4_FRAME), false).unwrap();
-    assert_eq!((Stats::of(&e).sources, e.id(1).to_string().as_str()), (20, "100000000000000000001"));
+    assert_eq!((Stats::new(&e).sources, e.id(1).to_string().as_str()), (20, "100000000000000000001"));
     let floats = Arc::new(Float64Array::from_iter_values((0..40).map(|i| 1e17 + f64::from(i % 20) * 16.0)));
     let e = read_arrow(floats, None, true).unwrap();
     assert!(e.notes.iter().any(|note| note.contains("above 2^53 in a column of floats")), "{:?}", e.notes);

@@ -155,7 +155,7 @@ impl Places {
             place(column)
                 .ok_or_else(|| format!("the header has no column {column}; its columns are {listed}"))
         };
-        let named = Named::of(names, &Sample::of_header(names))?;
+        let named = Named::find(names, &Sample::of_header(names))?;
         let one = |column: &Option<ColumnName>, named: Option<usize>, what: &str| match column {
             Some(column) => given(column),
             None => named.ok_or_else(|| format!("the header names no {what}; its columns are {listed}")),
@@ -221,7 +221,7 @@ impl LaterEvents {
             return Ok(());
         }
         let first = self.lines.is_none();
-        match *self.lines.get_or_insert_with(|| Lines::of(line, self.rows.format.delimiter)) {
+        match *self.lines.get_or_insert_with(|| Lines::recognise(line, self.rows.format.delimiter)) {
             Lines::Json => {
                 let object = json_lines::parse(&self.file, self.number, line)?;
                 if first {
@@ -331,7 +331,7 @@ impl Rows {
             _ => Cell::Text(joined.as_bytes()),
         };
         let time = cell.time(&scale.format).map_err(|f| fault(cell.describe(f, "a time")))?;
-        let ticks = scale.of(time).or_else(|| {
+        let ticks = scale.to_ticks(time).or_else(|| {
             self.counts.cut += 1;
             scale.cut(time)
         });
@@ -390,7 +390,7 @@ const REFUSED: &str = "fill it in: the data were read with --missing refuse";
 
 impl Lines {
     /// Recognises how lines are written, by the first.
-    fn of(line: &[u8], delimiter: Option<Delimiter>) -> Self {
+    fn recognise(line: &[u8], delimiter: Option<Delimiter>) -> Self {
         match line.trim_ascii_start().first() {
             // A list is an error of its parser.
             Some(b'{' | b'[') => Lines::Json,

@@ -154,7 +154,7 @@ fn a_header_places_the_columns_of_the_data_set() {
     let mut lines = LaterEvents::new(Path::new("x.csv"), format.clone());
     assert_eq!(parse(&mut lines, "day,clock,carrier,dest,origin,km,note").unwrap(), None);
     let event = parse(&mut lines, "1970-01-02,00:00:05,UA,\"LAX, CA\",EWR,,x").unwrap().unwrap();
-    assert_eq!((event.ends, event.time), (["EWR", "LAX, CA"].map(NodeId::of), 86_405));
+    assert_eq!((event.ends, event.time), (["EWR", "LAX, CA"].map(NodeId::parse), 86_405));
     assert_eq!(
         (event.features, event.text.as_str()),
         (vec![0.0, 0.0, 1.0], "EWR,\"LAX, CA\",1970-01-02 00:00:05")

@@ -196,7 +196,7 @@ mod tests {
             let labels = e.node_labels.as_ref().unwrap();
             let dense = |row: usize| {
                 let mut weights = vec![0.0f32; labels.classes()];
-                labels.of(row).for_each(|(class, weight)| weights[class as usize] = weight);
+                labels.row(row).for_each(|(class, weight)| weights[class as usize] = weight);
                 (absolute(&labels.times()[row..=row])[0], number(labels.nodes()[row]), weights)
             };
             let found: Vec<(i64, u64, Vec<f32>)> = (0..labels.len()).map(dense).collect();

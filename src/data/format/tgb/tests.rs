@@ -71,7 +71,7 @@ fn parts_and_negatives_equal_those_of_tgb_in_every_pickle_protocol() {
             assert_eq!(wanted[part.name()], range.len());
             let given = GivenNegatives::beside(&path, part, &e, range.clone()).unwrap().unwrap();
             let found: Vec<Vec<u64>> =
-                range.map(|i| given.of(i).iter().map(|&v| number(&e, v)).collect()).collect();
+                range.map(|i| given.get(i).iter().map(|&v| number(&e, v)).collect()).collect();
             assert_eq!(
                 found,
                 numbers::<Vec<Vec<u64>>>(&wanted[format!("{}_negatives", part.name())]),

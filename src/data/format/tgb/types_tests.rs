@@ -20,7 +20,7 @@ fn folder(set: &str) -> String {
 }
 
 fn types(e: &Events) -> Vec<u32> {
-    (0..e.len()).map(|i| e.classes.as_ref().unwrap().of(i)[0]).collect()
+    (0..e.len()).map(|i| e.classes.as_ref().unwrap().get(i)[0]).collect()
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn types_of_nodes_are_one_hot_features() {
             assert_eq!(features.row(node as usize), wanted, "{set}, node {node}");
         }
         // `data info` shows both kinds of types.
-        let notes = Stats::of(&e).notes.join("\n");
+        let notes = Stats::new(&e).notes.join("\n");
         assert!(
             notes.contains("2 types of nodes: 0 has ") && notes.contains("types of edges: classes"),
             "{notes}"
@@ -113,7 +113,7 @@ fn parts_and_negatives_are_those_of_tgb() {
             assert_eq!(wanted[part.name()], range.len(), "{set}");
             let given = GivenNegatives::beside(&folder(set), part, &e, range.clone()).unwrap().unwrap();
             let found: Vec<Vec<u64>> =
-                range.map(|i| given.of(i).iter().map(|&v| number(&e, v)).collect()).collect();
+                range.map(|i| given.get(i).iter().map(|&v| number(&e, v)).collect()).collect();
             assert_eq!(
                 found,
                 numbers::<Vec<Vec<u64>>>(&wanted[format!("{}_negatives", part.name())]),

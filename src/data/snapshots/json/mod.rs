@@ -205,7 +205,7 @@ impl Reader<'_> {
         let graph = self.edges(edges, weights, weighted, nodes.len(), "the graph")?;
         let signal = Signal::of_column(signal, nodes.len());
         let mut s = Snapshots::of_series(stem(self.path), (vec![graph], weighted), signal, self.options)?;
-        s.ids = Some(nodes.iter().filter_map(|node| node.id()).map(NodeId::of).collect());
+        s.ids = Some(nodes.iter().filter_map(|node| node.id()).map(NodeId::parse).collect());
         let unread = nodes.iter().flat_map(|node| node.features.keys()).find(|key| *key != "y");
         s.notes.extend(unread.map(|key| format!("not read: X.{key}; y is the feature and the target")));
         Ok(s)
@@ -356,7 +356,7 @@ impl Reader<'_> {
             }
         }
         // As many different vertices as there are have names.
-        Ok(names.into_iter().flatten().map(|name| NodeId::of(&name)).collect())
+        Ok(names.into_iter().flatten().map(|name| NodeId::parse(&name)).collect())
     }
 
     /// Checks edges and combines them with their weights, which are 1 unless `weighted`. Error messages call

@@ -231,7 +231,7 @@ impl PropertyTask {
         store.fetch(&[self.scores])?;
         let scores = store.read::<f32>(self.scores)?.par_chunks_exact(self.labels.classes());
         let rows = scores.zip(stop.rows.clone());
-        Ok(rows.map(|(scores, row)| ndcg(scores, self.labels.of(row))).collect())
+        Ok(rows.map(|(scores, row)| ndcg(scores, self.labels.row(row))).collect())
     }
     /// Scores a part. Returns its rows and their NDCG.
     fn evaluate(&mut self, part: Part, progress: Report<'_>) -> Result<(Range<usize>, Vec<f64>)> {

@@ -110,7 +110,7 @@ mod tests {
 
     fn walk(time: Vec<i64>, rows: &[i64], most: usize) -> Walk {
         let n = time.len();
-        let events = Events::of("made", vec![0; n], vec![1; n], time).unwrap();
+        let events = Events::new("made", vec![0; n], vec![1; n], time).unwrap();
         let label = |(node, &time): (u32, &i64)| NodeLabel { time, node, class: 0, weight: 1.0 };
         let labels = NodeLabels::new(1, (0..).zip(rows).map(label).collect()).unwrap();
         let split = Split::by_time(&events, 0.5, 0.25).unwrap();
