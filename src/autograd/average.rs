@@ -32,9 +32,6 @@ struct Averaged {
 impl Average {
     /// Allocates sums and averages for parameters, given by name and value; averages cover the last
     /// `max_epochs` epochs.
-    ///
-    /// # Errors
-    /// The errors of [`Store::zeros`].
     pub(super) fn new<'a>(
         parameters: impl Iterator<Item = (&'a str, BufferId)>,
         store: &mut Store,

@@ -53,9 +53,6 @@ impl OnLanes<'_> {
 
 /// Executes one run for each entry of `runs`, on the lanes `on`. `on_progress` is called occasionally
 /// while lanes run, without the store, and at the end of every window, with the store.
-///
-/// # Errors
-/// The first error of a node, with its run.
 pub(super) fn repeat(
     runs: VariantRuns<'_>,
     bound: &[BoundVariant<'_>],
@@ -128,9 +125,6 @@ pub(super) fn repeat(
 
 /// Executes the same schedules as [`repeat`], one node after the other on this thread, and adds the times of
 /// the nodes to `times`.
-///
-/// # Errors
-/// The first error of a node, with its run.
 pub(super) fn one_by_one(
     runs: VariantRuns<'_>,
     bound: &[BoundVariant<'_>],
@@ -221,9 +215,6 @@ impl<'a> Worker<'a> {
 /// others by `others` on threads of their own; each is called with the lane. A thread whose lanes wait, or
 /// have finished before the others, helps with the work of others. After an error no lane starts another
 /// node; `failed` gets the error, to end what lanes wait for.
-///
-/// # Errors
-/// The first error, with its run.
 fn execute<R: FnMut(usize, ScheduledNode) -> Result<()> + Send>(
     schedule: &Schedule,
     threads: &[LaneThread],

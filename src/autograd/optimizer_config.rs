@@ -47,9 +47,6 @@ pub struct Optimizer {
 
 impl Optimizer {
     /// Checks every number, and the learning rate that goes with it.
-    ///
-    /// # Errors
-    /// `Usage` if one of them is negative or not finite, or gradients are clipped to nothing.
     pub(super) fn check(&self, learning_rate: f64) -> Result<()> {
         positive("learning rate", learning_rate)?;
         match self.rule {
@@ -70,9 +67,6 @@ impl Optimizer {
 }
 
 /// Checks that `x` is finite and not negative.
-///
-/// # Errors
-/// `Usage` if it is not; `what` names it.
 fn positive(what: &str, x: f64) -> Result<()> {
     if x >= 0.0 && x.is_finite() {
         return Ok(());
@@ -134,9 +128,6 @@ impl LearningRates {
         check_room("learning rates", steps * 2 * size_of::<f64>(), "take fewer epochs")
     }
     /// The rates of the first steps, of which the last one holds for all later steps.
-    ///
-    /// # Errors
-    /// As [`check_steps`](Self::check_steps).
     pub(super) fn table(&self, full: f64) -> Result<Vec<f64>> {
         let steps = match self.decay {
             RateDecay::Constant => self.warmup.max(1),

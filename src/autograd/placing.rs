@@ -20,9 +20,6 @@ pub(super) struct PlacedNode<'a> {
 }
 
 /// Returns the nodes in the order in which their memory is planned, each with its placement.
-///
-/// # Errors
-/// `Plan` if a placement names no lane or is too deep, or if a node would run before one that it depends on.
 pub(super) fn place<'a>(lanes: Lanes, nodes: &[&'a Node], specs: &[Spec]) -> Result<Vec<PlacedNode<'a>>> {
     check(lanes)?;
     let stages = stages(nodes, specs);
@@ -145,9 +142,6 @@ fn must_follow(nodes: &[&Node], specs: &[Spec]) -> Vec<Vec<usize>> {
 
 /// Returns an order of all nodes in which the nodes of each lane are sorted by rank, and every node follows
 /// those that it must follow.
-///
-/// # Errors
-/// `Plan` if there is no such order.
 fn merged<R: Ord>(
     nodes: &[&Node],
     stages: &[Stage],

@@ -22,9 +22,6 @@ pub struct RepeatProgress<'a> {
 pub(super) type OnProgress<'a> = &'a mut dyn FnMut(RepeatProgress<'_>);
 
 /// Tells `on_progress` that `runs` runs have finished.
-///
-/// # Errors
-/// `Interrupted` if it stops the runs.
 pub(super) fn report(on_progress: OnProgress<'_>, runs: usize, store: Option<&Store>) -> Result<()> {
     let stop = Cell::new(false);
     on_progress(RepeatProgress { runs, store, stop: &stop });

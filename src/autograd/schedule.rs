@@ -64,9 +64,6 @@ impl ScheduledNode {
 impl Schedule {
     /// Returns the schedule of a window. Each lane holds the values of `buffer_depth` runs at the same time.
     /// Nothing is prefetched across a run whose variant is on [one lane](super::Lanes::One).
-    ///
-    /// # Errors
-    /// The errors of [`new`](Self::new).
     pub(super) fn for_window(
         variants: &[Variant],
         window: Window<'_>,
@@ -92,9 +89,6 @@ impl Schedule {
     /// Returns buffer depths with which the first variant can be repeated: the `least`, or as much deeper
     /// ones as are needed so that no lane waits for memory that another lane reads only later. A lane needs
     /// more buffers if a stage that reads its values is prefetched on another lane.
-    ///
-    /// # Errors
-    /// `Plan` if lanes would wait for each other whatever the depths.
     pub(super) fn buffer_depth(
         variants: &[Variant],
         least: [usize; MAX_LANES],
@@ -122,10 +116,6 @@ impl Schedule {
     }
     /// Returns the schedule of those nodes of runs that `has` picks, given the nodes of each run; each lane
     /// executes its (run, node) pairs in the given order.
-    ///
-    /// # Errors
-    /// `Plan` if a node is on no lane, if it comes before a node of its lane that it must follow, or if the
-    /// lanes would wait for each other.
     pub(super) fn new(
         nodes: &[&[PlannedNode]],
         buffer_depth: [usize; MAX_LANES],
@@ -173,9 +163,6 @@ impl Schedule {
         Ok(schedule)
     }
     /// Lets a node wait until each lane has finished this many nodes.
-    ///
-    /// # Errors
-    /// `Plan` if these are nodes of its own lane that come later.
     fn wait(
         &mut self,
         planned: &PlannedNode,
@@ -216,9 +203,6 @@ impl Schedule {
     }
     /// Issues the commands that execute the schedule on a CUDA stream for each lane, in an `order` as that of
     /// [`linear`](Self::linear). Every event is recorded before a stream waits for it.
-    ///
-    /// # Errors
-    /// The first error of `issue`.
     pub(super) fn stream_commands(
         &self,
         order: &[(usize, usize)],
@@ -378,9 +362,6 @@ struct BufferReuse {
 
 impl BufferReuse {
     /// As [`Hazards::after`]; to be called run by run.
-    ///
-    /// # Errors
-    /// `Plan` if the node would overwrite what is read in a later slot, and so perhaps in a later window.
     fn after(
         &mut self,
         planned: &PlannedNode,

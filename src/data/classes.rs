@@ -55,9 +55,6 @@ impl Classes {
 
     /// Builds the sets from one number per event. Every whole number from 0 is a class of its own. If only 0
     /// and 1 occur, 1 is the only class and 0 the empty set.
-    ///
-    /// # Errors
-    /// Data if a label is not a whole number from 0, if all labels are 0, or if there are too many classes.
     pub(super) fn of_labels(labels: &[f32]) -> Result<Self> {
         let is_class = |l: &f32| *l >= 0.0 && l.fract() == 0.0;
         if let Some(i) = labels.par_iter().position_first(|l| !is_class(l)) {

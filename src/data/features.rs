@@ -85,9 +85,6 @@ impl Features {
     }
 
     /// Builds features from the bytes of their values in storage type `kept`, row-major.
-    ///
-    /// # Errors
-    /// Shape if `bytes` does not hold `rows * cols` values or `cols` is 0; data if a value is not finite.
     pub(crate) fn from_bytes((rows, cols): (usize, usize), kept: StoredAs, bytes: &[u8]) -> Result<Self> {
         let size = rows.checked_mul(cols).and_then(|n| n.checked_mul(kept.size()));
         if cols == 0 || size != Some(bytes.len()) {
@@ -157,9 +154,6 @@ impl Features {
 
     /// Reads a file as [`read`](Self::read) does, with 0 for NaN, which stands for a missing value. Also
     /// returns the row of every NaN, in ascending order.
-    ///
-    /// # Errors
-    /// Those of [`read`](Self::read), but for NaN.
     pub(super) fn read_filled(path: &Path) -> Result<(Self, Vec<usize>)> {
         let read = Self::read_unchecked(path)?;
         if read.first_not_finite().is_none() {

@@ -56,9 +56,6 @@ pub(crate) enum IdField<'a> {
 
 impl<'a> IdField<'a> {
     /// Returns the id in a field of text.
-    ///
-    /// # Errors
-    /// [`Fault::Empty`]; [`Fault::Encoding`] if the field is not UTF-8.
     pub(crate) fn parse(field: &'a [u8]) -> Result<Self, Fault> {
         let field = trimmed(field);
         match number(field) {

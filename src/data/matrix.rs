@@ -19,9 +19,6 @@ pub(super) struct MappedMatrix {
 }
 
 /// Returns the rows and columns of an array of `shape`; a vector has one column.
-///
-/// # Errors
-/// Data, naming `path`, if the array has neither one nor two axes, or no columns.
 pub(super) fn matrix_shape(path: &Path, shape: &[usize]) -> Result<(usize, usize)> {
     match *shape {
         [rows] => Ok((rows, 1)),

@@ -90,9 +90,6 @@ impl NodeLabels {
     }
 
     /// Wraps arrays as [`save`](super::save) writes them.
-    ///
-    /// # Errors
-    /// Data if they are not those of valid rows.
     pub(super) fn of_arrays(
         classes: usize,
         (time, node): (Vec<i64>, Vec<u32>),
@@ -258,9 +255,6 @@ pub(super) struct RawLabels {
 
 impl RawLabels {
     /// Numbers the nodes by `node_of` and counts times from `origin`. The rest is left out, with a note.
-    ///
-    /// # Errors
-    /// Data, naming `file`, if no label is left; those of [`NodeLabels::new`].
     pub(super) fn build(
         self,
         origin: i64,

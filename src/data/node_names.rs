@@ -116,9 +116,6 @@ impl NodeNames {
 
     /// Returns the node that a user calls `text`, as [`find`](Self::find) does; `None` if there is none. If a
     /// source and a destination have the id, `side` says which of them is meant.
-    ///
-    /// # Errors
-    /// Usage if there are two and `side` is not given.
     pub(super) fn lookup(&self, text: &str, side: Option<Side>) -> Result<Option<u32>> {
         let sides = [Side::Source, Side::Destination].map(|side| self.of_side(text, side));
         let found = match (sides, side) {

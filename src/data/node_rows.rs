@@ -26,10 +26,6 @@ pub(super) enum NodeRows {
 impl NodeRows {
     /// Returns one row per node of a stream with `nodes` nodes, whose first destination is `split` if it is
     /// bipartite. A node that a table lacks has zeros, with a note.
-    ///
-    /// # Errors
-    /// Data if the file has neither a row per node nor a row per id, no row of any node, two rows of a node,
-    /// or an id that a source and a destination share.
     pub(super) fn by_node(
         self,
         ids: Option<&Ids>,

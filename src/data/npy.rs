@@ -65,9 +65,6 @@ impl Array {
     }
 
     /// Returns the values of a vector, of shape `[n]` or `[n, 1]`.
-    ///
-    /// # Errors
-    /// Data, naming the shape, if the array is not a vector.
     pub(crate) fn vector(&self) -> Result<impl ExactSizeIterator<Item = Scalar>> {
         check_vector(&self.path, &self.shape)?;
         Ok((0..self.len).map(|i| self.scalar(i)))
@@ -131,9 +128,6 @@ pub(crate) fn mapped(path: &Path) -> Result<Mmap> {
 }
 
 /// Checks that an array of `shape` is a vector: `[n]` or `[n, 1]`.
-///
-/// # Errors
-/// Data, naming the shape.
 pub(crate) fn check_vector(path: &Path, shape: &[usize]) -> Result<()> {
     match shape {
         [_] | [_, 1] => Ok(()),
@@ -169,9 +163,6 @@ pub(crate) struct Header {
 
 impl Header {
     /// Parses the header at the beginning of `bytes`.
-    ///
-    /// # Errors
-    /// Data, naming `path`, if there is none or if it is damaged.
     pub(crate) fn parse(path: &Path, bytes: &[u8]) -> Result<Self> {
         let bad = |what: &str| Error::data(path, what).remedy("write the array with numpy.save");
         let header_at = match bytes.get(..8) {
@@ -195,9 +186,6 @@ impl Header {
     }
 
     /// Returns the number of values, after a check that `bytes` has so many values of `size` bytes.
-    ///
-    /// # Errors
-    /// Data, naming `path`, if the file is cut short.
     pub(crate) fn check_count(&self, path: &Path, bytes: &[u8], size: usize) -> Result<usize> {
         let len = self.shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d));
         let available = bytes.len().saturating_sub(self.start) / size.max(1);
@@ -283,18 +271,12 @@ impl<T: Element> Writer<T> {
     }
 
     /// Appends values.
-    ///
-    /// # Errors
-    /// Shape if there are more values than the shape has; io if the disk reports an error.
     pub(crate) fn extend(&mut self, values: &[T]) -> Result<()> {
         self.missing = self.missing.checked_sub(values.len()).ok_or_else(|| self.miscounted("too many"))?;
         self.write_bytes(bytemuck::cast_slice(values))
     }
 
     /// Flushes everything to the disk.
-    ///
-    /// # Errors
-    /// Shape if values are missing; io if the disk reports an error.
     pub(crate) fn finish(mut self) -> Result<()> {
         if self.missing > 0 {
             return Err(self.miscounted("too few"));

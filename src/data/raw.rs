@@ -72,10 +72,6 @@ impl Raw {
 
     /// Sorts by time, numbers nodes densely, subtracts the first event's time from all times, and checks the
     /// result. `bipartite` overrides the detection of bipartite streams.
-    ///
-    /// # Errors
-    /// Data if there are no events, too many events or nodes, the times span more than 2^63 ticks, the rows
-    /// of the node features do not fit the nodes, or the result is not valid ([`Events::validate`]).
     pub(super) fn build(mut self, bipartite: Option<bool>) -> Result<Events> {
         if self.ids.src.is_empty() {
             return Err(Error::data(&self.file, "there are no events").remedy("write at least one"));

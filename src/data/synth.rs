@@ -164,9 +164,6 @@ pub fn synth_to(options: &SynthOptions, dir: impl AsRef<Path>, force: bool) -> R
 }
 
 /// Checks the ranges of all options.
-///
-/// # Errors
-/// Usage, naming the first option that is out of range.
 fn check_options(o: &SynthOptions) -> Result<()> {
     let min_sources = if o.destinations == 0 { 2 } else { 1 };
     let is_probability = |v: f64| (0.0..=1.0).contains(&v);

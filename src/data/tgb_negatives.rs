@@ -51,10 +51,6 @@ impl Rule {
 type Key = [i64; 3];
 
 /// Reads the negatives of the events `range` from a pickle, whose name begins with that of the set.
-///
-/// # Errors
-/// Io if the file cannot be read; data, naming the file and event, if it is damaged, lacks the negatives of
-/// an event, or has a node that the events do not have; out of memory if the negatives do not fit.
 pub(super) fn read(file: &Path, events: &Events, range: Range<usize>) -> Result<GivenNegatives> {
     let name = file.file_name().unwrap_or_default().to_string_lossy();
     let set = name.split('_').next().unwrap_or_default();

@@ -27,9 +27,6 @@ pub(super) fn is_tensor(path: &Path) -> Result<bool> {
 }
 
 /// Reads a file for which [`is_tensor`] holds; the values are not checked.
-///
-/// # Errors
-/// Io if the file cannot be read; data if it does not hold one contiguous tensor with one or two axes.
 pub(super) fn read(path: &Path) -> Result<MappedMatrix> {
     let file = File::open(path).map_err(|e| Error::io(path, "cannot open", e))?;
     // SAFETY: the map is read-only. The contract of `Features::read` forbids that any process shortens or

@@ -146,9 +146,6 @@ impl Net {
         self.forward_batch(t, store, data, batch, negatives, train)
     }
     /// Does the same for a given batch.
-    ///
-    /// # Errors
-    /// `Shape` if an op refuses its inputs.
     pub(crate) fn forward_batch(
         &self,
         t: &mut Tape,
@@ -204,9 +201,6 @@ impl Net {
     }
     /// Appends a batch of at most `capacity` events that only updates the state: the embeddings of the
     /// positive roots, and the writes.
-    ///
-    /// # Errors
-    /// `Shape` if an op refuses its inputs.
     pub(crate) fn remember(
         &self,
         t: &mut Tape,

@@ -77,9 +77,6 @@ impl EventTables {
         Self::with(store, events, [events.edge_features.clone(), events.node_features.clone()])
     }
     /// As [`new`](Self::new), with the features converted to the storage type `kept` if necessary.
-    ///
-    /// # Errors
-    /// `Data`, as [`Features::kept_as`].
     pub(crate) fn keeping(store: &mut Store, events: &Events, kept: StoredAs) -> Result<Self> {
         let as_kept = |f: &Option<Features>| f.as_ref().map(|f| f.kept_as(kept)).transpose();
         Self::with(store, events, [as_kept(&events.edge_features)?, as_kept(&events.node_features)?])

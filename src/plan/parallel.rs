@@ -47,9 +47,6 @@ impl fmt::Display for Parallel {
 impl std::str::FromStr for Parallel {
     type Err = Error;
     /// Parses `IxJxK`.
-    ///
-    /// # Errors
-    /// `Usage` if the text is not three numbers from 1 on.
     fn from_str(text: &str) -> Result<Self> {
         let numbers: Vec<usize> = text.split('x').filter_map(|n| n.parse().ok()).collect();
         match numbers[..] {

@@ -129,9 +129,6 @@ impl Device {
     /// Splits the CPU into lanes with this many threads. Threads of an idle lane can
     /// [help](Self::help_partners) the other lanes. A lane without a share of the threads is its caller
     /// alone; it neither helps nor is helped.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Device`] if the threads cannot be started.
     pub(crate) fn lanes(&self, threads: &[usize]) -> Result<Vec<Device>> {
         let teams = Team::partners(threads).map_err(cannot_start_threads)?.into_iter();
         let device = |team| Device { team: Arc::new(team), name: self.name.clone(), gpu: None, ranks: None };

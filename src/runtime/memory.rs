@@ -24,9 +24,6 @@ pub fn available_memory_bytes() -> Option<u64> {
 
 /// Checks that `bytes` of memory are available for `what`, so that the process fails early instead of being
 /// killed later.
-///
-/// # Errors
-/// [`ErrorKind::OutOfMemory`] with the required and the available memory, and `remedy`.
 pub(crate) fn check_room(what: &str, bytes: usize, remedy: &str) -> Result<()> {
     match available_memory_bytes() {
         Some(free) if bytes as u64 > free => {
@@ -71,9 +68,6 @@ unsafe impl Sync for OwnBytes {}
 
 impl OwnBytes {
     /// Allocates `len` zero bytes.
-    ///
-    /// # Errors
-    /// [`ErrorKind::OutOfMemory`] if the system refuses the allocation.
     pub(crate) fn zeros(len: usize) -> Result<Self> {
         let align = if len >= HUGE / 2 { HUGE } else { LINE };
         let refused = || Error::new(ErrorKind::OutOfMemory, format!("cannot allocate {len} bytes"));

@@ -171,9 +171,6 @@ impl Spec {
         self.len() * self.dtype.size(precision)
     }
     /// Rejects a size that exceeds any memory, so that later sums and products of sizes cannot overflow.
-    ///
-    /// # Errors
-    /// `Shape`, for the op or buffer called `what`, if the value is too large.
     pub(crate) fn check_size(&self, what: &str) -> Result<()> {
         let bytes = self
             .rows

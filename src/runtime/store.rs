@@ -285,9 +285,6 @@ impl Store {
         Ok(())
     }
     /// Replaces the table `id` by every `step`-th of its rows, from row `first` on.
-    ///
-    /// # Errors
-    /// `Shape` if the buffer is not a table of real numbers, or already has a copy on a device.
     #[cfg(feature = "training")]
     pub(crate) fn keep_rows(&mut self, id: BufferId, first: usize, step: usize) -> Result<()> {
         let b = self.find_mut(id)?;
@@ -473,9 +470,6 @@ impl Store {
         self.buffers[id.at].newer = Newer::Device;
     }
     /// Returns the address at which a host program reads `id`, and writes it if it may.
-    ///
-    /// # Errors
-    /// As [`raw`](Self::raw).
     pub(crate) fn address(&mut self, id: BufferId) -> Result<*mut u8> {
         let b = self.find_mut(id)?;
         b.fresh()?;

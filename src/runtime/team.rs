@@ -231,9 +231,6 @@ impl Drop for Flag<'_> {
 
 impl Team {
     /// Starts a team of the caller and `threads - 1` helpers.
-    ///
-    /// # Errors
-    /// If the system cannot start the threads.
     pub(crate) fn new(threads: usize) -> std::io::Result<Self> {
         Self::start(Shared::new(threads), threads, Vec::new())
     }
@@ -241,9 +238,6 @@ impl Team {
     /// team [take part](Self::help_partners) in the jobs of the others, so each team divides its jobs into
     /// one range for each thread of all teams. A team of no threads is its caller alone; it neither helps nor
     /// is helped.
-    ///
-    /// # Errors
-    /// If the system cannot start the threads.
     pub(crate) fn partners(threads: &[usize]) -> std::io::Result<Vec<Self>> {
         let ranges: usize = threads.iter().sum();
         let shared: Vec<Arc<Shared>> =

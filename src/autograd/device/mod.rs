@@ -282,9 +282,6 @@ impl BoundProgram {
         self.others[lane].as_ref().unwrap_or(&self.first)
     }
     /// Blocks until the work of all streams is done that the first one waits for.
-    ///
-    /// # Errors
-    /// As [`Windows::wait`].
     fn synchronize(&self) -> Result<()> {
         let end = CudaEvent::new(&self.gpu)?;
         end.record(self.stream())?;

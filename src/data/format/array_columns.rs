@@ -28,10 +28,6 @@ use std::path::{Path, PathBuf};
 const NAMES: [&str; 4] = ["src", "dst", "time", "label"];
 
 /// Reads the ids, times and labels of the events in a folder of arrays.
-///
-/// # Errors
-/// Usage if the type of the times says their format, and the options do too; data, naming the file and the
-/// value, if the arrays differ in length or a value cannot be read.
 pub(in crate::data) fn read(dir: &Path, options: &ReadOptions) -> Result<Raw> {
     let mut columns = Vec::new();
     for name in NAMES {
@@ -87,9 +83,6 @@ struct ArrayRows<'a> {
 
 impl ArrayRows<'_> {
     /// Returns the number of events.
-    ///
-    /// # Errors
-    /// Data if the arrays differ in length.
     fn events(&self) -> Result<usize> {
         let events = self.columns[0].values.len();
         match self.columns.iter().find(|column| column.values.len() != events) {
@@ -171,9 +164,6 @@ impl Column {
     }
 
     /// Returns the options for times in this column, whose type may say how they are written.
-    ///
-    /// # Errors
-    /// Usage if the options say so, too.
     fn options(&self, options: &ReadOptions) -> Result<ReadOptions> {
         let of_type = match self.values {
             Values::Dates(_) => TimeFormat::Iso,

@@ -162,9 +162,6 @@ pub(super) trait Row {
 }
 
 /// Returns the id in cell `i`, which should be `what`.
-///
-/// # Errors
-/// Data, with the place and `remedy`, if it is none.
 pub(super) fn id(row: &dyn Row, i: usize, what: &str, remedy: &str) -> Result<NodeId> {
     let cell = row.cell(i);
     let id = cell.id().map_err(|f| row.error(Some(i), cell.describe(f, what)).remedy(remedy))?;

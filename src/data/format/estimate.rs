@@ -61,9 +61,6 @@ impl Estimate {
     }
 
     /// Checks that the memory is there.
-    ///
-    /// # Errors
-    /// Out of memory.
     pub(super) fn check(&self) -> Result<()> {
         check_room(
             "the events",

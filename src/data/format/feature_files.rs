@@ -29,10 +29,6 @@ pub(in crate::data) struct FeatureRows {
 
 /// Adds features to `raw` from the files named in `options`, or else from the (edge, node) feature files
 /// `beside` that were found next to the events.
-///
-/// # Errors
-/// Data if the number of feature rows does not match the events, or the numbers of the events; otherwise the
-/// errors of reading the files.
 pub(in crate::data) fn attach(
     raw: &mut Raw,
     options: &ReadOptions,
@@ -88,9 +84,6 @@ fn attach_edges(raw: &mut Raw, file: &Path, options: &ReadOptions) -> Result<()>
 
 /// Reads one row of edge features per row of the events, of which there are `rows`. If an array has one row
 /// more, its row 0 is dropped as padding: some data sets number their events from 1.
-///
-/// # Errors
-/// Data if the number of rows differs, or as [`attach`].
 pub(in crate::data) fn edge_rows(
     file: &Path,
     rows: usize,
@@ -316,9 +309,6 @@ fn feature_columns(
 }
 
 /// Reads rows of node features: of an array, or by the ids of a table.
-///
-/// # Errors
-/// Those of reading the file.
 pub(in crate::data) fn node_rows(
     file: &Path,
     options: &ReadOptions,

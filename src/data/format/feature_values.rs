@@ -41,9 +41,6 @@ enum Group {
 
 impl FeatureValues {
     /// Prepares to read `columns` from rows like the first one, whose columns are called `names`.
-    ///
-    /// # Errors
-    /// Data if there is no such column.
     pub(super) fn new(first: &dyn Row, columns: &[FeatureColumns], names: &[String]) -> Result<Self> {
         let width = first.len();
         let at = |name: &ColumnName| match name {
@@ -106,9 +103,6 @@ impl FeatureValues {
     }
 
     /// Appends the features of a row.
-    ///
-    /// # Errors
-    /// Data, with the place of the cell that is not a feature.
     pub(super) fn push(&mut self, row: &dyn Row) -> Result<()> {
         for group in &mut self.groups {
             self.missing += match group {
@@ -123,9 +117,6 @@ impl FeatureValues {
 
     /// Returns one row of features per row of the table, the columns side by side, and how they were made;
     /// `None` if there are none. The columns are called `names`.
-    ///
-    /// # Errors
-    /// Those of [`Features::from_vec`].
     pub(super) fn finish(mut self, names: &[String]) -> Result<Option<(Features, FeatureEncoding)>> {
         let rows = self.rows;
         let encoding = FeatureEncoding(self.groups.iter().flat_map(|group| group.encoding(names)).collect());

@@ -104,9 +104,6 @@ pub(super) struct FileSet {
 
 impl FileSet {
     /// Reads the files of an archive.
-    ///
-    /// # Errors
-    /// Data if the archive is damaged or has no file.
     #[cfg(feature = "formats")]
     pub(super) fn of_archive(input: Input) -> Result<Self> {
         use super::names::natural;
@@ -141,9 +138,6 @@ impl FileSet {
     }
 
     /// Finds the files of a folder.
-    ///
-    /// # Errors
-    /// Io if the folder cannot be read; data if it has no file of events.
     pub(super) fn of_folder(dir: &Path) -> Result<Self> {
         let has_content = |path: &PathBuf| path.metadata().is_ok_and(|meta| meta.len() > 0);
         let files: Vec<_> = files_by_name(dir, &ENDS)?

@@ -118,9 +118,6 @@ impl Named {
 
     /// Finds source, destination, time and the optional columns by name, in any order. If the names tell two
     /// of the first three, the third is found by its place and its values.
-    ///
-    /// # Errors
-    /// A description of two columns that look alike.
     pub(super) fn find(names: &[String], sample: &Sample) -> Result<Self, String> {
         let mut roles: Vec<Role> = names.iter().map(|n| role(n)).collect();
         // `i` is the destination in `u,i` but the source in `i,j`.

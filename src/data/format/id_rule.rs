@@ -56,9 +56,6 @@ impl IdRule {
     }
 
     /// Returns the id in a cell. Among numbers, a number in any notation is one.
-    ///
-    /// # Errors
-    /// Those of [`Cell::id`]; [`Fault::Empty`] if the cell [has none](Self::lacks).
     pub(super) fn id<'a>(self, cell: &Cell<'a>) -> Result<IdField<'a>, Fault> {
         if self.lacks(cell) {
             return Err(Fault::Empty);
@@ -73,9 +70,6 @@ impl IdRule {
     }
 
     /// Returns the id of a node in cell `i`.
-    ///
-    /// # Errors
-    /// Data, with the place, if it is none; the remedy for a missing one is `missing`.
     pub(super) fn node<'r>(self, row: &'r dyn Row, i: usize, missing: &str) -> Checked<IdField<'r>> {
         let cell = row.cell(i);
         self.id(&cell).map_err(|f| {

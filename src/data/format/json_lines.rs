@@ -32,9 +32,6 @@ pub(super) fn recognises(input: &Input) -> bool {
 }
 
 /// Returns the keys and the values of the first lines.
-///
-/// # Errors
-/// Data, with the line, if one of them is not an object.
 pub(super) fn sample(input: &Input) -> Result<Sample> {
     let head = input.head();
     // The end of the sample may cut off the last line.

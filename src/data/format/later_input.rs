@@ -35,9 +35,6 @@ pub(crate) struct LaterBytes {
 
 impl LaterInput {
     /// Opens a file, a folder or a pipe; `-` is standard input. Of a pipe, only its first bytes are read.
-    ///
-    /// # Errors
-    /// Io if it cannot be read; data if it is damaged, or neither text nor a known table.
     pub(crate) fn open(path: &Path) -> Result<Self> {
         if is_native(path) {
             return Err(Error::data(path, "is a folder of arrays")
@@ -77,9 +74,6 @@ impl LaterBytes {
     }
 
     /// Reads bytes into `to`; blocks until some arrive. Returns their number, 0 at the end.
-    ///
-    /// # Errors
-    /// Io; data if a compressed stream is damaged.
     pub(crate) fn read(&mut self, to: &mut [u8]) -> Result<usize> {
         loop {
             match self.bytes.read(to) {

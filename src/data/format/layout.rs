@@ -42,9 +42,6 @@ pub(super) struct Layout {
 }
 
 /// Returns the layout that the options name, completed by what the sample shows.
-///
-/// # Errors
-/// Data if there is a header but no event, or if the layout or the columns cannot be recognised.
 pub(super) fn recognise(path: &Path, sample: &Sample, options: &ReadOptions) -> Result<Layout> {
     if sample.rows.is_empty() {
         return Err(Error::data(path, "there is a header but no event").remedy("write one event per line"));

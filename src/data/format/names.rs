@@ -19,9 +19,6 @@ pub(in crate::data) fn stem(path: &Path) -> String {
 
 /// Returns the files of a folder whose names end in one of `ends`, before an ending of a compression, in
 /// natural order of the names. Hidden files are left out.
-///
-/// # Errors
-/// Io if the folder cannot be read.
 pub(in crate::data) fn files_by_name(dir: &Path, ends: &[&str]) -> Result<Vec<PathBuf>> {
     let entries = fs::read_dir(dir).and_then(Iterator::collect::<io::Result<Vec<_>>>);
     let entries = entries.map_err(|e| Error::io(dir, "cannot read the folder", e))?;

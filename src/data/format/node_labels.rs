@@ -19,9 +19,6 @@ const FILL_IN: &str = "fill it in, or remove the row";
 
 /// Reads the labels of the nodes of `events` from a table into [`Events::node_labels`], which it replaces.
 /// Ids and times are written as in the events. Labels of nodes without an event are left out, with a note.
-///
-/// # Errors
-/// Data, with the place, at the first fault, or if no label is of a node of the events.
 pub(in crate::data) fn attach(file: &Path, events: &mut Events) -> Result<()> {
     let table = LabelTable::read(file, &events.time_scale())?;
     events.notes.extend(table.note);

@@ -182,9 +182,6 @@ pub(crate) struct Clock {
 
 impl Clock {
     /// Appends a time; returns whether it is earlier than a previous one.
-    ///
-    /// # Errors
-    /// [`Fault::TooLarge`] if the times do not fit an `i64` in their common unit.
     pub(crate) fn push(&mut self, time: Decimal) -> Result<bool, Fault> {
         self.rounded |= time.rounded;
         if time.digits > self.digits {

@@ -144,9 +144,6 @@ impl ReadOptions {
     }
 
     /// Refuses options that say how columns and times are written, for `what`, in which that is settled.
-    ///
-    /// # Errors
-    /// Usage, naming the options.
     pub(crate) fn refuse_writing(&self, what: &str) -> Result<()> {
         // Files of features may lack values even if the events cannot.
         let features = self.edge_features.is_some() || self.node_features.is_some();

@@ -122,9 +122,6 @@ pub(super) fn records(input: Input, delimiter: Delimiter) -> Records<impl Read> 
 
 impl<R: Read> Records<R> {
     /// Appends the next lines while a quoted field is open at the end of the line.
-    ///
-    /// # Errors
-    /// Data if a quote is not closed within [`LONGEST_QUOTE`] bytes or before the end of the file.
     fn join_quoted_lines(&mut self) -> Result<()> {
         if self.delimiter == Delimiter::Blanks {
             return Ok(());

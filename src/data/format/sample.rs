@@ -30,9 +30,6 @@ pub(super) struct Sample {
 
 impl Sample {
     /// Reads the first lines of `input`.
-    ///
-    /// # Errors
-    /// Data if the file is empty or is not text.
     pub(super) fn read(input: &Input, given: Option<Delimiter>) -> Result<Self> {
         let head = input.head();
         if let Some((what, remedy)) = unreadable(head) {

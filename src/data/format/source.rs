@@ -36,9 +36,6 @@ pub(super) enum Source {
 impl Source {
     /// Opens a file or a pipe, whose content decides how it is read, or a folder of files of one layout. `-`
     /// is standard input.
-    ///
-    /// # Errors
-    /// Io if it cannot be read; data if it is damaged.
     pub(super) fn open(path: &Path) -> Result<Self> {
         if is_stream(path) {
             let (path, mut file) = opened(path)?;
@@ -79,9 +76,6 @@ impl Source {
 
     /// Returns the header and the first rows. `delimiter` separates the fields of text; if it is `None`, it
     /// is recognised.
-    ///
-    /// # Errors
-    /// Data if the file is empty or is not a table; usage if there is a delimiter, and the file is not text.
     pub(super) fn sample(&self, delimiter: Option<Delimiter>) -> Result<Sample> {
         match (self, delimiter) {
             (Source::Text(input), _) => Sample::read(input, delimiter),
@@ -107,9 +101,6 @@ impl Source {
     }
 
     /// Calls `take` for every row, in order.
-    ///
-    /// # Errors
-    /// The first error of `take`; data, with the place, where the file is damaged.
     pub(super) fn for_each(
         self,
         sample: &Sample,

@@ -74,9 +74,6 @@ impl<'a> Table<'a> {
     }
 
     /// Appends the event of a row.
-    ///
-    /// # Errors
-    /// Data, with the place of the first cell at fault.
     pub(super) fn push(&mut self, row: &dyn Row) -> Result<()> {
         if self.features.is_none() {
             self.check_columns(row)?;

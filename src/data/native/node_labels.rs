@@ -29,9 +29,6 @@ pub(super) fn write(dir: &Path, labels: &NodeLabels) -> Result<()> {
 }
 
 /// Reads the labels of `classes` classes from the folder `dir`.
-///
-/// # Errors
-/// Io or data, naming the file, if it is missing or damaged.
 pub(super) fn read(dir: &Path, classes: usize) -> Result<NodeLabels> {
     let numbers = |name: &str| {
         let file = dir.join(name);

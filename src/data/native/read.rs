@@ -43,10 +43,6 @@ pub(in crate::data) fn is_imported(dir: &Path) -> bool {
 }
 
 /// Reads a folder for which [`is_native`] holds; `name` is the stream's name if there is no `info.json`.
-///
-/// # Errors
-/// Usage if the options contradict the folder; io if a file cannot be read; data, naming the file, if it is
-/// damaged.
 pub(in crate::data) fn read(dir: &Path, name: String, options: &ReadOptions) -> Result<Events> {
     let path = dir.join("info.json");
     if is_imported(dir) { read_imported(dir, &path, options) } else { read_plain(dir, name, options) }
@@ -250,9 +246,6 @@ fn original_ids(dir: &Path) -> Result<Option<Ids>> {
 }
 
 /// Reads a vector of ids.
-///
-/// # Errors
-/// Data if a value is not an integer from 0.
 fn ids(file: &Path) -> Result<Vec<u64>> {
     let whole = |(i, value): (usize, Scalar)| {
         value.whole().and_then(|v| u64::try_from(v).ok()).ok_or_else(|| {
@@ -268,9 +261,6 @@ fn ids(file: &Path) -> Result<Vec<u64>> {
 }
 
 /// Reads a vector of times in ticks.
-///
-/// # Errors
-/// Data if a value is not a signed integer.
 pub(super) fn ticks(file: &Path) -> Result<Vec<i64>> {
     let whole = |(i, value)| match value {
         Scalar::Int(v) => Ok(v),

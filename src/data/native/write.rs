@@ -172,9 +172,6 @@ impl FolderWriter {
     }
 
     /// Completes the arrays, writes `info.json` and moves the folder in place.
-    ///
-    /// # Errors
-    /// Shape if an array lacks values; io if writing fails.
     pub(in crate::data) fn finish(self, mut info: Info) -> Result<()> {
         self.src.finish()?;
         self.dst.finish()?;
@@ -202,10 +199,6 @@ pub(in crate::data) struct Staging {
 
 impl Staging {
     /// Creates the temporary folder.
-    ///
-    /// # Errors
-    /// Usage if `target` exists and is not empty, unless `force` is set and `is_data_set` holds for it; io if
-    /// the folder cannot be created.
     pub(in crate::data) fn create(
         target: &Path,
         force: bool,

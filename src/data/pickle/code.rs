@@ -75,9 +75,6 @@ impl<'a> Code<'a> {
     }
 
     /// Returns the next opcode and the bytes of its argument, and moves past both.
-    ///
-    /// # Errors
-    /// Data if the opcode is not supported or the pickle is cut short.
     pub(super) fn next(&mut self) -> Result<(u8, &'a [u8])> {
         let at = self.at;
         let code = self.take(1)?[0];

@@ -71,9 +71,6 @@ pub(super) struct Pickle<'a> {
 
 impl<'a> Pickle<'a> {
     /// Reads the pickle that starts at byte `at` of `bytes`; `file` is its name in errors.
-    ///
-    /// # Errors
-    /// Data, naming the byte, if the pickle is cut short, damaged, or holds anything but plain data.
     pub(super) fn read(file: &'a Path, bytes: &'a [u8], at: usize) -> Result<Self> {
         let code = Code { file, bytes, at };
         // Python's writers memoize every value and read few of them back. A first scan finds the memo keys

@@ -50,9 +50,6 @@ impl<'a> Pickle<'a> {
     }
 
     /// Returns the numbers of a one-dimensional array, or of a list of integers.
-    ///
-    /// # Errors
-    /// Data if `value` is neither, or if the bytes of the array do not fit its shape.
     pub(in crate::data) fn numbers(&self, value: Value<'a>) -> Result<Numbers<'a>> {
         if let Some(members) = self.members(value) {
             let bytes = members.iter().map(|&v| Some(self.whole(v)?.to_le_bytes()));

@@ -35,9 +35,6 @@ pub(super) enum Arrays {
 }
 
 /// Finds the arrays of a data set in a folder, beside a signal, or in an archive; `None` if there is none.
-///
-/// # Errors
-/// Data if an array is missing, or the data are in HDF5 or pickles; usage if there are several data sets.
 pub(super) fn find(path: &Path) -> Result<Option<Arrays>> {
     if path.is_dir() {
         return in_folder(path, None);
@@ -124,9 +121,6 @@ fn foreign(path: &Path) -> Error {
 
 impl Arrays {
     /// Reads the snapshots.
-    ///
-    /// # Errors
-    /// Data if an array is damaged, or the arrays do not fit each other.
     pub(super) fn read(self, options: &SnapshotOptions) -> Result<Snapshots> {
         let name = |signal: &Path| {
             let folder = signal.canonicalize().ok().and_then(|p| Some(folder_name(p.parent()?)));

@@ -14,9 +14,6 @@ pub(super) type Edges = Vec<(u32, u32, f32)>;
 impl Snapshots {
     /// Creates snapshots from the edges of each step: sorts them, merges repeated pairs and adds their
     /// weights in f64. The snapshots have weights only if `weighted` is set and not all weights are 1.
-    ///
-    /// # Errors
-    /// Data if there are more than `u32::MAX` edges.
     pub(super) fn of_edges(
         name: String,
         nodes: usize,
@@ -88,9 +85,6 @@ impl Snapshots {
     }
 
     /// Replaces the features by those that `options` select; `seed` determines random features.
-    ///
-    /// # Errors
-    /// Usage if features should be given but are not; out of memory if features do not fit.
     pub(super) fn choose_features(&mut self, options: &SnapshotOptions, seed: u64) -> Result<()> {
         match options.features {
             VertexFeatures::Auto => {}

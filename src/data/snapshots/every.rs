@@ -119,10 +119,6 @@ pub(super) struct Cut {
 
 impl Every {
     /// Cuts a stream into steps. Every event belongs to a step, and steps without events are kept.
-    ///
-    /// # Errors
-    /// Usage if there would be more than 2^20 steps; data if times are not step numbers, or are beyond the
-    /// calendar.
     pub(super) fn cut(self, events: &Events) -> Result<Cut> {
         let n = events.len();
         if let Every::Events(size) = self {

@@ -28,10 +28,6 @@ const ENDS: [&str; 6] = [".txt", ".csv", ".tsv", ".edges", ".edgelist", ".el"];
 pub(super) const FEATURES: &str = "features.npy";
 
 /// Reads a folder of edge lists.
-///
-/// # Errors
-/// Data if there is no edge list or no edge, if a file is faulty (the first in order is reported), if only
-/// some files have weights, or if the rows of features fit neither the vertices nor the steps and vertices.
 pub(super) fn read(dir: &Path, options: &SnapshotOptions) -> Result<Snapshots> {
     let files = files_by_name(dir, &ENDS)?;
     if files.is_empty() {
@@ -90,9 +86,6 @@ pub(super) fn has_lists(dir: &Path) -> bool {
 }
 
 /// Whether the files have weights; files without edges do not count.
-///
-/// # Errors
-/// Data if some files have weights and others do not.
 fn weighted(files: &[PathBuf], lists: &[EdgeList]) -> Result<bool> {
     let mut known = files.iter().zip(lists).filter_map(|(f, list)| Some((f, list.weighted?)));
     let Some((first, weighted)) = known.next() else { return Ok(false) };

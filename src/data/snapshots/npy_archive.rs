@@ -16,9 +16,6 @@ pub(super) struct Archive {
 #[cfg(feature = "formats")]
 impl Archive {
     /// Opens a file; `None` unless it begins like a zip archive.
-    ///
-    /// # Errors
-    /// Io if the file cannot be read; data if the archive is damaged.
     pub(super) fn open(path: &Path) -> Result<Option<Self>> {
         use std::io::{Read, Seek};
         let mut file = std::fs::File::open(path).map_err(|e| Error::io(path, "cannot open", e))?;
@@ -34,9 +31,6 @@ impl Archive {
     }
 
     /// Reads the array of a member into memory.
-    ///
-    /// # Errors
-    /// Data if the archive is damaged or the member is not an array; out of memory if it does not fit.
     pub(super) fn array(&mut self, member: &str) -> Result<npy::Array> {
         use std::io::Read;
         let path = self.path.join(member);

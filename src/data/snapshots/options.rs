@@ -216,9 +216,6 @@ impl SnapshotOptions {
     }
 
     /// Whether to read the weights of a file of snapshots.
-    ///
-    /// # Errors
-    /// Usage if the options select a column other than 1, the only weight in such a file.
     pub(super) fn reads_weights(&self, file: &std::path::Path) -> Result<bool> {
         match self.weights {
             EdgeWeights::Auto | EdgeWeights::Feature(1) => Ok(true),

@@ -102,9 +102,6 @@ impl SnapshotOptions {
 
     /// Returns the column to predict, from 0, of a series of `columns` columns in `file`, of which the loader
     /// predicts the column `loaders`.
-    ///
-    /// # Errors
-    /// Usage if there is no such column.
     pub(super) fn target_column(&self, file: &Path, columns: usize, loaders: usize) -> Result<usize> {
         match self.target {
             0 => Ok(loaders.min(columns - 1)),

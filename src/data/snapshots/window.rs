@@ -41,9 +41,6 @@ impl Snapshots {
 }
 
 /// Returns the weights of events as a function of the event. All weights are checked first.
-///
-/// # Errors
-/// Usage if there is no such feature; data, naming the event, if a weight is not above 0.
 fn weights(events: &Events, weights: EdgeWeights) -> Result<impl Fn(usize) -> f32 + Sync> {
     let column = match weights {
         EdgeWeights::Feature(k) => {
@@ -92,10 +89,6 @@ type ClassOf<'a> = Box<dyn Fn(usize) -> Result<u32> + 'a>;
 
 /// Returns the function from events to classes. The class of an event is its label, which must be a whole
 /// number, or the only class of its set; [`NONE`] if its set is empty.
-///
-/// # Errors
-/// Usage if events have no labels. The returned function fails with a data error if an event has no single
-/// class.
 fn class_of(events: &Events) -> Result<ClassOf<'_>> {
     let bad = |i: usize, what: String| {
         Error::data(&events.name, format!("event {i} has {what}")).remedy("leave out snapshots.classes")

@@ -20,10 +20,6 @@ pub(super) struct Ours(Staging);
 
 impl Ours {
     /// Creates a temporary folder beside `dir`.
-    ///
-    /// # Errors
-    /// Usage if `dir` exists and is not empty; with `force`, only if `dir` is not a folder that this module
-    /// wrote.
     pub(super) fn create(dir: &Path, force: bool) -> Result<Self> {
         Staging::create(dir, force, |dir| dir.join(MADE).is_file()).map(Ours)
     }

@@ -71,9 +71,6 @@ impl FeatureRows {
 impl EventTables {
     /// Keeps only this rank's share of the rows of the feature tables. To be called once, before programs are
     /// recorded.
-    ///
-    /// # Errors
-    /// `Shape` if there are no ranks, or if a device already has a copy of a table; `OutOfMemory`.
     pub(crate) fn partition_features(&mut self, store: &mut Store) -> Result<()> {
         let Some(over) = &self.rows.ranks else {
             return Err(Error::shape("features", "there are no ranks to divide them among"));

@@ -205,9 +205,6 @@ impl RankTables {
         self.most_events
     }
     /// Appends the marks of the last appearance of each of the rows `row` of this rank's tables, u32 `[n]`.
-    ///
-    /// # Errors
-    /// `Shape` if the op refuses its inputs.
     pub(super) fn latest(&self, t: &mut Tape, store: &Store, row: Var) -> Result<Var> {
         let stamp = t.stored(store, self.stamp)?;
         t.latest(stamp, row)
@@ -262,9 +259,6 @@ impl RankTables {
         self.travel.dispatch_repeated || self.travel.aggregate_repeated
     }
     /// Refuses the mean of a node's mails, which is not computed over ranks.
-    ///
-    /// # Errors
-    /// `Usage` if `mean`; `key` is the combiner's name in a configuration.
     pub(in crate::model) fn refuse_mean(over: Option<&Self>, mean: bool, key: &str) -> Result<()> {
         if over.is_some() && mean {
             let what = format!("{key} is `mean`, and means of mails are not computed over ranks");

@@ -155,9 +155,6 @@ impl Local {
     }
     /// Gives every rank a reference to the `value` of each. A rank drops its own value when nobody else
     /// refers to it: in a later call, or with this connection. Collective.
-    ///
-    /// # Errors
-    /// As the calls of [`Comm`].
     pub(crate) fn share<T: Any + Send + Sync>(&self, value: T) -> Result<Vec<Arc<T>>> {
         let value: Shared = Arc::new(value);
         {

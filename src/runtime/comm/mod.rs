@@ -222,9 +222,6 @@ impl Ranks {
         &self.channels[channel as usize]
     }
     /// Returns what the device of this rank keeps for a channel, made by the first call.
-    ///
-    /// # Errors
-    /// Those of `make`.
     pub(crate) fn attached<T: Any + Send + Sync>(
         &self,
         channel: Channel,

@@ -269,9 +269,6 @@ impl Launch<'_> {
     }
     /// Communicates with the other ranks: `write` launches kernels that write this rank's window, `read` such
     /// that read the windows of all ranks.
-    ///
-    /// # Errors
-    /// Those of `write` and `read`; `Device` if the program has no window for the channel.
     pub(crate) fn exchange(
         &self,
         channel: Channel,

@@ -107,9 +107,6 @@ impl DeviceBuffer {
 }
 
 /// Allocates page-locked memory of the host.
-///
-/// # Errors
-/// `OutOfMemory` if the host cannot lock that much memory.
 fn lock_memory(gpu: &Gpu, bytes: usize, flags: u32) -> Result<*mut c_void> {
     gpu.enter()?;
     // SAFETY: the context is current; the size is not zero.

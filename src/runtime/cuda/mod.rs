@@ -173,9 +173,6 @@ impl Gpu {
         Gpu { inner, values: Values::Packed, precision: MatmulPrecision::F32, launching, rival: None }.tried()
     }
     /// Tries a graph of kernels. If it fails, kernels are not launched early any more.
-    ///
-    /// # Errors
-    /// `Device` if it fails without early launches, too.
     fn tried(mut self) -> Result<Self> {
         if let Err(e) = probe::try_graph(&self) {
             if !self.launching.early {
@@ -196,9 +193,6 @@ impl Gpu {
         enter(self.inner.context)
     }
     /// Lets kernels of this device access the memory of device `ordinal`. Returns whether they can.
-    ///
-    /// # Errors
-    /// `Device` if the driver refuses.
     fn reach(&self, ordinal: usize) -> Result<bool> {
         if ordinal == self.ordinal() {
             return Ok(true);

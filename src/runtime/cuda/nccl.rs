@@ -64,9 +64,6 @@ fn aborted() -> Error {
 pub(super) const ID_BYTES: usize = size_of::<sys::ncclUniqueId>();
 
 /// Loads NCCL.
-///
-/// # Errors
-/// `Device` if there is none.
 fn load() -> Result<()> {
     // SAFETY: the library's initialisers have no side effects.
     if unsafe { sys::is_culib_present() } {

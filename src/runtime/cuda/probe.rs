@@ -11,9 +11,6 @@ const NUMBERS: usize = 4096;
 /// Captures and runs a graph that combines what the graphs of training combine: kernels that are launched
 /// before the previous one has ended, a branch on another stream, and priorities. The driver's documentation
 /// describes each of them, but not what they do together.
-///
-/// # Errors
-/// `Device` if the driver refuses the graph, or its sums are wrong; `OutOfMemory`.
 pub(super) fn try_graph(gpu: &Gpu) -> Result<()> {
     let (first, other) = (CudaStream::urgent(gpu)?, CudaStream::new(gpu)?);
     let vector = |value: f32| -> Result<DeviceBuffer> {

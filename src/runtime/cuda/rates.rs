@@ -35,9 +35,6 @@ pub fn copy_rates(gpu: &Gpu, bytes: usize, timings: usize) -> Result<Vec<f64>> {
 const PAIRS: usize = 9;
 
 /// Measures two events in a graph with nothing between them. Returns the median in seconds.
-///
-/// # Errors
-/// `Device` if the driver refuses.
 pub(super) fn empty_seconds(gpu: &Gpu) -> Result<f64> {
     let stream = CudaStream::new(gpu)?;
     let (start, end) = (CudaEvent::timed(gpu)?, CudaEvent::timed(gpu)?);

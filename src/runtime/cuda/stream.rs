@@ -79,9 +79,6 @@ impl CudaStream {
     /// (`after_previous_kernel` in `kernels/common.cuh`), may be launched before that one has ended. A device
     /// without clusters launches the blocks of the grid's clusters by themselves.
     ///
-    /// # Errors
-    /// `Device` if the driver refuses.
-    ///
     /// # Safety
     /// `arguments` must be those of the kernel, which must be alive, and device memory that they name must be
     /// as the kernel needs it until it has run.
@@ -154,9 +151,6 @@ impl CudaStream {
     }
     /// Copies bytes within the device's memory.
     ///
-    /// # Errors
-    /// `Device` if the driver refuses.
-    ///
     /// # Safety
     /// The memory must be alive until the stream is done.
     pub(crate) unsafe fn copy_bytes(&self, to: u64, from: u64, bytes: usize) -> Result<()> {
@@ -169,9 +163,6 @@ impl CudaStream {
     }
     /// Submits operations on 32-bit words, in order. A write comes after all earlier work of the stream,
     /// whose writes every device and the host then see; a wait holds up all later work.
-    ///
-    /// # Errors
-    /// `Device` if the driver refuses.
     ///
     /// # Safety
     /// The words must be alive until the stream is done, and accessible from its device.

@@ -211,9 +211,6 @@ impl Window {
     }
     /// Submits a collective to `stream`: `write` submits kernels that write this rank's block, `read` such
     /// that read the blocks of all ranks.
-    ///
-    /// # Errors
-    /// Those of `write` and `read`; `Device` if the driver refuses.
     pub(crate) fn exchange(
         &self,
         stream: &CudaStream,

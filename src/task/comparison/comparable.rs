@@ -82,9 +82,6 @@ pub fn comparable_configs<'a>(configs: impl Iterator<Item = (String, &'a Config)
 const TRAIN_AGAIN: &str = "train again on the same data, or give other data another name";
 
 /// Refuses runs that do not measure the same thing.
-///
-/// # Errors
-/// `Usage`, with two of the runs and what differs.
 pub(super) fn comparable(runs: &[FinishedRun]) -> Result<()> {
     comparable_configs(runs.iter().map(|run| (run.path.display().to_string(), &run.config)))?;
     for (i, run) in runs.iter().enumerate() {

@@ -29,9 +29,6 @@ impl CustomModel {
         &self.name
     }
     /// Returns the configuration.
-    ///
-    /// # Errors
-    /// `Usage`, with the name, if it was not given.
     pub(super) fn config(&self) -> Result<&dyn ModelConfig> {
         match &self.config {
             Some(config) => Ok(&**config),

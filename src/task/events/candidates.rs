@@ -190,9 +190,6 @@ impl Candidates {
 }
 
 /// Reads the given negatives of both parts, which lie beside the data.
-///
-/// # Errors
-/// `Data` if there are none; the errors of reading.
 fn given(config: &Config, events: &Events, parts: [Range<usize>; 2]) -> Result<[GivenNegatives; 2]> {
     let [val, test] = parts;
     let read = |part: Part, range| {

@@ -29,9 +29,6 @@ pub fn batches(events: usize, batch: usize, first: usize) -> usize {
 }
 
 /// Steps of all epochs over `events` events by ranks that take turns; 0 if no learning rate depends on them.
-///
-/// # Errors
-/// As [`LearningRates::check_steps`].
 pub(super) fn training_steps(config: &Config, events: usize, batch: usize, turns: Turns) -> Result<usize> {
     if !config.optimizer.depends_on_steps() {
         return Ok(0);
@@ -45,9 +42,6 @@ pub(super) fn training_steps(config: &Config, events: usize, batch: usize, turns
 }
 
 /// Steps of all epochs of `steps` steps each; 0 if no learning rate depends on them.
-///
-/// # Errors
-/// As [`LearningRates::check_steps`].
 pub(super) fn equal_epochs(config: &Config, steps: usize) -> Result<usize> {
     if !config.optimizer.depends_on_steps() {
         return Ok(0);

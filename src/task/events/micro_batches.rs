@@ -30,9 +30,6 @@ const PROFILED: [(usize, usize); 5] = [(1, 8), (1, 4), (1, 2), (1, 1), (2, 1)];
 
 /// Returns the number of micro-batches; `None` if the plan gives a number, or there are no ranks. A run that
 /// is resumed with as many ranks keeps its number. Collective.
-///
-/// # Errors
-/// Those of building a task and of a step; `Comm`.
 pub(super) fn chosen(
     config: &Config,
     events: &Events,

@@ -138,9 +138,6 @@ fn longest_evaluated(split: &Split) -> usize {
 
 /// Creates the tables of a stream, with the storage types of the configuration. There will be so many copies
 /// of the model's memory on this computer.
-///
-/// # Errors
-/// `OutOfMemory` if the model's memory does not fit.
 fn tables(
     config: &Config,
     events: &Events,

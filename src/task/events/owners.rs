@@ -17,9 +17,6 @@ const SLACK: f64 = 0.1;
 
 /// Returns the owner of each node; `None` if every rank keeps the memory of all nodes. The first rank works
 /// it out, or reads it from the file that the configuration names. Collective.
-///
-/// # Errors
-/// `Usage` if there is no such partitioner; `Data` if the file is no partition of the nodes over the ranks.
 pub(super) fn owners(
     config: &Config,
     plan: &Plan,

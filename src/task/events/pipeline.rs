@@ -10,9 +10,6 @@ pub(super) const TIMED_ROUNDS: usize = 16;
 
 /// Returns how long each rank idled in the timed steps of the last pass; this rank is at `place` of the ranks
 /// that get batches in turn. Ends the trace, unless it was asked for. Collective.
-///
-/// # Errors
-/// `Comm`.
 pub(super) fn measured(core: &mut TaskCore, place: [usize; 2]) -> Result<Vec<BubbleRecord>> {
     let spans = if core.traced { core.step.trace() } else { core.step.end_trace() };
     let [rank, ranks] = place;

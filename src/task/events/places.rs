@@ -74,9 +74,6 @@ impl<'a> Places<'a> {
         }
     }
     /// Whether the programs of all ranks fit: where features are is the same on all of them. Collective.
-    ///
-    /// # Errors
-    /// `Comm`.
     fn all_fit(&self, fits: bool) -> Result<bool> {
         let Some(ranks) = self.device.ranks() else { return Ok(fits) };
         let mut too_large = [f32::from(u8::from(!fits))];

@@ -74,9 +74,6 @@ impl Setup {
 }
 
 /// Whether ranks may keep a share of the features each if all features do not fit on a device.
-///
-/// # Errors
-/// `Usage` if the plan divides the features, and the model cannot read them from other ranks.
 fn may_partition(config: &Config, plan: &Plan, device: &Device) -> Result<bool> {
     let Some(ranks) = device.ranks() else { return Ok(false) };
     let can = config.event_model()?.partitions_features();
@@ -95,9 +92,6 @@ fn may_partition(config: &Config, plan: &Plan, device: &Device) -> Result<bool> 
 }
 
 /// Checks that the ranks, if there are any, agree.
-///
-/// # Errors
-/// `Comm`, with what differs.
 fn check_ranks(config: &Config, events: &Events, device: &Device) -> Result<()> {
     let Some(ranks) = device.ranks() else { return Ok(()) };
     agree(ranks, config, &identity(events))

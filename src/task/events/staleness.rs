@@ -116,9 +116,6 @@ impl Online {
         Segment { staleness, timed }
     }
     /// Takes note of steps that have run, and of when their ops did if they were timed. Collective.
-    ///
-    /// # Errors
-    /// `Comm`.
     fn ran(&mut self, segment: Segment, spans: &[Span], ranks: Option<&Ranks>) -> Result<()> {
         self.choice.count(&segment.staleness);
         if segment.timed {
@@ -184,9 +181,6 @@ pub(super) fn mixed_after(plan: &Plan, events: &Events, split: &Split) -> Option
 }
 
 /// Adds what the steps of a pass have missed, on all ranks, to that of the passes before. Collective.
-///
-/// # Errors
-/// `Comm`; `Device`.
 pub(super) fn add_missed(
     record: &mut StalenessRecord,
     model: &dyn EventModel,

@@ -117,9 +117,6 @@ impl EventTask {
         Self::with(config, events, Setup::new(config, events, device)?)
     }
     /// Builds the model and records its programs, given what is decided before.
-    ///
-    /// # Errors
-    /// Those of [`new`](Self::new).
     pub(super) fn with(config: &Config, events: &Events, setup: Setup) -> Result<Self> {
         let steps = |batch, turns| training_steps(config, setup.split.train.len(), batch, turns);
         let target = |store: &mut Store, batch| {

@@ -66,9 +66,6 @@ struct Programs {
 
 impl Programs {
     /// Records and plans the programs.
-    ///
-    /// # Errors
-    /// The errors of recording and planning.
     fn record(
         config: &Config,
         plan: &Plan,
@@ -344,9 +341,6 @@ impl Task for SnapshotTask {
 }
 
 /// Returns the memory that the programs need; `given` says that the inputs are features of the data.
-///
-/// # Errors
-/// `OutOfMemory` if the device has too little memory.
 fn memory_plan(
     store: &Store,
     tables: &SnapshotTables,

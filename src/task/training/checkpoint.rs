@@ -195,9 +195,6 @@ impl Checkpoint {
     }
     /// Saves node memory and mails after the last event of the stream, then the manifest, in which they
     /// belong to the extract.
-    ///
-    /// # Errors
-    /// `Io`.
     pub(super) fn save_latest(
         &self,
         store: &Store,
@@ -214,9 +211,6 @@ impl Checkpoint {
     }
     /// Saves the state after a stream: the given number of rows of each buffer and the extract of the data,
     /// then the manifest.
-    ///
-    /// # Errors
-    /// `Usage` if the folder holds the checkpoint of a training run; `Io`.
     pub(in crate::task) fn save_stream(
         &self,
         store: &Store,
@@ -282,17 +276,11 @@ impl Checkpoint {
         fs::create_dir_all(&self.0).map_err(|e| Error::io(&self.0, "cannot create", e))
     }
     /// Writes the manifest. The files that it names must be complete.
-    ///
-    /// # Errors
-    /// `Io`.
     pub(super) fn write_manifest(&self, manifest: &Manifest) -> Result<()> {
         let json = serde_json::to_vec_pretty(manifest).map_err(|e| self.unwritable(e))?;
         write_whole(&self.manifest_file(), &json)
     }
     /// Writes an extract, which no manifest names yet. Returns its checksum.
-    ///
-    /// # Errors
-    /// `Io`.
     pub(super) fn write_extract(&self, bytes: &[u8]) -> Result<u32> {
         self.create()?;
         let sum = crc(bytes);
@@ -419,9 +407,6 @@ impl Checkpoint {
         }
     }
     /// Reads the manifest of a training run.
-    ///
-    /// # Errors
-    /// Those of [`manifest`](Self::manifest); `Checkpoint` if a predictor saved the checkpoint.
     fn of_training(&self) -> Result<Manifest> {
         let manifest = self.manifest()?;
         if manifest.stream.is_some() {
@@ -432,18 +417,12 @@ impl Checkpoint {
     }
     /// Loads the first rows of each buffer from the file of the best epoch, or of the state after a stream.
     /// The file must hold exactly the given number of rows. Changes nothing unless all buffers fit.
-    ///
-    /// # Errors
-    /// Those of [`load`](Self::load).
     pub(in crate::task) fn load_rows(&self, store: &mut Store, buffers: &[(BufferId, usize)]) -> Result<()> {
         let manifest = self.manifest()?;
         self.read(&self.best_file(&manifest), manifest.checksums[1], store, buffers)
     }
     /// Loads the first rows of each buffer from the file of the state after the last event, as
     /// [`load_rows`](Self::load_rows) does.
-    ///
-    /// # Errors
-    /// Those of [`load`](Self::load).
     pub(in crate::task) fn load_latest(
         &self,
         store: &mut Store,
@@ -480,9 +459,6 @@ impl Checkpoint {
 }
 
 /// Reads the file `path`, which must have the checksum `sum`.
-///
-/// # Errors
-/// `Checkpoint` if the file is missing, truncated or was changed.
 pub(super) fn checked(path: &Path, sum: u32) -> Result<Vec<u8>> {
     let bytes = fs::read(path).map_err(|e| bad(path, "cannot read").caused_by(e).remedy(USE_A_COPY))?;
     if crc(&bytes) == sum {
@@ -492,9 +468,6 @@ pub(super) fn checked(path: &Path, sum: u32) -> Result<Vec<u8>> {
 }
 
 /// Returns the bytes of the tensors of a file, one after another, given their names and numbers of bytes.
-///
-/// # Errors
-/// `Checkpoint` if a tensor is missing, or of another size.
 pub(super) fn tensor_bytes<'a>(
     path: &Path,
     file: &[u8],

@@ -47,9 +47,6 @@ impl Copies {
 impl Checkpoint {
     /// Writes a file for each copy of the node memory but the first. Returns their checksums, on the first
     /// rank; none if there are no such copies, or one of them is empty. Collective.
-    ///
-    /// # Errors
-    /// `Io`; `Comm`.
     pub(super) fn save_copies(&self, task: &dyn Task) -> Result<Vec<u32>> {
         let (Some(of), Some(ranks)) = (Copies::find(task), task.device().ranks()) else {
             return Ok(Vec::new());
@@ -92,9 +89,6 @@ impl Checkpoint {
     }
     /// Gives every rank its copy of the node memory, from the files with the given checksums; nothing if they
     /// are of another number of copies, which then begin empty. Collective.
-    ///
-    /// # Errors
-    /// `Checkpoint` if a file is missing or damaged; `Comm`.
     pub(super) fn load_copies(&self, task: &mut dyn Task, sums: &[u32]) -> Result<()> {
         let (Some(of), Some(ranks)) = (Copies::find(task), task.device().ranks().cloned()) else {
             return Ok(());

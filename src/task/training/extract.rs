@@ -72,9 +72,6 @@ impl ExtractRecord {
             && self.longest_gap >= 0
     }
     /// Checks that the extract has as many events of a node as a model reads.
-    ///
-    /// # Errors
-    /// `Checkpoint` if it has fewer.
     pub(in crate::task) fn has_events(&self, read: usize) -> Result<()> {
         if self.recent >= read {
             return Ok(());
@@ -133,9 +130,6 @@ fn features(file: &SafeTensors<'_>, path: &Path, name: &str) -> Result<Option<Fe
 
 impl Extract {
     /// Returns the contents of a file.
-    ///
-    /// # Errors
-    /// None in practice.
     pub(super) fn serialized(&self) -> Result<Vec<u8>> {
         let column = |name, dtype, bytes| (name, dtype, vec![self.event.len()], bytes);
         let mut tensors: Vec<(&str, Dtype, Vec<usize>, &[u8])> = vec![
@@ -168,9 +162,6 @@ impl Extract {
         })
     }
     /// Reads the contents of a file.
-    ///
-    /// # Errors
-    /// `Checkpoint` if a tensor is missing or of another type.
     fn parsed(path: &Path, bytes: &[u8]) -> Result<Self> {
         let file =
             SafeTensors::deserialize(bytes).map_err(|e| bad(path, "the file is damaged").caused_by(e))?;
@@ -212,9 +203,6 @@ impl Extract {
 
 impl Checkpoint {
     /// Reads the extract `of` the data that a manifest names.
-    ///
-    /// # Errors
-    /// `Checkpoint` if there is none of this version, or the file is missing, truncated or was changed.
     pub(in crate::task) fn extract(
         &self,
         manifest: &Manifest,

@@ -27,9 +27,6 @@ pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
 }
 
 /// Reads a file of text that a run has written.
-///
-/// # Errors
-/// `Checkpoint` if it is missing, cannot be read, or is not text.
 pub(in crate::task) fn read_text(path: &Path) -> Result<String> {
     fs::read_to_string(path).map_err(|e| {
         let what = match e.kind() {
@@ -57,18 +54,12 @@ pub(super) fn never_saved(out: &Path) -> bool {
 }
 
 /// Creates and locks the folder `out`.
-///
-/// # Errors
-/// `Usage` if another run writes into it; `Io`.
 pub(crate) fn locked(out: &Path) -> Result<FolderLock> {
     fs::create_dir_all(out).map_err(|e| Error::io(out, "cannot create", e))?;
     FolderLock::acquire(out)
 }
 
 /// Writes the resolved configuration into the folder `out`, which is locked.
-///
-/// # Errors
-/// `Usage` if the folder is not empty and the run is not resumed; `Io`.
 pub(super) fn open_run(out: &Path, config: &Config, resume: bool) -> Result<()> {
     if !resume && !is_free(out) {
         return Err(Error::usage(format!("{} is not empty", out.display()))
@@ -78,9 +69,6 @@ pub(super) fn open_run(out: &Path, config: &Config, resume: bool) -> Result<()> 
 }
 
 /// Reads the records of the first `epochs` epochs from a `metrics.jsonl`.
-///
-/// # Errors
-/// `Checkpoint`, with the line, if a record is damaged, or if the file is.
 pub(in crate::task) fn read_metrics(path: &Path, epochs: usize) -> Result<Vec<EpochRecord>> {
     let text = read_text(path)?;
     let records = text.lines().take(epochs).enumerate().map(|(i, line)| {

@@ -130,10 +130,6 @@ pub(in crate::task) fn same_test(manifest: &Manifest, config: &Config, events: &
 }
 
 /// Returns `manifest` with the configuration replaced by `config`, for a resumed run.
-///
-/// # Errors
-/// `Checkpoint` if the data differ, or the configuration differs in more than a resumed run may change: the
-/// number of epochs, and settings that do not change results.
 pub(super) fn resumed(manifest: Manifest, config: &Config, data: &DataRecord) -> Result<Manifest> {
     same_data(&manifest, data)?;
     same_kind(&manifest, config)?;

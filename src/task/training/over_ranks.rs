@@ -41,9 +41,6 @@ impl Whole<'_> {
 impl WholeState {
     /// Returns the buffers `buffers` of a task with their contents on all ranks put together; `None` if this
     /// rank has all of them. Collective; the contents are on the first rank only.
-    ///
-    /// # Errors
-    /// `Comm`; `OutOfMemory`.
     fn gather(task: &dyn Task, buffers: &[BufferId]) -> Result<Option<Self>> {
         let NodeState { buffers: spread, ranks, .. } = task.node_state();
         let Some(over) = ranks.filter(|over| over.is_partitioned()) else { return Ok(None) };
@@ -107,9 +104,6 @@ fn gathered(over: &RankTables, own: &[u8]) -> Result<Vec<u8>> {
 }
 
 /// Returns what `make` returns on the first rank, on every rank. Collective.
-///
-/// # Errors
-/// The error of `make`; `Comm`.
 pub(in crate::task) fn from_first<T: Serialize + DeserializeOwned>(
     device: &Device,
     make: impl FnOnce() -> Result<T>,
@@ -122,9 +116,6 @@ pub(in crate::task) fn from_first<T: Serialize + DeserializeOwned>(
 
 /// Loads the buffers `buffers` of a task by `read`, which reads them from a checkpoint into a store. Over
 /// several ranks the first rank reads, and every rank gets its rows. Collective.
-///
-/// # Errors
-/// The error of `read`; `Comm`.
 pub(in crate::task) fn load(
     task: &mut dyn Task,
     buffers: &[BufferId],
@@ -165,9 +156,6 @@ pub(in crate::task) fn load(
 
 /// Checks that all ranks run the same build with the same configuration on the same data, given numbers that
 /// tell the data apart. Devices, threads and the path of the data may differ. Collective.
-///
-/// # Errors
-/// `Comm`, with what differs.
 pub(in crate::task) fn agree(ranks: &Ranks, config: &Config, data: &str) -> Result<()> {
     let build = format!("{} {}", env!("CARGO_PKG_VERSION"), option_env!("TGNN_COMMIT").unwrap_or(""));
     ranks.agree("build", build.trim())?;
@@ -179,9 +167,6 @@ pub(in crate::task) fn agree(ranks: &Ranks, config: &Config, data: &str) -> Resu
 
 /// Adds up the first `n` numbers of a buffer over all ranks: the losses or scores of a pass, of which each
 /// rank has computed its part. Collective.
-///
-/// # Errors
-/// `Comm`.
 pub(in crate::task) fn add_up(
     ranks: Option<&Ranks>,
     store: &mut Store,
@@ -197,9 +182,6 @@ pub(in crate::task) fn add_up(
 impl Checkpoint {
     /// Runs `save` on the first rank with the store that holds the checkpoint's buffers; the other ranks send
     /// their rows. Collective.
-    ///
-    /// # Errors
-    /// The error of `save`; `Comm`.
     pub(super) fn save_by(
         &self,
         task: &dyn Task,

@@ -521,9 +521,6 @@ fn lost(e: Error, doing: &str) -> Error {
 }
 
 /// Replays the memory of a model, then tests it.
-///
-/// # Errors
-/// The errors of the task.
 pub(in crate::task) fn test_replayed(
     task: &mut dyn Task,
     watch: &mut dyn Watch,
@@ -534,9 +531,6 @@ pub(in crate::task) fn test_replayed(
 }
 
 /// Checks that the records of a run reach its last epoch.
-///
-/// # Errors
-/// `Checkpoint` if they do not.
 fn complete(records: &[EpochRecord], epochs: usize) -> Result<()> {
     let reached = records.last().map_or(0, |record| record.epoch);
     if reached == epochs && records.is_sorted_by(|a, b| a.epoch < b.epoch) {
@@ -547,9 +541,6 @@ fn complete(records: &[EpochRecord], epochs: usize) -> Result<()> {
 }
 
 /// Builds a task and loads the state of the checkpoint's best epoch into it.
-///
-/// # Errors
-/// `Checkpoint` if the checkpoint is damaged, or of another model or other data.
 pub(in crate::task) fn restored<T: Task>(
     checkpoint: &Checkpoint,
     config: &Config,

@@ -183,9 +183,6 @@ pub struct TrafficRecord {
 impl RanksRecord {
     /// Returns the record of the ranks of a device under a plan, with the memory that a rank needs; `None`
     /// for a single rank. Collective.
-    ///
-    /// # Errors
-    /// `Comm`.
     pub(super) fn gather(device: &Device, plan: &Plan, needed: MemoryPlan) -> Result<Option<Self>> {
         let Some(ranks) = device.ranks() else { return Ok(None) };
         let control = ranks.channel(Channel::Control);

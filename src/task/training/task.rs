@@ -72,9 +72,6 @@ pub(in crate::task) struct Recorded {
 
 impl TaskCore {
     /// Puts together what a task has built by a configuration and recorded by a plan.
-    ///
-    /// # Errors
-    /// `Plan` if the plan is for another number of ranks.
     pub(in crate::task) fn new(
         config: &Config,
         (device, plan): (Device, Plan),
@@ -102,9 +99,6 @@ impl TaskCore {
     }
     /// Starts a new trace of the training step if tracing is on. Ranks meet before, so that the times of
     /// their traces count from the same moment. Collective.
-    ///
-    /// # Errors
-    /// `Comm`.
     pub(in crate::task) fn begin_trace(&mut self) -> Result<()> {
         if let Some(ranks) = self.device.ranks() {
             ranks.channel(Channel::Control).barrier()?;
@@ -115,9 +109,6 @@ impl TaskCore {
         Ok(())
     }
     /// Returns the mean of the first `n` losses of the last training pass.
-    ///
-    /// # Errors
-    /// `Device` if the losses cannot be copied to the host.
     pub(in crate::task) fn mean_loss(&self, n: usize) -> Result<f64> {
         Ok(self.sum_of_losses(n)? / n.max(1) as f64)
     }
@@ -349,9 +340,6 @@ pub(in crate::task) struct EventCount<'a> {
 
 /// Executes `runs` of a program over its store and reports progress after each of them, with the mean of the
 /// losses that the pass has written to `losses` so far.
-///
-/// # Errors
-/// The program's error, with the number of the batch or group if it is known.
 pub(in crate::task) fn repeat_and_report(
     program: &mut Program,
     runs: &Runs,

@@ -211,9 +211,6 @@ impl LaterEvents {
 
     /// Reads the next line, given without its line end, and calls `take` with its event, unless the line is
     /// blank, a comment or the header.
-    ///
-    /// # Errors
-    /// Data, with line and column, if the line is not an event of the data set; the errors of `take`.
     pub(crate) fn line(&mut self, line: &[u8], take: &mut Take<'_>) -> Result<()> {
         self.number += 1;
         let line = if self.number == 1 { line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line) } else { line };
@@ -240,9 +237,6 @@ impl LaterEvents {
     }
 
     /// Reads the rows of a table that is no text, and calls `take` with every event.
-    ///
-    /// # Errors
-    /// Those of reading it, and of [`line`](Self::line).
     pub(crate) fn table(&mut self, source: LaterTable, take: &mut Take<'_>) -> Result<()> {
         let sample = source.0.sample(None)?;
         if let Some(names) = &sample.header {

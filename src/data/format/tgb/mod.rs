@@ -102,9 +102,6 @@ pub(in crate::data) fn negatives(data: &Path, part: Part) -> Option<PathBuf> {
 }
 
 /// Reads the edge list `file`, a path that [`edge_list`] returned.
-///
-/// # Errors
-/// Data if the set is not supported, or at the first fault of the file, with line and column.
 pub(super) fn read(file: &Path, options: &ReadOptions) -> Result<Raw> {
     let Some((set, version)) = named(file) else {
         return Err(Error::data(file, "the file name is not that of a TGB edge list")

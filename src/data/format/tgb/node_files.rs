@@ -44,9 +44,6 @@ pub(super) fn for_each_row(
 
 /// Reads the types of nodes, rows `node_id,type`, as one-hot features by TGB's number of the node. A node
 /// that the file lacks has type 0, as in `py-tgb`.
-///
-/// # Errors
-/// Io if there is no such file; data if a row is not a node of the edge list and its type.
 pub(super) fn types(file: &Path, nodes: &Appearance, notes: &mut Vec<String>) -> Result<NodeRows> {
     let mut type_of = vec![0u64; nodes.len()];
     for_each_row(file, 2, |row| {
@@ -75,9 +72,6 @@ pub(super) fn types(file: &Path, nodes: &Appearance, notes: &mut Vec<String>) ->
 /// type and continent one-hot in the order they appear, a number for each of seven characters of the region,
 /// and the coordinates. An airport that the file lacks has zeros, and one that the edge list lacks is not
 /// read.
-///
-/// # Errors
-/// Data if a row is damaged.
 pub(super) fn airports(file: &Path, nodes: &Appearance) -> Result<NodeRows> {
     let (mut kinds, mut continents) = (Appearance::default(), Appearance::default());
     let mut read = Vec::new();

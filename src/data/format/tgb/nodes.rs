@@ -53,9 +53,6 @@ pub(super) fn set_called(name: &str) -> Option<&'static Set> {
 }
 
 /// Reads the edge list `file` of a set, version `version`, and the labels beside it.
-///
-/// # Errors
-/// Data at the first fault of a file, with line and column; io if a file cannot be read.
 pub(super) fn read(file: &Path, set: &Set, version: &str, options: &ReadOptions) -> Result<Raw> {
     let mut raw = Raw::new(file);
     raw.name = set.name.to_owned();

@@ -66,9 +66,6 @@ pub(super) fn layout_of(set: &str) -> Option<Layout> {
 }
 
 /// Reads the edge list `file` of `set`, and the types of its nodes, which lie beside it.
-///
-/// # Errors
-/// Data at the first fault of a file, with line and column; io if the types of the nodes are missing.
 pub(super) fn read(file: &Path, set: &str, layout: Layout, options: &ReadOptions) -> Result<Raw> {
     let mut edges = Edges::new(file, layout);
     edges.raw.name = set.to_owned();

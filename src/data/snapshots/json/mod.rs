@@ -49,9 +49,6 @@ pub(super) fn is_here(path: &Path) -> bool {
 }
 
 /// Reads a JSON file.
-///
-/// # Errors
-/// Data, with line and column or with step and edge, if the file is faulty.
 pub(super) fn read(path: &Path, options: &SnapshotOptions) -> Result<Snapshots> {
     let mut file: File = serde_json::from_slice(&graph::bytes(path)?).map_err(|e| {
         let place = (e.line() as u64, e.column() as u64);

@@ -30,9 +30,6 @@ impl Outputs {
 }
 
 /// Checks that the model samples no more neighbours than it says: the history keeps no more.
-///
-/// # Errors
-/// `Usage` if it does.
 fn check_neighbors(t: &Tape, config: &Config) -> Result<()> {
     let said = config.event_model()?.recent_events()?;
     let sampled = t.nodes().iter().filter(|node| node.op.name() == SampleNeighbors::NAME);

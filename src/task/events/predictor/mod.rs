@@ -108,9 +108,6 @@ brief_debug!(Predictor, p => { nodes: p.sizes.nodes, latest: p.latest, seen: p.s
 
 /// Returns the number of slots per node, for a query that reads `read` events of a node; `saved` is the
 /// number of slots in the checkpoint of a stream.
-///
-/// # Errors
-/// `Usage` if the options ask for too few slots, or for another number than the checkpoint has.
 fn slots_per_node(
     options: &PredictorOptions,
     saved: Option<usize>,
@@ -140,9 +137,6 @@ fn slots_per_node(
 }
 
 /// Returns the maximum number of nodes, at least `known`.
-///
-/// # Errors
-/// `Usage` if the options ask for fewer nodes, or for too many.
 fn node_capacity(options: &PredictorOptions, known: usize) -> Result<usize> {
     let nodes = options.nodes.unwrap_or(known);
     if nodes < known || nodes >= NONE as usize {
@@ -153,9 +147,6 @@ fn node_capacity(options: &PredictorOptions, known: usize) -> Result<usize> {
 }
 
 /// Returns the maximum number of events of a batch.
-///
-/// # Errors
-/// `Usage` if the options ask for more than kernels can count.
 fn batch_capacity(options: &PredictorOptions) -> Result<usize> {
     match options.batch.max(1) {
         batch if batch <= MOST_ITEMS => Ok(batch),
@@ -178,9 +169,6 @@ fn initial_event_ids(options: &PredictorOptions, edge_width: usize, held: usize)
 
 /// Returns the state after all events of a training run, if that is asked for; `None` if the state after
 /// validation is, or that of a stream.
-///
-/// # Errors
-/// `Checkpoint` if the run has no such state.
 fn latest_of(checkpoint: &Checkpoint, manifest: &Manifest, after: After) -> Result<Option<LatestRecord>> {
     if after == After::Validation && manifest.stream.is_some() {
         let what = "the checkpoint was saved after a stream, and has no state after validation";

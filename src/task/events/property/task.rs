@@ -269,9 +269,6 @@ fn rows_of(stops: &[Stop]) -> Option<Range<usize>> {
 }
 
 /// Divides the label rows among steps.
-///
-/// # Errors
-/// `Data` if no label row trains.
 fn walk(config: &Config, events: &Events, labels: &NodeLabels, split: &Split) -> Result<Walk> {
     let walk = Walk::new(&events.time, labels, split, config.property.rows);
     if walk.stops[TRAIN].is_empty() {
