@@ -9,6 +9,7 @@ use std::f64::consts::PI;
 
 /// How a gradient changes its parameter. The formulas and other constants are PyTorch's.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub enum UpdateRule {
     /// Adam, or AdamW if the decay is decoupled: see [`adam`](crate::ops::adam).
     Adam(WeightDecay),
@@ -77,6 +78,7 @@ fn positive(what: &str, x: f64) -> Result<()> {
 /// How learning rates fall.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
+#[non_exhaustive]
 pub enum RateDecay {
     /// They do not fall.
     #[default]

@@ -20,6 +20,7 @@ pub struct EncodedColumn {
 /// How the values of a column become features.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
 pub enum Encoding {
     /// So many numbers: 1, or the length of the list.
     Numbers(usize),

@@ -52,6 +52,7 @@ macro_rules! model_names {
     })*) => {
         /// Names of the models.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+        #[non_exhaustive]
         pub enum ModelName {
             $($(
                 #[doc = $about]

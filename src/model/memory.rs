@@ -20,6 +20,7 @@ use crate::{
 
 /// The cell that updates a memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum CellKind {
     /// A GRU.
     Gru,

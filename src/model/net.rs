@@ -11,6 +11,7 @@ use crate::{
 
 /// The source of a batch's negatives.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub enum Negatives {
     /// Drawn uniformly from a pool.
     Drawn {
@@ -32,6 +33,7 @@ pub enum Negatives {
 
 /// The prediction of a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum HeadKind {
     /// Links: one logit for each candidate of an event.
     Links,

@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 /// Whether a model has static memory, and how its rows are learned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
+#[non_exhaustive]
 pub enum StaticMode {
     /// No static memory.
     Off,

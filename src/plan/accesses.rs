@@ -11,6 +11,7 @@ use std::{collections::BTreeMap, fmt::Write as _};
 /// What a rank does with the node memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
+#[non_exhaustive]
 pub enum AccessKind {
     /// Reads the rows that a step needs.
     Read,

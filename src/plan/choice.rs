@@ -6,6 +6,7 @@ use std::fmt;
 /// What a plan leaves to measurements, as chosen in a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
+#[non_exhaustive]
 pub enum Choice {
     /// The assignment of a group's snapshots to lanes.
     Groups(GroupChoice),

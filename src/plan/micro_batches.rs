@@ -36,6 +36,7 @@ pub const MAX_MICRO_BATCHES: usize = 8;
 /// The number of micro-batches of a step, as a plan gives it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged, expecting = "ranks.micro_batches is a number of parts, 1 to 8, or \"fitted\"")]
+#[non_exhaustive]
 pub enum MicroBatches {
     /// This number.
     Count(usize),
@@ -46,6 +47,7 @@ pub enum MicroBatches {
 /// A rule for the number of micro-batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum MicroBatchRule {
     /// The number that [fits](MicroBatchFit) a few profiled steps. They run before the first epoch, in
     /// [`train`](crate::task::train); elsewhere there is one part.

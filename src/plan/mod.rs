@@ -213,6 +213,7 @@ impl OverRanks {
 /// How ranks get the batches of training, if several train together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum BatchesOver {
     /// Each batch is divided among all ranks.
     #[default]
@@ -226,6 +227,7 @@ pub enum BatchesOver {
 /// Where node memory is, if several ranks train together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum MemoryOver {
     /// Every rank keeps the memory of all nodes, and sends its new rows to all others (DepCache).
     Replicated,
@@ -241,6 +243,7 @@ pub enum MemoryOver {
 /// Where the features of edges and nodes are, if several ranks train together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum FeaturesOver {
     /// Every rank keeps all rows.
     #[default]
@@ -253,6 +256,7 @@ pub enum FeaturesOver {
 /// Who updates node memory from mails, if it is partitioned.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum UpdateOver {
     /// The ranks that compute with the rows: rows travel with their mails (Sven).
     Readers,
@@ -266,6 +270,7 @@ pub enum UpdateOver {
 /// Where ranks leave out repeated rows of a node (Sven, Algorithm 2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Deduplicate {
     /// In both directions: a rank asks once for a row, and only a node's latest new row travels (Sven).
     #[default]
@@ -309,6 +314,7 @@ pub struct Groups {
 /// The number of snapshots of a group on the first lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged, expecting = "groups.first is a number of snapshots, \"even\" or \"balanced\"")]
+#[non_exhaustive]
 pub enum First {
     /// The same number in every group.
     Count(usize),
@@ -319,6 +325,7 @@ pub enum First {
 /// A rule for the number of snapshots of a group on the first lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum FirstRule {
     /// Half of the snapshots, rounded down.
     Even,

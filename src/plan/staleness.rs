@@ -31,6 +31,7 @@ const HORIZON: usize = 32;
 /// The staleness of node memory, as a plan gives it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged, expecting = "staleness.memory is a number of steps, 0 to 8, or \"minimal\"")]
+#[non_exhaustive]
 pub enum MemoryStaleness {
     /// This number of steps.
     Steps(usize),
@@ -41,6 +42,7 @@ pub enum MemoryStaleness {
 /// A rule for the staleness of node memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum StalenessRule {
     /// In each step the [least](least_staleness) with which training does not wait, by the times of recent
     /// steps.
@@ -66,6 +68,7 @@ impl Default for MemoryStaleness {
 /// What is done about node memory that is not up to date.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Mitigation {
     /// Nothing.
     #[default]

@@ -20,6 +20,7 @@ use std::str::FromStr;
 /// In every format the result has the same bits under any order of threads and blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
+#[non_exhaustive]
 pub enum MatmulPrecision {
     /// As accurate as f32.
     #[default]

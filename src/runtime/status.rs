@@ -7,6 +7,7 @@ use std::sync::{
 
 /// What is wrong with a row.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub enum Fault {
     /// A number that is not finite.
     NotFinite(f32),

@@ -22,6 +22,7 @@ pub enum ColumnName {
 
 /// Columns whose values become features of an event or a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum FeatureColumns {
     /// A column of numbers or of lists of numbers.
     Values(ColumnName),

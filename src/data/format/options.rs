@@ -83,6 +83,7 @@ impl FromStr for Format {
 /// `null` and `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
+#[non_exhaustive]
 pub enum Missing {
     /// A missing feature is 0, with a note; a missing source, destination, time or label is an error.
     #[default]

@@ -28,6 +28,7 @@ const UNITS: [(&str, u64); 5] = [("w", 604_800), ("d", 86_400), ("h", 3_600), ("
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
+#[non_exhaustive]
 pub enum Every {
     /// Window of this many seconds, at least 1; the first window starts at the first event.
     Seconds(u64),

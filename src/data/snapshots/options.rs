@@ -10,6 +10,7 @@ const MOST: usize = 1 << 16;
 /// Edge weights of snapshots; as text `auto`, `none`, `count` or `feature:K`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
+#[non_exhaustive]
 pub enum EdgeWeights {
     /// Weights that a file of snapshots contains; no weights if snapshots are cut from events.
     Auto,
@@ -59,6 +60,7 @@ impl From<EdgeWeights> for String {
 /// Steps in which a vertex is present.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
+#[non_exhaustive]
 pub enum Presence {
     /// All steps from the first one in which the vertex has an edge.
     Seen,
@@ -84,6 +86,7 @@ impl FromStr for Presence {
 /// Source of vertex features.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
+#[non_exhaustive]
 pub enum VertexFeatures {
     /// Features of the data if there are any, otherwise learned ones.
     Auto,
@@ -104,6 +107,7 @@ pub enum VertexFeatures {
 /// standard deviation 1 over the training steps. A key is `true`, `false` or `"vertex"`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "NormaliseKey", into = "NormaliseKey")]
+#[non_exhaustive]
 pub enum Normalise {
     /// Values stay as they are.
     Off,

@@ -12,6 +12,7 @@ use std::{fmt, str::FromStr};
 /// A way to assign nodes to ranks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
 pub enum Partitioner {
     /// The least cost that a search finds; never more than `Range` and `Interval` cost.
     #[serde(rename = "re-flex-bicut")]

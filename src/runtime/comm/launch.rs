@@ -4,6 +4,7 @@ use std::fmt;
 
 /// What starts the processes of all ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Launcher {
     /// `mpirun` of Open MPI.
     OpenMpi,

@@ -124,6 +124,7 @@ pub fn all_reduce<R: Real>(comm: &dyn Comm, values: &mut [R], scratch: &mut Vec<
 /// The purpose of a connection. Collectives of one channel run in the order of the program; those of
 /// different channels may overlap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Channel {
     /// What follows from the data alone: which rows go where. It may run steps ahead.
     Routes,

@@ -11,6 +11,7 @@ use std::{
 
 /// What bytes between ranks are for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum TrafficKind {
     /// Ids and counts by which ranks tell one another which rows to send.
     Routes,

@@ -10,6 +10,7 @@ use std::str::FromStr;
 /// How negatives are drawn and which metrics are computed. Metrics of different protocols are not comparable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
+#[non_exhaustive]
 pub enum Protocol {
     /// DyGLib's protocol, but without events held out of training: one negative, drawn from the destinations
     /// (in training, from the destinations of the training events); AP and AUC over the whole part (DyGLib
@@ -89,6 +90,7 @@ impl FromStr for Protocol {
 /// The kind of negatives in validation and test, for protocols that leave it open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
+#[non_exhaustive]
 pub enum NegativeKind {
     /// Drawn uniformly.
     Random,
@@ -125,6 +127,7 @@ impl FromStr for NegativeKind {
 /// Which events a query sees as neighbours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
+#[non_exhaustive]
 pub enum HistoryRule {
     /// As the protocol says.
     Auto,
@@ -158,6 +161,7 @@ impl From<History> for HistoryRule {
 /// What a run predicts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
+#[non_exhaustive]
 pub enum TaskName {
     /// Events: which pairs of nodes interact.
     Link,

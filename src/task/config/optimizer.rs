@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 /// Names of the optimisers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
+#[non_exhaustive]
 pub enum OptimizerName {
     /// Adam; weight decay is a summand of the gradient.
     Adam,

@@ -61,6 +61,7 @@ impl Default for GroupConfig {
 /// Where a CUDA device keeps large tables: features, node memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
+#[non_exhaustive]
 pub enum KeptOn {
     /// In device memory if they fit, else on the host.
     Auto,

@@ -13,6 +13,7 @@ use std::ops::Range;
 
 /// Which pairs EdgeBank remembers.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub enum EdgeBank {
     /// Every pair with an event before the batch.
     Unlimited,

@@ -85,6 +85,7 @@ pub fn mean_over_times(
 
 /// Baseline that predicts the label of a node from its earlier ones; a node without any gets zeros.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Forecast {
     /// The last label.
     Persistent,

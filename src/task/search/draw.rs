@@ -9,6 +9,7 @@ use toml::Value;
 
 /// How a key's value is drawn.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub enum Draw {
     /// One of several values.
     OneOf(Vec<Value>),

@@ -63,6 +63,7 @@ pub struct StreamRecord {
 
 /// What a trained model knows of its stream when it is used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum After {
     /// All events.
     #[default]
