@@ -1,10 +1,10 @@
 //! `tgnn-bench data`: imports, describes and generates event streams and snapshots.
 use super::{
-    print_json,
-    read_args::{ReadArgs, announce},
-    report, say,
+    output::{print_json, say, tell},
+    report,
+    settings::ReadArgs,
     snapshots::{Describe, MakeUp},
-    tell,
+    train_data::announce,
 };
 use crate::{
     data::{self, Events, Format, GivenNegatives, Snapshots, Stats, SynthOptions},

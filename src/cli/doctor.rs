@@ -1,5 +1,5 @@
 //! `tgnn-bench doctor`: reports what this machine has and lacks.
-use super::{ceilings::product_rate, say};
+use super::{ceilings::product_rate, output::say};
 use crate::{
     error::Result,
     runtime::{

@@ -1,7 +1,7 @@
 //! `tgnn-bench embed`: embeddings of nodes at given times.
 use super::{
-    say,
-    train::{Moved, Trained},
+    output::say,
+    settings::{Moved, Trained},
     train_data::Data,
 };
 use crate::{

@@ -1,39 +1,31 @@
 //! The subcommands of `tgnn-bench`, one file each. No other module prints.
 #![forbid(unsafe_code)]
-mod accesses;
-mod advice;
 mod ceilings;
 mod compare;
 mod data;
 mod doctor;
 mod embed;
+mod eval;
 mod kernels;
 mod models;
-mod older_state;
 mod output;
-mod partition;
-mod partition_report;
 mod plan;
-mod plan_explain;
-mod plan_ranks;
 mod predict;
 mod profile;
-mod ranks;
-mod read_args;
 mod report;
+mod settings;
 mod shell;
 mod snapshots;
 mod sweep;
 mod train;
 mod train_data;
+mod trials;
+mod usage;
 mod watch;
 
-use crate::{
-    error::{Error, ErrorKind, Result},
-    runtime::comm::launched,
-};
+use crate::runtime::comm::launched;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
-use output::{finish, keep, print, print_json, say, tell};
+use output::ended;
 use std::process::ExitCode;
 
 const ABOUT: &str = "Train temporal graph neural networks, fast, and measure it honestly";
@@ -63,7 +55,7 @@ enum Command {
     /// Compare runs: scores over seeds, times and memory, as a table or a page with curves
     Compare(Box<compare::Compare>),
     /// Test a checkpoint
-    Eval(train::Eval),
+    Eval(eval::Eval),
     /// Write embeddings of given nodes at given times to a .npy file
     Embed(embed::Embed),
     /// Score events as they arrive, from a file or standard input, and update the model's memory with them
@@ -79,7 +71,7 @@ enum Command {
     #[command(subcommand)]
     Plan(plan::PlanCommand),
     /// Assign the rows of node memory to ranks, and show what then travels between the ranks
-    Partition(Box<partition::PartitionArgs>),
+    Partition(Box<plan::PartitionArgs>),
     /// List the models
     Models(models::Models),
     /// Report what this machine has and lacks
@@ -104,14 +96,14 @@ pub fn main() -> ExitCode {
     let matches = as_scripts_expect(Cli::command()).try_get_matches();
     let cli = match matches.and_then(|m| Cli::from_arg_matches(&m)) {
         Ok(cli) => cli,
-        Err(e) => return usage(e),
+        Err(e) => return usage::refuse(&e),
     };
     if cli.command.is_for_one_rank() && matches!(launched(), Ok(Some(launched)) if launched.rank > 0) {
         return ExitCode::SUCCESS; // the first rank does it
     }
     let result = match &cli.command {
         Command::Train(args) => {
-            sweep::end_with_parent();
+            trials::end_with_parent();
             args.run()
         }
         Command::Sweep(args) => args.run(),
@@ -132,14 +124,6 @@ pub fn main() -> ExitCode {
     ended(result)
 }
 
-/// Returns the exit code of a command that has ended.
-fn ended(result: Result<()>) -> ExitCode {
-    match result.and_then(|()| finish()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(e) => fail(&e),
-    }
-}
-
 /// Hides panics inside the libraries for Parquet and Arrow, which are caught, so that a damaged file prints
 /// only its one-line error.
 fn hide_caught_panics() {
@@ -155,51 +139,4 @@ fn hide_caught_panics() {
 /// several equal flags count, as scripts expect that add flags to others.
 fn as_scripts_expect(command: clap::Command) -> clap::Command {
     command.allow_negative_numbers(true).args_override_self(true).mut_subcommands(as_scripts_expect)
-}
-
-/// Prints an error and returns its exit code. Of several processes that meet the same error, the first one
-/// prints it first, and its launcher then ends the others.
-fn fail(e: &Error) -> ExitCode {
-    if let Ok(Some(launched)) = crate::runtime::comm::launched() {
-        std::thread::sleep(std::time::Duration::from_millis(200 * launched.rank.min(20) as u64));
-    }
-    tell(format_args!("error: {e}"));
-    ExitCode::from(e.kind().exit_code())
-}
-
-/// Prints help as clap does, and clap's errors as one line. Returns the exit code.
-fn usage(e: clap::Error) -> ExitCode {
-    if !e.use_stderr() || e.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        let (printed, wrong) = (e.print(), e.use_stderr());
-        if wrong {
-            return ExitCode::from(ErrorKind::Usage.exit_code());
-        }
-        keep(printed);
-        return ended(Ok(()));
-    }
-    let text = e.to_string();
-    let mut lines = text.lines().map(str::trim).filter(|l| !l.is_empty() && !l.starts_with("Usage:"));
-    let what = lines.next().unwrap_or_default().trim_start_matches("error: ");
-    // The words of Rust's parser of whole numbers.
-    let what = what.replace("invalid digit found in string", "give a whole number, 0 or more");
-    let rest = lines.filter(|l| !l.starts_with("For more")).collect::<Vec<&str>>().join(" ");
-    fail(&match what.strip_suffix(':') {
-        // Of missing arguments, clap writes one a line.
-        Some(what) => Error::usage(format!("{what}: {rest}")).remedy("see --help"),
-        None if rest.is_empty() => Error::usage(what).remedy("see --help"),
-        None => Error::usage(what).remedy(format!("{rest}; see --help")),
-    })
-}
-
-/// Returns the command line, with quotes around arguments that contain white space.
-fn command_line() -> String {
-    let mut args = std::env::args();
-    let program = args.next().unwrap_or_default();
-    let program = program.rsplit('/').next().unwrap_or_default().to_owned();
-    std::iter::once(program).chain(args.map(quoted)).collect::<Vec<_>>().join(" ")
-}
-
-/// Returns an argument as it is written in a command line.
-fn quoted(word: String) -> String {
-    if word.is_empty() || word.contains(char::is_whitespace) { format!("'{word}'") } else { word }
 }

@@ -1,5 +1,5 @@
 //! `models`: the models that `train` takes.
-use super::say;
+use super::output::say;
 use crate::{error::Result, model::ModelName};
 use clap::Args;
 

@@ -1,11 +1,16 @@
-//! What the program prints. A failed write to standard output does not end a command, whose results may be
+//! What the program prints, and how it ends. A failed write to standard output does not end a command, whose results may be
 //! in files as well: it is remembered, and [`finish`] makes it the error of the program.
-use crate::error::{Error, Result};
+use crate::{
+    error::{Error, Result},
+    runtime::comm::launched,
+};
 use serde::Serialize;
 use std::{
     fmt::Display,
     io::{self, ErrorKind, Write},
+    process::ExitCode,
     sync::{LazyLock, OnceLock},
+    time::Duration,
 };
 
 /// The first failed write to standard output.
@@ -64,6 +69,37 @@ pub(super) fn finish() -> Result<()> {
         }
         _ => Ok(()),
     }
+}
+
+/// Returns the exit code of a command that has ended.
+pub(super) fn ended(result: Result<()>) -> ExitCode {
+    match result.and_then(|()| finish()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => fail(&e),
+    }
+}
+
+/// Prints an error and returns its exit code. Of several processes that meet the same error, the first one
+/// prints it first, and its launcher then ends the others.
+pub(super) fn fail(e: &Error) -> ExitCode {
+    if let Ok(Some(launched)) = launched() {
+        std::thread::sleep(Duration::from_millis(200 * launched.rank.min(20) as u64));
+    }
+    tell(format_args!("error: {e}"));
+    ExitCode::from(e.kind().exit_code())
+}
+
+/// Returns the command line, with quotes around arguments that contain white space.
+pub(super) fn command_line() -> String {
+    let mut args = std::env::args();
+    let program = args.next().unwrap_or_default();
+    let program = program.rsplit('/').next().unwrap_or_default().to_owned();
+    std::iter::once(program).chain(args.map(quoted)).collect::<Vec<_>>().join(" ")
+}
+
+/// Returns an argument as it is written in a command line.
+pub(super) fn quoted(word: String) -> String {
+    if word.is_empty() || word.contains(char::is_whitespace) { format!("'{word}'") } else { word }
 }
 
 /// Whether the locale has the characters with which reports draw: the first of its variables that is set

@@ -1,5 +1,5 @@
 //! `tgnn-bench predict`: scores events as they arrive.
-use super::{tell, train::Trained};
+use super::{output::tell, settings::Trained};
 use crate::{
     data::{
         NodeId, NodeNames, TimeScale,

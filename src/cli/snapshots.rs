@@ -1,10 +1,9 @@
 //! `tgnn-bench data snapshots` and `data synth-snapshots`: describes the snapshots of a data set, and
 //! generates snapshots.
 use super::{
-    print_json,
-    read_args::ReadArgs,
+    output::{print_json, say},
     report::{WIDTH, bar, line, percentage, width},
-    say,
+    settings::ReadArgs,
 };
 use crate::{
     data::{

@@ -1,7 +1,7 @@
 //! The data of a run: events or snapshots, depending on its model.
-use super::read_args::announce;
+use super::output::tell;
 use crate::{
-    data::{Events, Snapshots, text::counted},
+    data::{self, Estimate, Events, ReadOptions, Snapshots, text::counted},
     error::Result,
     runtime::Device,
     task::{
@@ -124,9 +124,22 @@ impl Data {
                 format!(
                     "{}  {steps}, {} vertices, {edges}, {features}",
                     s.name,
-                    crate::data::text::grouped(s.nodes as u64)
+                    data::text::grouped(s.nodes as u64)
                 )
             }
         }
+    }
+}
+
+/// Tells on standard error how much memory a large file will take, before it is read.
+pub fn announce(path: &str, options: &ReadOptions) {
+    if let Some(Estimate { events, bytes, most_name_bytes }) = data::estimate(path, options) {
+        let gib = |bytes: u64| bytes as f64 / f64::from(1u32 << 30);
+        let names = match most_name_bytes {
+            0 => String::new(),
+            more => format!(", up to {:.1} GiB if every id is another", gib(bytes + more)),
+        };
+        let events = counted(events, "event");
+        tell(format_args!("reading   about {events}: {:.1} GiB of memory{names}", gib(bytes)));
     }
 }

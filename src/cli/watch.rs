@@ -1,7 +1,7 @@
 //! The output of a run for people: the configuration, a line or a live bar for every pass, and the results.
 use super::{
-    advice, older_state,
     output::{bar_characters, folded, say, tell, terminal_width},
+    plan::{advice, older},
     train_data::Data,
 };
 use crate::{
@@ -171,7 +171,7 @@ impl Display {
                 self.line(format_args!("{head:<10}in evaluation {sent}"));
             }
         }
-        older_state::lines(s).into_iter().for_each(|line| self.head(line));
+        older::lines(s).into_iter().for_each(|line| self.head(line));
         if let Some(test) = s.test {
             self.tested(s, test);
         }

@@ -1,19 +1,19 @@
 //! `tgnn-bench compare`: runs side by side, as a table, Markdown, JSON, CSV or a page of HTML.
-mod fit;
+mod cells;
 mod leaderboard;
 mod page;
 mod table;
 
+pub(super) use page::Timelines;
+
 use super::{
-    output::{json, terminal_width},
-    print, say,
-    sweep::{Outcome, TrialArgs, seeds},
-    tell,
+    output::{json, print, say, tell, terminal_width},
+    trials::{Outcome, TrialArgs, parse_seeds},
 };
 use crate::{
     error::{Error, ErrorKind, Result},
     task::{
-        comparison::{Comparison, FinishedRun, LaneSpan, run_folders},
+        comparison::{Comparison, FinishedRun, run_folders},
         search::Space,
         training::folder::write_whole,
     },
@@ -134,7 +134,7 @@ impl Compare {
             );
         };
         let mut space =
-            Space { seeds: self.seeds.as_deref().map_or(Ok(Vec::new()), seeds)?, ..Space::default() };
+            Space { seeds: self.seeds.as_deref().map_or(Ok(Vec::new()), parse_seeds)?, ..Space::default() };
         let axes = [("model", &self.models), ("plan", &self.plans), ("device", &self.devices)];
         for (key, list) in axes.into_iter().filter_map(|(key, list)| Some((key, list.as_ref()?))) {
             let names = list.split(',').map(|name| Value::String(name.trim().to_owned()));
@@ -173,9 +173,6 @@ fn read(paths: impl Iterator<Item = PathBuf>) -> Result<(Vec<FinishedRun>, Vec<S
 
 /// Only so many lines, from the first on, show their timelines, so that pages stay small.
 const MOST_TIMELINES: usize = 8;
-
-/// The timeline of a line's first run that has one.
-pub(super) type Timelines = Vec<(usize, Vec<LaneSpan>)>;
 
 /// Compares runs, and reads the timelines of the lines.
 pub(super) fn compared(runs: Vec<FinishedRun>, notes: Vec<String>) -> Result<(Comparison, Timelines)> {

@@ -1,17 +1,24 @@
 //! The page of a comparison: one file of HTML that a browser opens without any other.
-use super::{Timelines, json, table};
-use crate::{error::Result, task::comparison::Comparison};
+use super::{cells::Cells, table};
+use crate::{
+    cli::output::json,
+    error::Result,
+    task::comparison::{Comparison, LaneSpan},
+};
 use serde::Serialize;
 
 const HTML: &str = include_str!("page.html");
 const CSS: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
 
+/// The timeline of a line's first run that has one.
+pub type Timelines = Vec<(usize, Vec<LaneSpan>)>;
+
 /// What the script draws.
 #[derive(Serialize)]
 struct Content<'a> {
     about: String,
-    table: table::Cells,
+    table: Cells,
     comparison: &'a Comparison,
     /// Indices of lines, and the spans of their lanes.
     timelines: &'a Timelines,

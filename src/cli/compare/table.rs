@@ -1,10 +1,9 @@
 //! The table of a comparison, as text, Markdown and CSV.
-use super::fit;
+use super::cells::{Cell, Cells, fit};
 use crate::task::{
     comparison::{Comparison, Line, Statistic},
     config::table::text_of,
 };
-use serde::Serialize;
 use std::fmt::Write;
 
 /// Finds the number of a column in a line.
@@ -94,36 +93,6 @@ fn own_cells(c: &Comparison, line: &Line) -> Vec<String> {
     c.differing.iter().map(cell).collect()
 }
 
-/// The cells of a table.
-#[derive(Serialize)]
-pub(super) struct Cells {
-    pub titles: Vec<String>,
-    pub rows: Vec<Vec<Cell>>,
-    /// How many columns, from the first on, are text.
-    pub texts: usize,
-    /// Importance of the columns; those of the highest are never left out.
-    #[serde(skip)]
-    pub importance: Vec<u8>,
-}
-
-impl Cells {
-    /// Returns the width of every column in characters.
-    pub(super) fn widths(&self) -> Vec<usize> {
-        let width = |at: usize| {
-            let cells = self.rows.iter().map(|row| &row[at].text).chain([&self.titles[at]]);
-            cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
-        };
-        (0..self.titles.len()).map(width).collect()
-    }
-}
-
-/// What a cell shows, and the number by which its column is sorted.
-#[derive(Serialize)]
-pub(super) struct Cell {
-    pub text: String,
-    pub value: Option<f64>,
-}
-
 /// Returns the cells of a comparison.
 pub(super) fn cells(c: &Comparison) -> Cells {
     let (heads, columns) = (heads(c), columns(c));
@@ -154,7 +123,7 @@ pub(super) fn about(c: &Comparison) -> String {
 /// given, columns that do not fit are left out, which the last line says.
 pub(super) fn plain(c: &Comparison, width: Option<usize>) -> String {
     let mut all = cells(c);
-    let left_out = width.map_or(Vec::new(), |width| fit::fit(&mut all, width));
+    let left_out = width.map_or(Vec::new(), |width| fit(&mut all, width));
     let widths = all.widths();
     let Cells { titles, rows, texts, .. } = all;
     let rows: Vec<Vec<String>> =

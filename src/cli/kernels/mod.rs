@@ -2,7 +2,7 @@
 mod accuracy;
 mod table;
 
-use super::{print, say, tell};
+use super::output::{print, say, tell};
 use crate::{
     error::{Error, Result},
     ops::{Case, cases},

@@ -1,13 +1,11 @@
 //! The times of the kernels of every op, beside those of their rivals and the rates of the device.
-use super::{
-    super::{
-        ceilings::{Caches, Ceilings, Effort, ReadyCase, Speed, Work, limit},
-        say,
-    },
-    accuracy::{Accuracy, works},
-};
+use super::accuracy::{Accuracy, works};
 use crate::{
     autograd::{Alone, OpTime},
+    cli::{
+        ceilings::{Caches, Ceilings, Effort, ReadyCase, Speed, Work, limit},
+        output::say,
+    },
     error::Result,
     ops::{Backend, Case, bench_cases},
     runtime::cuda::{Gpu, Rival},

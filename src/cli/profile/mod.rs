@@ -1,5 +1,6 @@
 //! `tgnn-bench profile`: an op, steps or an epoch of training, by itself or under one of NVIDIA's tools.
 mod csv;
+mod measured;
 mod ncu;
 mod op;
 mod report;
@@ -8,16 +9,16 @@ mod tool;
 mod training;
 
 use super::{
-    ceilings::{Caches, Ceilings, Work},
-    train::Settings,
+    ceilings::{Caches, Ceilings},
+    settings::Settings,
 };
 use crate::{
-    autograd::OpTime,
     error::{Error, Result},
     runtime::Device,
     task::{Config, config::table::keys_of},
 };
 use clap::Args;
+use measured::{How, Measured};
 use op::OpCases;
 use report::Report;
 use std::path::PathBuf;
@@ -76,35 +77,6 @@ enum Subject {
     Op(OpCases),
     Steps { warm_up: usize },
     Epochs,
-}
-
-/// How it runs.
-#[derive(Clone, Copy)]
-struct How {
-    runs: usize,
-    caches: Caches,
-    /// Whether ops of a device are launched one by one, for a tool.
-    by_launch: bool,
-}
-
-/// The runs of an op.
-struct Measured {
-    op: &'static str,
-    /// The case of a single op; the lane of an op of a step if it is not the first one.
-    place: String,
-    runs: usize,
-    kernels: usize,
-    /// Median of a run.
-    seconds: f64,
-    work: Work,
-}
-
-impl Measured {
-    fn of(time: &OpTime, place: String) -> Self {
-        let (runs, work) = (time.runs, Work::of_run(time));
-        let kernels = time.kernels / runs.max(1);
-        Measured { op: time.op, place, runs, kernels, seconds: time.median, work }
-    }
 }
 
 impl Subject {

@@ -11,7 +11,7 @@ use super::{
 use crate::{
     cli::{
         ceilings::{Caches, Ceilings, limit, median},
-        print_json, say,
+        output::{print_json, say},
     },
     error::{Error, ErrorKind, Result},
 };

@@ -1,5 +1,5 @@
 //! Profiles an op by itself: finds its cases, and runs it.
-use super::{How, Measured};
+use super::measured::{How, Measured};
 use crate::{
     autograd::Alone,
     cli::ceilings::{Caches, ReadyCase},

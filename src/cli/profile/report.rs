@@ -1,5 +1,5 @@
 //! What a process that runs inside of a tool tells the one that started the tool, by a file.
-use super::Measured;
+use super::measured::Measured;
 use crate::{
     cli::ceilings::Work,
     error::{Error, ErrorKind, Result},

@@ -1,9 +1,9 @@
 //! The table of a profile without a tool, the same for every device.
-use super::Measured;
+use super::measured::Measured;
 use crate::{
     cli::{
         ceilings::{Caches, Ceilings},
-        print_json, say,
+        output::{print_json, say},
     },
     error::Result,
     runtime::{Device, MatmulPrecision},

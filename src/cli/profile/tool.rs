@@ -4,7 +4,10 @@ use super::{
     report::{OpDone, Report},
 };
 use crate::{
-    cli::{ceilings::Ceilings, print_json, quoted, say, tell},
+    cli::{
+        ceilings::Ceilings,
+        output::{print_json, quoted, say, tell},
+    },
     error::{Error, ErrorKind, Result},
     task::Config,
 };

@@ -1,5 +1,5 @@
 //! Profiles steps or epochs of a training.
-use super::{How, Measured};
+use super::measured::{How, Measured};
 use crate::{
     autograd::OpTime,
     cli::train_data::Data,

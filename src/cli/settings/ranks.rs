@@ -1,6 +1,6 @@
 //! Flags of commands that several ranks run together.
-use super::tell;
 use crate::{
+    cli::output::{fail, tell},
     error::{Error, Result},
     runtime::{
         Device,
@@ -14,7 +14,7 @@ use std::{sync::Arc, time::Duration};
 
 /// How many ranks run a command, and how long they wait for one another.
 #[derive(Args)]
-pub(super) struct RankArgs {
+pub struct RankArgs {
     /// Run N ranks on this computer: N slices of each batch, with the threads shared out among them.
     /// Started by mpirun or srun, each process is a rank
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -30,7 +30,7 @@ const LOCAL_DEADLINE: Duration = Duration::from_secs(30);
 
 impl RankArgs {
     /// Returns the flags as words of a command line.
-    pub(super) fn words(&self) -> Vec<std::ffi::OsString> {
+    pub fn words(&self) -> Vec<std::ffi::OsString> {
         let mut words = vec!["--ranks".into(), self.ranks.to_string()];
         words.extend(self.deadline.iter().flat_map(|seconds| ["--deadline".into(), seconds.to_string()]));
         words.into_iter().map(Into::into).collect()
@@ -39,14 +39,14 @@ impl RankArgs {
     ///
     /// # Errors
     /// As [`launched`].
-    pub(super) fn size(&self) -> Result<usize> {
+    pub fn size(&self) -> Result<usize> {
         Ok(launched()?.map_or(self.ranks, |launched| launched.size.max(self.ranks)))
     }
     /// Returns the number of ranks of a computer.
     ///
     /// # Errors
     /// As [`launched`].
-    pub(super) fn size_of_node(&self) -> Result<usize> {
+    pub fn size_of_node(&self) -> Result<usize> {
         Ok(launched()?.and_then(|launched| launched.local_size).unwrap_or(self.size()?))
     }
     /// Runs `work` on the device of the configuration, or as every rank, each with a device of its own.
@@ -54,7 +54,7 @@ impl RankArgs {
     /// # Errors
     /// `Usage` for numbers that make no sense; the errors of `work`; `Comm` if a rank is lost. As a rank of
     /// MPI, the process ends at an error.
-    pub(super) fn run(&self, config: &Config, work: impl Fn(Device) -> Result<()> + Sync) -> Result<()> {
+    pub fn run(&self, config: &Config, work: impl Fn(Device) -> Result<()> + Sync) -> Result<()> {
         let launched = launched()?.filter(|launched| launched.size > 1);
         let local_on_gpus = launched.is_none() && !matches!(config.device.as_str(), "auto" | "cpu");
         let deadline = self.deadline(local_on_gpus)?;
@@ -105,7 +105,7 @@ impl RankArgs {
         match ran {
             Ok(()) => comm.finish(),
             Err(e) => {
-                super::fail(&e);
+                fail(&e);
                 comm.fail(&e.to_string()); // ends the process
                 Err(e)
             }

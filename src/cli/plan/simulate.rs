@@ -1,20 +1,18 @@
-//! `tgnn-bench plan`: shows, checks and simulates plans.
-use super::{
-    plan_explain::Explain,
-    plan_ranks::{RankedArgs, refuse_host},
-    print, print_json, say,
-    train::set_keys,
-    train_data::Data,
-};
+//! `tgnn-bench plan simulate`: predicts an epoch, runs it, and compares.
+use super::ranks::{RankedArgs, refuse_host};
 use crate::{
-    autograd::{MAX_PREFETCH_DEPTH, Stage},
+    cli::{
+        output::{print_json, say},
+        settings::set_keys,
+        train_data::Data,
+    },
     data::Every,
-    error::{Error, Result},
+    error::Result,
     model::ModelName,
-    plan::{CostModel, MAX_STALENESS, MemoryStaleness, Plan, Timeline, Usage},
+    plan::{CostModel, Timeline, Usage},
     task::{Config, Task, training::folder::write_whole},
 };
-use clap::{Args, Subcommand};
+use clap::Args;
 use serde_json::json;
 use std::path::PathBuf;
 
@@ -23,32 +21,11 @@ const DRAWN: usize = 3;
 /// Width of the drawings, in characters.
 const COLUMNS: f64 = 100.0;
 
-/// The subcommands of `plan`.
-#[derive(Subcommand)]
-pub enum PlanCommand {
-    /// Print a plan: its file, its stages, and a drawing of what the lanes do
-    Show(Named),
-    /// Check whether a plan is legal; if not, print the rule that it breaks (exit code 4)
-    Check(Named),
-    /// Time the ops of an epoch, predict the next epoch from the times, run it, and compare; with --ranks,
-    /// predict training over ranks, also on another machine
-    Simulate(Simulate),
-    /// Say what a planner chooses for data and ranks, and why: `plan explain disttgl --ranks 8`
-    Explain(Explain),
-}
-
-/// The name of a plan.
-#[derive(Args)]
-pub struct Named {
-    /// A plan of `train --plan`, such as prefetch, mspipe:k=2 or sven, or a file: PLAN.toml
-    plan: String,
-}
-
 /// Arguments of `plan simulate`.
 #[derive(Args)]
 pub struct Simulate {
-    #[command(flatten)]
-    named: Named,
+    /// A plan of `train --plan`, such as prefetch, mspipe:k=2 or sven, or a file: PLAN.toml
+    plan: String,
     #[command(flatten)]
     ranked: RankedArgs,
     /// Configuration file, TOML or TGL's YAML
@@ -80,81 +57,12 @@ pub struct Simulate {
     json: bool,
 }
 
-/// Runs a subcommand.
-pub fn run(command: &PlanCommand) -> Result<()> {
-    match command {
-        PlanCommand::Show(named) => show(&Plan::named(&named.plan)?),
-        PlanCommand::Check(named) => {
-            let plan = Plan::named(&named.plan)?;
-            say(format_args!("plan {} is legal: every stage finds what it needs", plan.name));
-            Ok(())
-        }
-        PlanCommand::Simulate(args) => args.run(),
-        PlanCommand::Explain(args) => args.run(),
-    }
-}
-
-fn show(plan: &Plan) -> Result<()> {
-    let text = toml::to_string(plan).map_err(|e| Error::usage("cannot write the plan").caused_by(e))?;
-    print(text);
-    remarks(plan).into_iter().for_each(|remark| say(format_args!("{remark}\n")));
-    // What is found while training is shown as of the least value that differs from a plan without it.
-    let mut plan = plan.clone();
-    if plan.finds_staleness() {
-        plan.staleness.memory = MemoryStaleness::Steps(1);
-    }
-    if plan.groups.is_none() {
-        say(format_args!("{:<16}{:>4}{:>10}   {}", "stage", "lane", "prefetch", "comes after"));
-        let all_needs = plan.needs();
-        for stage in Stage::ALL {
-            let placement = plan.placement(stage);
-            let needs = all_needs.iter().filter(|n| n.stage == stage);
-            let needs: Vec<String> = needs.map(|n| format!("{}{}", n.of, of_step(n.back))).collect();
-            let (lane, depth) = (placement.lane, placement.prefetch_depth);
-            say(format_args!("{:<16}{lane:>4}{depth:>10}   {}", stage.name(), needs.join(", ")));
-        }
-        say("");
-    }
-    say(plan.drawing().trim_end());
-    Ok(())
-}
-
-/// Returns what the file of a plan does not say by itself.
-fn remarks(plan: &Plan) -> Vec<String> {
-    let parallel = plan.ranks.unwrap_or_default().parallel;
-    let found = plan.finds_staleness().then(|| {
-        format!(
-            "the staleness of node memory, k, is found while training, 0 to {MAX_STALENESS}; below, k = 1"
-        )
-    });
-    let divided = (parallel.mini_batch > 0).then(|| parallel.describe());
-    let in_turn = plan.in_turn().then(|| {
-        format!(
-            "of the p ranks of a pipeline, each gets every p-th batch: below are the stages of one rank. Gradients are \
-             p - 1 steps old, prefetch depths are times p (at most {MAX_PREFETCH_DEPTH}), positive roots come first, \
-             and rows of the next batch go to its rank"
-        )
-    });
-    found.into_iter().chain(divided).chain(in_turn).collect()
-}
-
-/// Says which step a stage is of, `back` steps before another one.
-fn of_step(back: isize) -> String {
-    match back {
-        0 => String::new(),
-        1 => " of the step before".into(),
-        back if back > 0 => format!(" of {back} steps before"),
-        -1 => " of the step after".into(),
-        back => format!(" of {} steps after", -back),
-    }
-}
-
 impl Simulate {
     fn config(&self) -> Result<Config> {
         let mut table = self.config.as_ref().map(Config::read).transpose()?.unwrap_or_default().0;
         set_keys(&mut table, &self.set)?;
         let mut c = Config::of_table(&table)?;
-        c.plan = self.named.plan.clone();
+        c.plan = self.plan.clone();
         c.data.path = self.data.clone().unwrap_or(c.data.path);
         c.model = self.model.unwrap_or(c.model);
         c.snapshots.every = self.every.unwrap_or(c.snapshots.every);
@@ -163,7 +71,8 @@ impl Simulate {
         c.validate()?;
         Ok(c)
     }
-    fn run(&self) -> Result<()> {
+    /// Runs the command.
+    pub fn run(&self) -> Result<()> {
         let config = self.config()?;
         if self.ranked.ranks > 0 {
             return self.ranked.run(&config, self.timeline.as_deref(), self.json);

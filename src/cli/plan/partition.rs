@@ -1,11 +1,10 @@
 //! `tgnn-bench partition`: assigns nodes to ranks, and shows what then travels between the ranks.
-use super::{
-    partition_report::{Found, Tried, report},
-    print_json,
-    read_args::ReadArgs,
-    say,
-};
+use super::traffic::{Found, Tried, report};
 use crate::{
+    cli::{
+        output::{print_json, say},
+        settings::ReadArgs,
+    },
     data,
     error::{Error, Result},
     plan::partition::{Demand, DemandOptions, Partition, Partitioner, Traffic},

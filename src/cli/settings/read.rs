@@ -1,7 +1,7 @@
-//! The flags that tell how to read event data, shared by the subcommands of `data`.
-use super::{tell, train::set_flag};
+//! The flags that tell how to read event data.
+use super::keys::set_flag;
 use crate::{
-    data::{self, Columns, Delimiter, Estimate, Format, Missing, ReadOptions, TimeFormat, text::counted},
+    data::{Columns, Delimiter, Format, Missing, ReadOptions, TimeFormat},
     error::Result,
 };
 use clap::{ArgAction, Args};
@@ -77,18 +77,5 @@ impl ReadArgs {
             node_features: self.node_features.clone(),
             labels: self.labels.clone(),
         }
-    }
-}
-
-/// Tells on standard error how much memory a large file will take, before it is read.
-pub fn announce(path: &str, options: &ReadOptions) {
-    if let Some(Estimate { events, bytes, most_name_bytes }) = data::estimate(path, options) {
-        let gib = |bytes: u64| bytes as f64 / f64::from(1u32 << 30);
-        let names = match most_name_bytes {
-            0 => String::new(),
-            more => format!(", up to {:.1} GiB if every id is another", gib(bytes + more)),
-        };
-        let events = counted(events, "event");
-        tell(format_args!("reading   about {events}: {:.1} GiB of memory{names}", gib(bytes)));
     }
 }

@@ -1,11 +1,10 @@
-//! Runs the trials of a sweep, several at the same time, each as a process.
+//! Runs trials, several at the same time.
 use super::{
-    super::tell,
-    Words,
     board::Board,
     child::{self, Event},
 };
 use crate::{
+    cli::output::tell,
     data::text::counted,
     error::{Error, ErrorKind, Result},
     runtime::available_memory_bytes,
@@ -18,6 +17,7 @@ use crate::{
 };
 use std::{
     collections::{BTreeMap, VecDeque},
+    ffi::OsString,
     path::{Path, PathBuf},
     process::Child,
     sync::{
@@ -44,8 +44,15 @@ pub(super) struct Runner<'a> {
     pub args: Words,
 }
 
+/// Words of the command line of a trial.
+pub(super) struct Words {
+    pub always: Vec<OsString>,
+    /// Only where the trial is not resumed.
+    pub at_start: Vec<OsString>,
+}
+
 /// What came of the trials.
-pub(in crate::cli) struct Outcome {
+pub struct Outcome {
     /// The finished runs, in the order of the trials.
     pub finished: Vec<FinishedRun>,
     /// Names of the trials that failed, with the reasons.
@@ -206,7 +213,7 @@ impl Runner<'_> {
         self.jobs.unwrap_or_else(|| jobs(self.cores, threads, free, peak, on_gpu))
     }
     /// Returns the words of the command of a trial.
-    fn words(&self, at: usize, dir: &Path, progress: Progress) -> Result<Vec<std::ffi::OsString>> {
+    fn words(&self, at: usize, dir: &Path, progress: Progress) -> Result<Vec<OsString>> {
         let resumes = progress == Progress::Begun;
         let file = if resumes { dir.join("trial.toml") } else { self.trials[at].prepare(dir)? };
         let mut words = vec!["train".into(), file.into(), "--json".into(), "--out".into(), dir.into()];

@@ -1,8 +1,38 @@
-//! A table of a comparison that fits the width of the terminal.
-use super::table::Cells;
+//! The cells of a table, and how they fit the width of a terminal.
+use serde::Serialize;
 
 /// Shortest text to which a cell is cut.
 const SHORTEST: usize = 12;
+
+/// The cells of a table.
+#[derive(Serialize)]
+pub(super) struct Cells {
+    pub titles: Vec<String>,
+    pub rows: Vec<Vec<Cell>>,
+    /// How many columns, from the first on, are text.
+    pub texts: usize,
+    /// Importance of the columns; those of the highest are never left out.
+    #[serde(skip)]
+    pub importance: Vec<u8>,
+}
+
+impl Cells {
+    /// Returns the width of every column in characters.
+    pub(super) fn widths(&self) -> Vec<usize> {
+        let width = |at: usize| {
+            let cells = self.rows.iter().map(|row| &row[at].text).chain([&self.titles[at]]);
+            cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+        };
+        (0..self.titles.len()).map(width).collect()
+    }
+}
+
+/// What a cell shows, and the number by which its column is sorted.
+#[derive(Serialize)]
+pub(super) struct Cell {
+    pub text: String,
+    pub value: Option<f64>,
+}
 
 /// Returns the width of a table, with the mark before each row.
 fn width(cells: &Cells) -> usize {
@@ -49,7 +79,7 @@ fn cut(text: &str, most: usize) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::table::Cell, *};
+    use super::*;
 
     fn table(name: &str) -> Cells {
         let cell = |text: &str| Cell { text: text.into(), value: None };

@@ -11,7 +11,7 @@ use std::path::Path;
 
 /// The files that are wanted.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Wanted<'a> {
+pub struct Wanted<'a> {
     /// The log of accesses of the last pass that trains.
     pub accesses: Option<&'a Path>,
     /// The trace of the last epoch.
@@ -19,7 +19,7 @@ pub(super) struct Wanted<'a> {
 }
 
 /// Watches a run for another watch, and keeps what this rank adds to the files.
-pub(super) struct Logged<'a> {
+pub struct Logged<'a> {
     inner: &'a mut dyn Watch,
     wanted: Wanted<'a>,
     accesses: Vec<Access>,

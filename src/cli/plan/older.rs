@@ -5,7 +5,7 @@ use crate::{
 };
 
 /// Returns a line for each thing that there is to say.
-pub(super) fn lines(s: &Summary) -> Vec<String> {
+pub fn lines(s: &Summary) -> Vec<String> {
     let mut lines = Vec::new();
     if let Some(Choice::Staleness(choice)) = &s.chosen {
         lines.push(format!("older     {choice}"));

@@ -1,7 +1,11 @@
 //! `tgnn-bench plan simulate --ranks`: predicts training over ranks on a machine that may not exist here.
-use super::{plan_explain::planned, print_json, say, train_data::Data};
+use super::explain::planned;
 use crate::{
     autograd::Span,
+    cli::{
+        output::{print_json, say},
+        train_data::Data,
+    },
     data::Events,
     error::{Error, Result},
     plan::{CostModel, Machine, NodeLinks, Parallel, Timeline, fit_links, predict_ranks},
@@ -23,7 +27,7 @@ const STALENESS_FOUND: [&str; 2] = ["mspipe", "mspipe-s"];
 
 /// The ranks to predict, and their machine.
 #[derive(Args)]
-pub(super) struct RankedArgs {
+pub struct RankedArgs {
     /// Predict 1, 2, 4, ... up to N ranks; first of all, say how far the simulator is off on ranks that this
     /// computer has
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
@@ -80,7 +84,7 @@ impl RankedArgs {
     ///
     /// # Errors
     /// `Usage` if there are too few devices or events; the errors of training.
-    pub(super) fn run(&self, config: &Config, timeline: Option<&Path>, as_json: bool) -> Result<()> {
+    pub fn run(&self, config: &Config, timeline: Option<&Path>, as_json: bool) -> Result<()> {
         refuse_unpredicted(config)?;
         let mut machines =
             self.machine.iter().map(|name| Machine::named(name)).collect::<Result<Vec<_>>>()?;
@@ -340,7 +344,7 @@ fn refuse_unpredicted(config: &Config) -> Result<()> {
 }
 
 /// Refuses tables that stay on the host: neither a machine nor the CPU has a link to one.
-pub(super) fn refuse_host(config: &Config) -> Result<()> {
+pub fn refuse_host(config: &Config) -> Result<()> {
     let on_host = [(config.memory_on, "memory_on"), (config.features_on, "features_on")];
     match on_host.into_iter().find(|(kept, _)| *kept == KeptOn::Host) {
         Some((_, key)) => {

@@ -1,6 +1,9 @@
 //! `tgnn-bench plan explain`: what the planner of DistTGL chooses for data and ranks, and why.
-use super::{print_json, read_args::ReadArgs, say};
 use crate::{
+    cli::{
+        output::{print_json, say},
+        settings::ReadArgs,
+    },
     data::{self, Events},
     error::{Error, Result},
     model::ModelName,
@@ -27,7 +30,7 @@ const LOST: f64 = 0.1;
 ///
 /// # Errors
 /// Those of [`plan_parallel`] and of splitting the events.
-pub(super) fn planned(
+pub fn planned(
     config: &Config,
     events: &Events,
     (ranks, ranks_of_node): (usize, usize),

@@ -5,7 +5,7 @@ use crate::{
 };
 
 /// Returns lines that say so, for a run with configuration `c`; none if the model is ahead of every baseline.
-pub(super) fn lines(s: &Summary, c: &Config) -> Vec<String> {
+pub fn lines(s: &Summary, c: &Config) -> Vec<String> {
     let Some((name, baseline, own)) = s.better_baseline() else { return Vec::new() };
     let mut tries = Vec::new();
     // A test of a checkpoint has no epochs.

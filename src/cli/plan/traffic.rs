@@ -1,6 +1,6 @@
 //! The report of `tgnn-bench partition`: numbers of each partitioner, the communication matrix, heat maps.
-use super::report::line;
 use crate::{
+    cli::report::line,
     data::text::{counted, grouped},
     plan::partition::{DemandOptions, Partitioner, Traffic},
 };
@@ -16,14 +16,14 @@ const LARGE: usize = 5;
 const SHADES: [char; 5] = [' ', '░', '▒', '▓', '█'];
 
 /// A partitioner's result.
-pub(super) struct Tried {
+pub struct Tried {
     pub by: Partitioner,
     pub traffic: Traffic,
     pub seconds: f64,
 }
 
 /// What the command found.
-pub(super) struct Found {
+pub struct Found {
     pub name: String,
     pub events: usize,
     pub nodes: usize,
@@ -62,7 +62,7 @@ impl Found {
 }
 
 /// Returns the report.
-pub(super) fn report(found: &Found) -> String {
+pub fn report(found: &Found) -> String {
     let mut out = format!("{}\n{}\n", found.name, "─".repeat(found.name.chars().count().max(1)));
     head(&mut out, found);
     table(&mut out, found);

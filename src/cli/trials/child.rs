@@ -43,7 +43,7 @@ pub(super) fn start(words: &[OsString], at: usize, events: Sender<Event>) -> Res
 }
 
 /// If a sweep has started this process, ends it when the sweep ends, however that happens.
-pub(in crate::cli) fn end_with_parent() {
+pub fn end_with_parent() {
     if std::env::var_os(ENDS_WITH_INPUT).is_none() {
         return;
     }
