@@ -227,7 +227,7 @@ impl Display {
         }
         if others > 0 {
             self.line(format_args!(
-                "  {others} more rules that learn nothing score lower: see summary.json, or --json"
+                "  {others} more rules that learn nothing are no better: see summary.json, or --json"
             ));
         }
     }

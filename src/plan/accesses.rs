@@ -35,9 +35,10 @@ pub struct Access {
     /// Number of steps before in which the rank has trained on the batch. In all of them it reads the memory
     /// as it was in the first one, which alone writes.
     pub repeat: usize,
-    /// Begin, in seconds since the rank's pass began.
+    /// Begin of the stage in which the rank accesses the memory, in seconds since its pass began. Stages of
+    /// different lanes and ranks may overlap although their accesses do not.
     pub begin: f64,
-    /// End, in seconds since the rank's pass began.
+    /// End of that stage.
     pub end: f64,
 }
 
