@@ -6,6 +6,7 @@
 //! lists of numbers are features. Bytes are hexadecimal text.
 mod arrow;
 mod parquet_file;
+mod parquet_pages;
 
 use super::{
     cell::{Cell, Row},
@@ -31,7 +32,6 @@ use arrow_array::{
     },
 };
 use arrow_schema::{ArrowError, DataType, SchemaRef, TimeUnit};
-use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use parquet_file::ParquetFile;
 use std::{
     borrow::Cow,
@@ -127,12 +127,8 @@ impl Columnar {
         first.map_err(|e| Error::io(path, "cannot read", e))?;
         let mut rows = None;
         let (schema, mut rest): (SchemaRef, Box<dyn Iterator<Item = _>>) = if head.starts_with(PARQUET) {
-            let open = || {
-                let builder = ParquetRecordBatchReaderBuilder::try_new(ParquetFile::new(file)?)?;
-                rows = u64::try_from(builder.metadata().file_metadata().num_rows()).ok();
-                builder.with_batch_size(BATCH).build()
-            };
-            let reader = library(path, open)?;
+            let (reader, told) = library(path, || parquet_pages::read(ParquetFile::new(file)?, BATCH))?;
+            rows = told;
             (reader.schema(), Box::new(reader))
         } else if head.starts_with(ARROW) {
             let (schema, batches) = library(path, || FileBatches::open(file))?;
