@@ -200,8 +200,8 @@ fn operands_that_do_not_fit_are_refused_with_what_was_found_and_expected() {
     refused(call().input(&a, [usize::MAX, 2]), "more than any memory holds");
     refused(call().input(&[1.0f64, 2.0], [2, 1]), "add: a holds f64, want F32 [2, 1]");
     let one = || call().input(&a, [2, 1]).unwrap();
-    refused(one().outputs(), "add: 1 inputs, want 2");
-    refused(one().input(&ids, [2, 1]).unwrap().outputs(), "add: a is F32 [2, 1], b is U32 [2, 1]");
+    refused(one().outputs(), "add: 1 inputs, want 2: a, b");
+    refused(one().input(&ids, [2, 1]).unwrap().outputs(), "add: b is U32 [2, 1], want F32 [2, 1]");
     let two = || one().input(&a, [2, 1]).unwrap();
     assert_eq!(two().outputs().unwrap(), [Spec::real(Rows::fixed(2), 1)]);
     assert_eq!(two().scratch_len().unwrap(), 0);

@@ -188,10 +188,7 @@ impl std::fmt::Debug for Giver {
 impl Op for Giver {
     const NAME: &'static str = "giver";
     const KIND: OpKind = OpKind::Nn;
-    const INPUTS: &'static [&'static str] = &["x", "index"];
-    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        Ok(vec![ins[0].into()])
-    }
+    const SIGNATURE: &'static str = "x [n, d], index [n] ids -> out [n, d]";
     fn define<R: tgnn::runtime::Real>(&self, io: &Io<'_>) {
         io.out::<R>(0).copy_from_slice(io.input::<R>(0));
     }

@@ -1,9 +1,8 @@
 //! The op: `y = x / (1 + e^-x)`, and its gradient if `dy` is given.
 use std::{ptr::null, sync::OnceLock};
 use tgnn::{
-    ensure,
     error::{Error, Result},
-    ops::{Built, CaseBuilder, Node, Op, OpKind, Out, Tape, arity, typed},
+    ops::{Built, CaseBuilder, Node, Op, OpKind, Tape},
     runtime::{cuda::*, team::*, vector::sigmoid, *},
 };
 
@@ -24,11 +23,9 @@ tgnn::vectorised! {
 impl Op for Silu {
     const NAME: &'static str = "silu";
     const KIND: OpKind = OpKind::Nn;
-    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, 1 + usize::from(self.grad))?;
-        typed(Self::NAME, "x", &ins[0], DType::F32)?;
-        ensure!(Self::NAME, ins.iter().all(|s| *s == ins[0]), "x is {}, dy is another shape", ins[0]);
-        Ok(vec![ins[0].into()])
+    const SIGNATURE: &'static str = "x [n, d], dy? [n, d] -> out [n, d]";
+    fn has(&self, _: &str) -> Option<bool> {
+        Some(self.grad)
     }
     // What the op is, in f64 and f32.
     fn define<R: Real>(&self, io: &Io<'_>) {

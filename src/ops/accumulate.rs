@@ -6,10 +6,7 @@
 //! | `x` | as its `sum` | the summand; absent if the sums are cleared |
 //!
 //! One op handles all parameters, with one launch for every 64 of them. Deterministic.
-use super::{
-    adam::{check_parameter, parameters},
-    *,
-};
+use super::{adam::parameters, *};
 use crate::runtime::{
     cuda::abi,
     simd,
@@ -78,24 +75,12 @@ impl Accumulate {
 impl Op for Accumulate {
     const NAME: &'static str = "accumulate";
     const KIND: OpKind = OpKind::Nn;
-    const INPUTS: &'static [&'static str] = &["sum", "x"];
-    fn input_names(&self) -> Vec<&'static str> {
-        if self.clears { vec!["sum"] } else { vec!["sum", "x"] }
+    const SIGNATURE: &'static str = "{sum [R, d] state, x? [R, d]} ->";
+    fn has(&self, _: &str) -> Option<bool> {
+        Some(!self.clears)
     }
-    fn repeated(&self) -> usize {
-        self.inputs_per_sum()
-    }
-    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, ins.len().next_multiple_of(self.inputs_per_sum()))?;
-        for (i, pair) in ins.chunks_exact(self.inputs_per_sum()).enumerate() {
-            let (sum, x) = (pair[0], pair[pair.len() - 1]);
-            check_parameter(Self::NAME, "sum", &sum)?;
-            ensure!(Self::NAME, x == sum, "x {i} is {x}, and its sum {sum}");
-        }
-        Ok(vec![])
-    }
-    fn writes(&self, inputs: usize) -> Vec<usize> {
-        (0..inputs).step_by(self.inputs_per_sum()).collect()
+    fn check(&self, ins: &[Spec]) -> Result<()> {
+        all_countable(self, ins)
     }
     fn cost(&self, ins: &[Spec], _: &[Spec]) -> Cost {
         let n: usize = ins.iter().step_by(self.inputs_per_sum()).map(Spec::len).sum();

@@ -28,11 +28,6 @@ const EPS: f64 = 1e-8;
 /// Elements that one thread block updates.
 pub(super) const PIECE: usize = 4 * Grid::THREADS as usize;
 
-/// Positions of the inputs: `lr`, `step`, `scale` if there is one, then `w`, `g`, `m`, `v` of the first
-/// parameter, and so on.
-pub(super) const LR: usize = 0;
-pub(super) const STEP: usize = 1;
-const SCALE: usize = 2;
 /// Inputs per parameter, and the offsets of three of them from the first, `w`.
 const INPUTS_EACH: usize = 4;
 const G: usize = 1;
@@ -245,63 +240,20 @@ pub(super) fn rate_of<R: Real>(rates: &[R], t: u32) -> f64 {
     rates[(t as usize).min(rates.len()).saturating_sub(1)].f64()
 }
 
-/// Checks the first inputs of an update, and returns the others.
-///
-/// # Errors
-/// `Shape` if the inputs are none of an update.
-pub(super) fn check_update<'a>(op: &'static str, ins: &'a [Spec], scaled: bool) -> Result<&'a [Spec]> {
-    let first = SCALE + usize::from(scaled);
-    ensure!(op, ins.len() >= first, "{} inputs, want lr, step, and those of each parameter", ins.len());
-    let rates = Spec::real(Rows::fixed(ins[LR].rows.capacity.max(1)), 1);
-    ensure!(op, ins[LR] == rates, "lr is {}, want {rates}", ins[LR]);
-    countable(op, "lr", ins[LR].len())?;
-    ensure!(op, ins[STEP] == Spec::count(), "step is {}, want {}", ins[STEP], Spec::count());
-    if scaled {
-        shaped(op, "scale", &ins[SCALE], 1, 1)?;
-        typed(op, "scale", &ins[SCALE], DType::F32)?;
-    }
-    Ok(&ins[first..])
-}
-
 /// Returns the factor of all gradients: 1 unless there is one among the inputs.
 pub(super) fn scale_of<R: Real>(io: &Io<'_>, scaled: bool) -> R {
-    if scaled { io.input::<R>(SCALE)[0] } else { R::ONE }
+    if scaled { io.input::<R>(at!(Adam, scale))[0] } else { R::ONE }
 }
 
 /// Returns the address of the factor of all gradients; null if there is none.
 pub(super) fn scale_on(on: &Launch<'_>, scaled: bool) -> *const f32 {
-    if scaled { on.input(SCALE) } else { std::ptr::null() }
-}
-
-/// Checks that `spec` is real with a fixed number of rows, and has no more elements than kernels can count.
-///
-/// # Errors
-/// `Shape` otherwise.
-pub(super) fn check_parameter(op: &'static str, what: &str, spec: &Spec) -> Result<()> {
-    let want = Spec::real(Rows::fixed(spec.rows.capacity), spec.cols);
-    ensure!(op, *spec == want, "{what} is {spec}, want {want}");
-    countable(op, what, spec.len())
-}
-
-/// Checks that the gradient and the state of parameter `i`, all in `slot`, have the shape of its value.
-///
-/// # Errors
-/// `Shape` otherwise.
-pub(super) fn check_slot(op: &'static str, i: usize, slot: &[Spec]) -> Result<()> {
-    let w = slot[0];
-    match slot.iter().position(|s| *s != w) {
-        None => Ok(()),
-        Some(G) => Err(Error::shape(op, format_args!("g of parameter {i} is {}, and w is {w}", slot[G]))),
-        Some(at) => {
-            Err(Error::shape(op, format_args!("m or v of parameter {i} is {}, and w is {w}", slot[at])))
-        }
-    }
+    if scaled { on.input(at!(Adam, scale)) } else { std::ptr::null() }
 }
 
 impl Adam {
     /// Returns the position of the first parameter.
     fn first(&self) -> usize {
-        SCALE + usize::from(self.scaled)
+        at!(scale) + usize::from(self.scaled)
     }
     /// Returns the positions of the parameters among `inputs`.
     fn slots(&self, inputs: usize) -> impl Iterator<Item = usize> + use<> {
@@ -312,39 +264,14 @@ impl Adam {
 impl Op for Adam {
     const NAME: &'static str = "adam";
     const KIND: OpKind = OpKind::Nn;
+    const SIGNATURE: &'static str = "lr [s + 1], step [1] ids state, scale? [1], {w [P, q] state, g [P, q], \
+        m [P, q] state, v [P, q] state} ->";
     const ROW: &'static str = "parameter {}";
-    fn input_names(&self) -> Vec<&'static str> {
-        present(&[
-            ("lr", true),
-            ("step", true),
-            ("scale", self.scaled),
-            ("w", true),
-            ("g", true),
-            ("m", true),
-            ("v", true),
-        ])
+    fn has(&self, _: &str) -> Option<bool> {
+        Some(self.scaled)
     }
-    fn repeated(&self) -> usize {
-        INPUTS_EACH
-    }
-    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        let of_parameters = check_update(Self::NAME, ins, self.scaled)?;
-        ensure!(
-            Self::NAME,
-            of_parameters.len().is_multiple_of(INPUTS_EACH),
-            "{} inputs, want lr, step, and w, g, m, v of each parameter",
-            ins.len()
-        );
-        for (i, slot) in of_parameters.chunks_exact(INPUTS_EACH).enumerate() {
-            check_parameter(Self::NAME, "w", &slot[0])?;
-            check_slot(Self::NAME, i, slot)?;
-        }
-        Ok(vec![])
-    }
-    fn writes(&self, inputs: usize) -> Vec<usize> {
-        let first = self.first();
-        let of_parameters = (first..inputs).filter(|i| (i - first) % INPUTS_EACH != G);
-        std::iter::once(STEP).chain(of_parameters).collect()
+    fn check(&self, ins: &[Spec]) -> Result<()> {
+        all_countable(self, ins)
     }
     fn tickets(&self, _: &[Spec]) -> usize {
         1
@@ -354,9 +281,9 @@ impl Op for Adam {
         Cost { bytes: 28 * n, flops: 12 * n }
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
-        let step = &mut io.state::<u32>(STEP)[0];
+        let step = &mut io.state::<u32>(at!(step))[0];
         *step = step.saturating_add(1);
-        let rate = rate_of(io.input::<R>(LR), *step);
+        let rate = rate_of(io.input::<R>(at!(lr)), *step);
         let (lr, root) = corrected(rate, *step);
         let (keep, coupled) = self.decay.factors(rate);
         let (keep, coupled, scale) = (R::of(keep), R::of(coupled), scale_of::<R>(io, self.scaled));
@@ -374,9 +301,9 @@ impl Op for Adam {
         }
     }
     fn cpu(&self, io: &Io<'_>) {
-        let step = &mut io.state::<u32>(STEP)[0];
+        let step = &mut io.state::<u32>(at!(step))[0];
         *step = step.saturating_add(1);
-        let rate = rate_of(io.input::<f32>(LR), *step);
+        let rate = rate_of(io.input::<f32>(at!(lr)), *step);
         let (lr, root) = corrected(rate, *step);
         let (keep, coupled) = self.decay.factors(rate);
         let (lr, root, keep, coupled) = (lr as f32, root as f32, keep as f32, coupled as f32);
@@ -402,7 +329,7 @@ impl Op for Adam {
         });
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        let (rate, rates, step) = (on.input(LR), on.spec(LR).len() as u32, on.state(STEP));
+        let (rate, rates, step) = (on.input(at!(lr)), on.spec(at!(lr)).len() as u32, on.state(at!(step)));
         let scale = scale_on(on, self.scaled);
         let WeightDecay { amount, decoupled } = self.decay;
         let parameter_at = |at: usize, end| {

@@ -153,23 +153,12 @@ fn place_bytes(values: usize) -> usize {
 impl Op for AllReduce {
     const NAME: &'static str = "all_reduce";
     const KIND: OpKind = OpKind::Comm;
-    const INPUTS: &'static [&'static str] = &["sequence", "x"];
-    const OUTPUTS: &'static [&'static str] = &["out"];
-    fn repeated(&self) -> usize {
-        1
-    }
+    const SIGNATURE: &'static str = "sequence [1] ids state, {x [R, d]} -> out";
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         ensure!(Self::NAME, ins.len() > FIRST, "{} inputs, want a sequence number and values", ins.len());
-        ensure!(Self::NAME, ins[0] == Spec::count(), "sequence is {}, want {}", ins[0], Spec::count());
         arity(Self::NAME, ins, self.inputs().end)?;
-        for x in &ins[FIRST..] {
-            let fixed = Spec::real(Rows::fixed(x.rows.capacity), x.cols);
-            ensure!(Self::NAME, *x == fixed, "x is {x}, want {fixed}");
-        }
+        signature::infer(self, ins)?;
         Ok(ins[FIRST..].iter().map(|&x| x.into()).collect())
-    }
-    fn writes(&self, _: usize) -> Vec<usize> {
-        vec![0]
     }
     fn traffic(&self) -> Option<TrafficKind> {
         Some(TrafficKind::Gradients)

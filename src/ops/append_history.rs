@@ -14,18 +14,6 @@
 //! ring, applied to the adjacency; ours.
 use super::{group_roots::Grouped, next_batch::Batch, sample_neighbors::Entry, unique::UniqueNodes, *};
 
-/// Positions of the inputs.
-const OFFSETS: usize = 0;
-const ENTRIES: usize = 1;
-const NODE: usize = 2;
-const POSITIVES: usize = 3;
-const STARTS: usize = 4;
-const ORDER: usize = 5;
-const SRC: usize = 6;
-const DST: usize = 7;
-const TIME: usize = 8;
-const EVENT: usize = 9;
-
 /// See the [module](self).
 #[derive(Debug)]
 pub struct AppendHistory {
@@ -87,49 +75,25 @@ impl Tape {
 impl Op for AppendHistory {
     const NAME: &'static str = "append_history";
     const KIND: OpKind = OpKind::Graph;
-    const INPUTS: &'static [&'static str] =
-        &["offsets", "entries", "node", "positives", "starts", "order", "src", "dst", "time", "event"];
-    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, 10)?;
+    const SIGNATURE: &'static str = "offsets [v + 1] times, entries [E, 2] times state, node [n] ids, \
+        positives [1] ids, starts [s + 1] ids, order [o] ids, src [b] ids, dst [b] ids, time [b] times, \
+        event [b] ids ->";
+    fn check(&self, _: &[Spec]) -> Result<()> {
         ensure!(Self::NAME, self.stride >= 2, "{} roots per event, want at least 2", self.stride);
-        countable(Self::NAME, "roots per event", self.stride)?;
-        let [offsets, entries, starts] = [OFFSETS, ENTRIES, STARTS].map(|i| ins[i].rows.capacity);
-        let not_empty = offsets > 0 && starts > 0;
-        ensure!(Self::NAME, not_empty, "offsets are {}, starts are {}", ins[OFFSETS], ins[STARTS]);
-        let (nodes, order, events) = (ins[NODE].rows, ins[ORDER].rows, ins[SRC].rows);
-        let ids = |rows| Spec::ids(rows, 1);
-        for (i, want) in [
-            (OFFSETS, Spec::times(Rows::fixed(offsets))),
-            (ENTRIES, Entry::spec(entries)),
-            (NODE, ids(nodes)),
-            (POSITIVES, Spec::count()),
-            (STARTS, ids(Rows::fixed(starts))),
-            (ORDER, ids(order)),
-            (SRC, ids(events)),
-            (DST, ids(events)),
-            (TIME, Spec::times(events)),
-            (EVENT, ids(events)),
-        ] {
-            let what = Self::INPUTS[i];
-            ensure!(Self::NAME, ins[i] == want, "{what} is {}, want {want}", ins[i]);
-        }
-        Ok(vec![])
-    }
-    fn writes(&self, _: usize) -> Vec<usize> {
-        vec![ENTRIES]
+        countable(Self::NAME, "roots per event", self.stride)
     }
     fn cost(&self, ins: &[Spec], _: &[Spec]) -> Cost {
         // Every entry of a full list moves as well, but the shapes do not tell the lengths of the lists.
-        let ends = 2 * ins[SRC].rows.capacity;
+        let ends = 2 * ins[at!(src)].rows.capacity;
         Cost { bytes: ends * (2 * size_of::<Entry>() + 24), flops: 0 }
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
-        let entries: &mut [Entry] = bytemuck::cast_slice_mut(io.state::<i64>(ENTRIES));
-        let (offsets, node) = (io.input::<i64>(OFFSETS), io.input::<u32>(NODE));
-        let positives = io.input::<u32>(POSITIVES)[0];
-        let (starts, order) = (io.input::<u32>(STARTS), io.input::<u32>(ORDER));
-        let (src, dst) = (io.input::<u32>(SRC), io.input::<u32>(DST));
-        let (time, event) = (io.input::<i64>(TIME), io.input::<u32>(EVENT));
+        let entries: &mut [Entry] = bytemuck::cast_slice_mut(io.state::<i64>(at!(entries)));
+        let (offsets, node) = (io.input::<i64>(at!(offsets)), io.input::<u32>(at!(node)));
+        let positives = io.input::<u32>(at!(positives))[0];
+        let (starts, order) = (io.input::<u32>(at!(starts)), io.input::<u32>(at!(order)));
+        let (src, dst) = (io.input::<u32>(at!(src)), io.input::<u32>(at!(dst)));
+        let (time, event) = (io.input::<i64>(at!(time)), io.input::<u32>(at!(event)));
         let roots = self.stride * src.len();
         let nodes = node.iter().zip(starts.windows(2)).take(positives as usize);
         for (row, (&v, group)) in nodes.enumerate() {
@@ -160,13 +124,14 @@ impl Op for AppendHistory {
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         // A positive root is the source or the destination of an event.
-        let grid = Grid::warps(on.capacity(NODE).min(2 * on.capacity(SRC)));
+        let grid = Grid::warps(on.capacity(at!(node)).min(2 * on.capacity(at!(src))));
         launch!(
             k, on, append_history[grid];
-            on.input(OFFSETS), on.state(ENTRIES), on.input(NODE), on.input(POSITIVES), on.input(STARTS),
-            on.input(ORDER), on.input(SRC), on.input(DST), on.input(TIME), on.input(EVENT), on.rows(NODE),
-            on.rows(ORDER), on.rows(SRC), on.capacity(OFFSETS) as u32 - 1, on.capacity(STARTS) as u32 - 1,
-            on.capacity(ENTRIES) as u64, self.stride as u32, on.status()
+            on.input(at!(offsets)), on.state(at!(entries)), on.input(at!(node)), on.input(at!(positives)),
+            on.input(at!(starts)), on.input(at!(order)), on.input(at!(src)), on.input(at!(dst)),
+            on.input(at!(time)), on.input(at!(event)), on.rows(at!(node)), on.rows(at!(order)),
+            on.rows(at!(src)), on.capacity(at!(offsets)) as u32 - 1, on.capacity(at!(starts)) as u32 - 1,
+            on.capacity(at!(entries)) as u64, self.stride as u32, on.status()
         )
     }
 }

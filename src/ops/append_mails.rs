@@ -22,18 +22,6 @@ use super::{
 #[derive(Debug)]
 pub struct AppendMails;
 
-/// Positions of the inputs.
-mod input {
-    pub(super) const MAIL: usize = 0;
-    pub(super) const MAIL_EVENT: usize = 1;
-    pub(super) const MAIL_TIME: usize = 2;
-    pub(super) const NEXT: usize = 3;
-    pub(super) const NODE: usize = 4;
-    pub(super) const CONTENT: usize = 5;
-    pub(super) const EVENT: usize = 6;
-    pub(super) const EVENT_TIME: usize = 7;
-}
-
 impl Tape {
     /// Appends [`AppendMails`] for the recipients `node`, u32 `[n]`, with mails of `content`, f32 `[n, c]`,
     /// and `(event, time)`, u32 and i64 `[n]`.
@@ -73,11 +61,11 @@ impl Tape {
 
 impl AppendMails {
     fn write<R: Real, T: Stored<R>>(&self, io: &Io<'_>) {
-        let (mail, mail_event) = (io.state::<T>(input::MAIL), io.state::<u32>(input::MAIL_EVENT));
-        let (mail_time, next) = (io.state::<i64>(input::MAIL_TIME), io.state::<u32>(input::NEXT));
-        let (node, content) = (io.input::<u32>(input::NODE), io.input::<R>(input::CONTENT));
-        let (event, time) = (io.input::<u32>(input::EVENT), io.input::<i64>(input::EVENT_TIME));
-        let (k, c) = (io.cols(input::MAIL_EVENT), io.cols(input::CONTENT));
+        let (mail, mail_event) = (io.state::<T>(at!(mail)), io.state::<u32>(at!(mail_event)));
+        let (mail_time, next) = (io.state::<i64>(at!(mail_time)), io.state::<u32>(at!(next)));
+        let (node, content) = (io.input::<u32>(at!(node)), io.input::<R>(at!(content)));
+        let (event, time) = (io.input::<u32>(at!(event)), io.input::<i64>(at!(event_time)));
+        let (k, c) = (io.cols(at!(mail_event)), io.cols(at!(content)));
         let mut row = vec![R::ZERO; c];
         for (i, &v) in node.iter().enumerate() {
             let Some(v) = io.row_of(i, v, next.len()) else { continue };
@@ -95,53 +83,36 @@ impl AppendMails {
 impl Op for AppendMails {
     const NAME: &'static str = "append_mails";
     const KIND: OpKind = OpKind::Graph;
-    const INPUTS: &'static [&'static str] =
-        &["mail", "mail_event", "mail_time", "next", "node", "content", "event", "event_time"];
-    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, 8)?;
-        check_mailbox(Self::NAME, &ins[input::MAIL_EVENT], &ins[input::MAIL_TIME], &ins[input::NEXT])?;
-        let (mail, content, node) = (&ins[input::MAIL], &ins[input::CONTENT], &ins[input::NODE]);
-        kept_reals(Self::NAME, "mail", mail)?;
-        shaped(Self::NAME, "mail", mail, ins[input::MAIL_EVENT].len(), content.cols)?;
-        let rows = node.rows;
-        for (i, want) in [
-            (input::NODE, Spec::ids(rows, 1)),
-            (input::CONTENT, Spec::real(rows, content.cols)),
-            (input::EVENT, Spec::ids(rows, 1)),
-            (input::EVENT_TIME, Spec::times(rows)),
-        ] {
-            let what = Self::INPUTS[i];
-            ensure!(Self::NAME, ins[i] == want, "{what} is {}, want {want}", ins[i]);
-        }
-        Ok(vec![])
-    }
-    fn writes(&self, _: usize) -> Vec<usize> {
-        vec![input::MAIL, input::MAIL_EVENT, input::MAIL_TIME, input::NEXT]
+    const SIGNATURE: &'static str = "mail [V k, c] kept state, mail_event [V, k] ids state, \
+        mail_time [V, k] times state, next [V] ids state, node [n] ids, content [n, c], event [n] ids, \
+        event_time [n] times ->";
+    fn check(&self, ins: &[Spec]) -> Result<()> {
+        check_mailbox(Self::NAME, &ins[at!(mail_event)])
     }
     fn cost(&self, ins: &[Spec], _: &[Spec]) -> Cost {
-        let (rows, number) = (ins[input::NODE].len(), ins[input::MAIL].dtype.size(Precision::F32));
-        Cost { bytes: rows * (ins[input::CONTENT].cols * (4 + number) + 36), flops: 0 }
+        let (rows, number) = (ins[at!(node)].len(), ins[at!(mail)].dtype.size(Precision::F32));
+        Cost { bytes: rows * (ins[at!(content)].cols * (4 + number) + 36), flops: 0 }
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
-        by_kept!(io.spec(input::MAIL).dtype, R, self.write(io));
+        by_kept!(io.spec(at!(mail)).dtype, R, self.write(io));
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         macro_rules! append {
             ($kernel:ident, $($mail:expr),+) => {
                 launch!(
-                    k, on, $kernel[Grid::warps(on.capacity(input::NODE))];
-                    $($mail,)+ on.state(input::MAIL_EVENT), on.state(input::MAIL_TIME), on.state(input::NEXT),
-                    on.input(input::NODE), on.input(input::CONTENT), on.input(input::EVENT),
-                    on.input(input::EVENT_TIME), on.rows(input::NODE), on.capacity(input::NEXT) as u32,
-                    on.cols(input::MAIL_EVENT), on.cols(input::CONTENT), on.status()
+                    k, on, $kernel[Grid::warps(on.capacity(at!(node)))];
+                    $($mail,)+ on.state(at!(mail_event)), on.state(at!(mail_time)), on.state(at!(next)),
+                    on.input(at!(node)), on.input(at!(content)), on.input(at!(event)),
+                    on.input(at!(event_time)), on.rows(at!(node)), on.capacity(at!(next)) as u32,
+                    on.cols(at!(mail_event)), on.cols(at!(content)), on.status()
                 )
             };
         }
-        if on.spec(input::MAIL).dtype.is_half() {
-            let (mail, kind) = on.halves_state(input::MAIL);
+        if on.spec(at!(mail)).dtype.is_half() {
+            let (mail, kind) = on.halves_state(at!(mail));
             return append!(append_half_mails, mail, kind);
         }
-        append!(append_mails, on.state(input::MAIL))
+        append!(append_mails, on.state(at!(mail)))
     }
 }
 

@@ -32,14 +32,6 @@ pub enum Near {
     After,
 }
 
-/// Positions of the inputs.
-mod input {
-    pub(super) const SRC: usize = 0;
-    pub(super) const DST: usize = 1;
-    pub(super) const RANGE: usize = 2;
-    pub(super) const INDEX: usize = 3;
-}
-
 impl Tape {
     /// Appends [`BatchRoots`] of batches with at most `capacity` events; `stream` is `[src, dst]` of all
     /// events. With `only`, a rank and the number of ranks, the batch's rank alone gets its roots.
@@ -81,33 +73,22 @@ impl Tape {
 impl Op for BatchRoots {
     const NAME: &'static str = "batch_roots";
     const KIND: OpKind = OpKind::Graph;
-    const INPUTS: &'static [&'static str] = &["src", "dst", "range", "index"];
-    const OUTPUTS: &'static [&'static str] = &["count", "node"];
-    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, 4)?;
-        let events = Spec::ids(ins[input::SRC].rows, 1);
-        for (i, want) in [
-            (input::SRC, events),
-            (input::DST, events),
-            (input::RANGE, Spec::ids(Rows::fixed(1), 3)),
-            (input::INDEX, Spec::count()),
-        ] {
-            let what = Self::INPUTS[i];
-            ensure!(Self::NAME, ins[i] == want, "{what} is {}, want {want}", ins[i]);
-        }
-        let capacity = 2usize.saturating_mul(self.capacity);
-        countable(Self::NAME, "roots", capacity)?;
-        let node = Spec::ids(Rows::fixed(capacity), 1);
-        Ok(vec![Spec::count().into(), Out::counted_by(node, 0)])
+    const SIGNATURE: &'static str = "src [e] ids, dst [e] ids, range [1, 3] ids, index [1] ids \
+        -> count [1] ids, node [2 c] ids by count";
+    fn sizes(&self) -> Sizes {
+        vec![("c", Rows::fixed(self.capacity))]
+    }
+    fn check(&self, _: &[Spec]) -> Result<()> {
+        countable(Self::NAME, "roots", self.capacity.saturating_mul(2))
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
-        let (range, index) = (io.input::<u32>(input::RANGE), io.input::<u32>(input::INDEX)[0] as usize);
-        let pass = [range[0] as usize, (range[1] as usize).min(io.rows(input::SRC)), range[2] as usize];
+        let (range, index) = (io.input::<u32>(at!(range)), io.input::<u32>(at!(index))[0] as usize);
+        let pass = [range[0] as usize, (range[1] as usize).min(io.rows(at!(src))), range[2] as usize];
         let nth = (index + self.near as usize).checked_sub(1);
         let nth = nth.filter(|nth| self.only.is_none_or(|[rank, ranks]| nth % ranks == rank));
         let events = nth.map_or(0..0, |nth| events_of(nth, pass, self.capacity));
         io.out::<u32>(0)[0] = 2 * events.len() as u32;
-        let (src, dst) = (io.input::<u32>(input::SRC), io.input::<u32>(input::DST));
+        let (src, dst) = (io.input::<u32>(at!(src)), io.input::<u32>(at!(dst)));
         for (to, event) in io.out::<u32>(1).chunks_exact_mut(2).zip(events) {
             to.copy_from_slice(&[src[event], dst[event]]);
         }
@@ -116,8 +97,8 @@ impl Op for BatchRoots {
         let [rank, ranks] = self.only.unwrap_or_default();
         launch!(
             k, on, batch_roots[Grid::items(self.capacity)];
-            on.input(input::SRC), on.input(input::DST), on.input(input::RANGE), on.input(input::INDEX),
-            on.kept(0), on.kept(1), on.rows(input::SRC), self.capacity as u32, self.near as u32,
+            on.input(at!(src)), on.input(at!(dst)), on.input(at!(range)), on.input(at!(index)),
+            on.kept(0), on.kept(1), on.rows(at!(src)), self.capacity as u32, self.near as u32,
             rank as u32, ranks as u32
         )
     }

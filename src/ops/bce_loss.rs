@@ -110,17 +110,14 @@ vectorised! {
     }
 }
 
+/// Checks that `logits` have negatives.
+pub(super) fn two_columns(op: &'static str, logits: &Spec) -> Result<()> {
+    let fits = logits.cols >= 2;
+    ensure!(op, fits, "logits are {logits}, want a column of positives and one or more of negatives");
+    Ok(())
+}
+
 impl BceLoss {
-    /// Checks that `logits` are f32 and have negatives.
-    fn check(op: &'static str, logits: &Spec) -> Result<()> {
-        typed(op, "logits", logits, DType::F32)?;
-        ensure!(
-            op,
-            logits.cols >= 2,
-            "logits are {logits}, want a column of positives and one or more of negatives"
-        );
-        Ok(())
-    }
     /// Writes the loss from its sums over the positives and over the negatives; records a fault if the loss
     /// is not finite.
     fn finish<R: Real>(io: &Io<'_>, sums: &[R]) {
@@ -133,15 +130,12 @@ impl BceLoss {
 impl Op for BceLoss {
     const NAME: &'static str = "bce_loss";
     const KIND: OpKind = OpKind::Nn;
-    const INPUTS: &'static [&'static str] = &["logits"];
-    const OUTPUTS: &'static [&'static str] = &["loss"];
+    const SIGNATURE: &'static str = "logits [n, m] -> loss [1]";
     fn reports_infinite(&self) -> bool {
         true
     }
-    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, 1)?;
-        Self::check(Self::NAME, &ins[0])?;
-        Ok(vec![Spec::real(Rows::fixed(1), 1).into()])
+    fn check(&self, ins: &[Spec]) -> Result<()> {
+        two_columns(Self::NAME, &ins[0])
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
         Cost::streaming(ins, outs, 20 * ins[0].len())
@@ -176,14 +170,9 @@ impl Op for BceLoss {
 impl Op for BceLossGrad {
     const NAME: &'static str = "bce_loss_grad";
     const KIND: OpKind = OpKind::Nn;
-    const INPUTS: &'static [&'static str] = &["logits", "dloss"];
-    const OUTPUTS: &'static [&'static str] = &["dlogits"];
-    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, 2)?;
-        BceLoss::check(Self::NAME, &ins[0])?;
-        let loss = Spec::real(Rows::fixed(1), 1);
-        ensure!(Self::NAME, ins[1] == loss, "dloss is {}, want {loss}", ins[1]);
-        Ok(vec![ins[0].into()])
+    const SIGNATURE: &'static str = "logits [n, m], dloss [1] -> dlogits [n, m]";
+    fn check(&self, ins: &[Spec]) -> Result<()> {
+        two_columns(Self::NAME, &ins[0])
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
         Cost::streaming(ins, outs, 10 * outs[0].len())

@@ -123,7 +123,7 @@ enum Input<'a> {
 /// assert_eq!(sum, [11.0, 22.0]);
 /// // What does not fit is an error:
 /// let e = Call::new(&Add).input(&a, [2, 1])?.input(&b, [1, 2])?.outputs().unwrap_err();
-/// assert_eq!(e.to_string(), "add: a is F32 [2, 1], b is F32 [1, 2]");
+/// assert_eq!(e.to_string(), "add: b is F32 [1, 2], want F32 [2, 1] for [n, d], where a is F32 [2, 1]");
 /// # Ok::<(), tgnn::error::Error>(())
 /// ```
 ///

@@ -10,7 +10,7 @@
 //! [`sgd`]), so that they are not written once more. One op reads all gradients, with one launch
 //! for every 64 of them. Deterministic. Source: Pascanu et al. 2013; as PyTorch's `clip_grad_norm_`.
 use super::{
-    adam::{PIECE, Part, check_parameter, parameters},
+    adam::{PIECE, Part, parameters},
     *,
 };
 use crate::runtime::{
@@ -24,8 +24,6 @@ use std::{cell::Cell, ptr::null_mut};
 /// Added to the norm, so that gradients of zero have a factor.
 const EPS: f64 = 1e-6;
 
-/// Positions of the inputs: `norm`, then the gradients.
-const NORM: usize = 0;
 const FIRST_G: usize = 1;
 
 /// See the [module](self).
@@ -77,7 +75,7 @@ impl ClipNorm {
     fn finish<R: Real>(&self, io: &Io<'_>, sum: R) {
         let norm = sum.sqrt();
         let scale = R::of(self.most) / (norm + R::of(EPS));
-        io.state::<R>(NORM)[0] = norm;
+        io.state::<R>(at!(norm))[0] = norm;
         // A norm that is not a number must not look like one that needs no clipping.
         io.out::<R>(0)[0] = if scale >= R::ONE { R::ONE } else { scale };
     }
@@ -86,20 +84,9 @@ impl ClipNorm {
 impl Op for ClipNorm {
     const NAME: &'static str = "clip_norm";
     const KIND: OpKind = OpKind::Nn;
-    const INPUTS: &'static [&'static str] = &["norm", "g"];
-    const OUTPUTS: &'static [&'static str] = &["scale"];
-    fn repeated(&self) -> usize {
-        1
-    }
-    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        ensure!(Self::NAME, ins.len() >= FIRST_G, "no inputs, want norm, and the gradients");
-        let one = Spec::real(Rows::fixed(1), 1);
-        ensure!(Self::NAME, ins[NORM] == one, "norm is {}, want {one}", ins[NORM]);
-        ins[FIRST_G..].iter().try_for_each(|g| check_parameter(Self::NAME, "g", g))?;
-        Ok(vec![one.into()])
-    }
-    fn writes(&self, _: usize) -> Vec<usize> {
-        vec![NORM]
+    const SIGNATURE: &'static str = "norm [1] state, {g [R, d]} -> scale [1]";
+    fn check(&self, ins: &[Spec]) -> Result<()> {
+        all_countable(self, ins)
     }
     fn scratch(&self, ins: &[Spec]) -> usize {
         let gradients = &ins[FIRST_G..];
@@ -127,7 +114,7 @@ impl Op for ClipNorm {
         self.finish(io, sums.iter().sum::<f32>());
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        let (norm, most, sums) = (on.state(NORM), self.most as f32, on.scratch());
+        let (norm, most, sums) = (on.state(at!(norm)), self.most as f32, on.scratch());
         let scale = on.kept(0);
         let gradient_at = |at: usize, end| {
             let (g, n) = (on.input(at), on.spec(at).len() as u32);

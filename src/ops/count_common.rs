@@ -22,20 +22,6 @@ use super::*;
 #[derive(Debug)]
 pub struct CountCommon;
 
-/// Positions of the inputs.
-mod input {
-    pub(super) const NODE: usize = 0;
-    pub(super) const STARTS: usize = 1;
-    pub(super) const SLOTS: usize = 2;
-    pub(super) const ROOT_STARTS: usize = 3;
-    pub(super) const ROOTS: usize = 4;
-    pub(super) const ROOT: usize = 5;
-    pub(super) const NEAR: usize = 6;
-    pub(super) const SIMILAR: usize = 7;
-    pub(super) const COMMON: usize = 8;
-    pub(super) const COUNT: usize = 9;
-}
-
 /// What [`Tape::count_common`] reads.
 #[derive(Clone, Copy, Debug)]
 pub struct CommonVars {
@@ -98,52 +84,31 @@ fn count(similar: &mut [u32], common: &mut [u32], other: u32) {
 impl Op for CountCommon {
     const NAME: &'static str = "count_common";
     const KIND: OpKind = OpKind::Graph;
-    const INPUTS: &'static [&'static str] =
-        &["node", "starts", "slots", "root_starts", "roots", "root", "near", "similar", "common"];
-    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, input::COUNT)?;
-        let (node, root, near) = (ins[input::NODE], ins[input::ROOT], ins[input::NEAR]);
-        let list = |i: usize| Spec::ids(ins[i].rows, 1);
-        let table = Spec::ids(Rows::fixed(ins[input::SIMILAR].rows.capacity), ins[input::SIMILAR].cols);
-        for (i, want) in [
-            (input::NODE, list(input::NODE)),
-            (input::STARTS, list(input::STARTS)),
-            (input::SLOTS, list(input::SLOTS)),
-            (input::ROOT_STARTS, list(input::ROOT_STARTS)),
-            (input::ROOTS, list(input::ROOTS)),
-            (input::ROOT, list(input::ROOT)),
-            (input::NEAR, Spec::ids(root.rows, near.cols)),
-            (input::SIMILAR, table),
-            (input::COMMON, table),
-        ] {
-            let what = Self::INPUTS[i];
-            ensure!(Self::NAME, ins[i] == want, "{what} is {}, want {want}", ins[i]);
-        }
-        for i in [input::STARTS, input::ROOT_STARTS] {
+    const SIGNATURE: &'static str = "node [n] ids, starts [s] ids, slots [l] ids, root_starts [t] ids, \
+        roots [o] ids, root [r] ids, near [r, k] ids, similar [V, m] ids state, common [V, m] ids state ->";
+    fn check(&self, ins: &[Spec]) -> Result<()> {
+        let (node, near) = (ins[at!(node)], ins[at!(near)]);
+        for i in [at!(starts), at!(root_starts)] {
             let (starts, least) = (ins[i], node.rows.capacity + 1);
             ensure!(Self::NAME, starts.rows.capacity >= least, "starts are {starts}, want {least} rows");
         }
-        countable(Self::NAME, "slots", root.rows.capacity.saturating_mul(near.cols))?;
-        Ok(Vec::new())
-    }
-    fn writes(&self, _: usize) -> Vec<usize> {
-        vec![input::SIMILAR, input::COMMON]
+        countable(Self::NAME, "slots", near.len())
     }
     fn cost(&self, ins: &[Spec], _: &[Spec]) -> Cost {
-        let (pairs, s) = (2 * ins[input::NEAR].len(), ins[input::SIMILAR].cols);
+        let (pairs, s) = (2 * ins[at!(near)].len(), ins[at!(similar)].cols);
         Cost { bytes: 4 * pairs * (3 + 2 * s), flops: 0 }
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
         let list = |i: usize| io.input::<u32>(i);
-        let (root, near, k) = (list(input::ROOT), list(input::NEAR), io.cols(input::NEAR));
-        let (similar, common) = (io.state::<u32>(input::SIMILAR), io.state::<u32>(input::COMMON));
-        let (v, s) = (io.rows(input::SIMILAR), io.cols(input::SIMILAR));
+        let (root, near, k) = (list(at!(root)), list(at!(near)), io.cols(at!(near)));
+        let (similar, common) = (io.state::<u32>(at!(similar)), io.state::<u32>(at!(common)));
+        let (v, s) = (io.rows(at!(similar)), io.cols(at!(similar)));
         let of = |lists: [usize; 2], i: usize| {
             let (starts, items) = (list(lists[0]), list(lists[1]));
             let (first, end) = (starts.get(i)?, starts.get(i + 1)?);
             items.get(*first as usize..*end as usize)
         };
-        for (i, &node) in list(input::NODE).iter().enumerate() {
+        for (i, &node) in list(at!(node)).iter().enumerate() {
             let Some(row) = io.row_of(i, node, v) else { continue };
             let (similar, common) = (&mut similar[row * s..][..s], &mut common[row * s..][..s]);
             let mut seen = |other: u32| {
@@ -151,11 +116,11 @@ impl Op for CountCommon {
                     count(similar, common, other);
                 }
             };
-            for &slot in of([input::STARTS, input::SLOTS], i).unwrap_or_default() {
+            for &slot in of([at!(starts), at!(slots)], i).unwrap_or_default() {
                 let partner = (slot as usize / k.max(1)) ^ 1;
                 root.get(partner).into_iter().for_each(|&other| seen(other));
             }
-            for &at in of([input::ROOT_STARTS, input::ROOTS], i).unwrap_or_default() {
+            for &at in of([at!(root_starts), at!(roots)], i).unwrap_or_default() {
                 let partner = at as usize ^ 1;
                 near.get(partner * k..(partner + 1) * k).into_iter().flatten().for_each(|&other| seen(other));
             }
@@ -163,12 +128,12 @@ impl Op for CountCommon {
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         launch!(
-            k, on, count_common[Grid::items(on.capacity(input::NODE))];
-            on.input(input::NODE), on.input(input::STARTS), on.input(input::SLOTS),
-            on.input(input::ROOT_STARTS), on.input(input::ROOTS), on.input(input::ROOT),
-            on.input(input::NEAR), on.state(input::SIMILAR), on.state(input::COMMON),
-            on.rows(input::NODE), on.rows(input::SLOTS), on.rows(input::ROOTS), on.rows(input::ROOT),
-            on.cols(input::NEAR), on.cols(input::SIMILAR), on.capacity(input::SIMILAR) as u32, on.status()
+            k, on, count_common[Grid::items(on.capacity(at!(node)))];
+            on.input(at!(node)), on.input(at!(starts)), on.input(at!(slots)),
+            on.input(at!(root_starts)), on.input(at!(roots)), on.input(at!(root)),
+            on.input(at!(near)), on.state(at!(similar)), on.state(at!(common)),
+            on.rows(at!(node)), on.rows(at!(slots)), on.rows(at!(roots)), on.rows(at!(root)),
+            on.cols(at!(near)), on.cols(at!(similar)), on.capacity(at!(similar)) as u32, on.status()
         )
     }
 }

@@ -21,17 +21,6 @@ pub struct CountMissed {
     limited: bool,
 }
 
-/// Positions of the inputs.
-mod input {
-    pub(super) const NODE: usize = 0;
-    pub(super) const SEEN: usize = 1;
-    pub(super) const WRITTEN: usize = 2;
-    pub(super) const VERSION: usize = 3;
-    pub(super) const MISSED: usize = 4;
-    pub(super) const AFTER: usize = 5;
-    pub(super) const LIMIT: usize = 6;
-}
-
 /// Most entries of `missed`; the same as in the kernel.
 const MOST_BINS: usize = 32;
 
@@ -76,57 +65,40 @@ impl Tape {
 impl Op for CountMissed {
     const NAME: &'static str = "count_missed";
     const KIND: OpKind = OpKind::Graph;
-    const INPUTS: &'static [&'static str] =
-        &["node", "seen", "written", "version", "missed", "after", "limit"];
-    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, input::LIMIT + usize::from(self.limited))?;
-        let (node, written) = (ins[input::NODE], ins[input::WRITTEN]);
-        for (i, want) in [
-            (input::NODE, Spec::ids(node.rows, 1)),
-            (input::SEEN, Spec::ids(node.rows, 1)),
-            (input::WRITTEN, Spec::ids(written.rows, 1)),
-            (input::VERSION, Spec::ids(Rows::fixed(ins[input::VERSION].rows.capacity), 1)),
-            (input::MISSED, Spec::ids(Rows::fixed(ins[input::MISSED].rows.capacity), 1)),
-        ] {
-            let what = Self::INPUTS[i];
-            ensure!(Self::NAME, ins[i] == want, "{what} is {}, want {want}", ins[i]);
-        }
-        typed(Self::NAME, "after", &ins[input::AFTER], DType::F32)?;
-        let bins = ins[input::MISSED].len();
-        ensure!(Self::NAME, (1..=MOST_BINS).contains(&bins), "{bins} bins, want 1 to {MOST_BINS}");
-        if self.limited {
-            let limit = ins[input::LIMIT];
-            ensure!(Self::NAME, limit == Spec::count(), "limit is {limit}, want {}", Spec::count());
-        }
-        Ok(Vec::new())
+    const SIGNATURE: &'static str = "node [n] ids, seen [n] ids, written [w] ids, version [V] ids state, \
+        missed [B] ids state, after [a, d], limit? [1] ids ->";
+    fn has(&self, _: &str) -> Option<bool> {
+        Some(self.limited)
     }
-    fn writes(&self, _: usize) -> Vec<usize> {
-        vec![input::VERSION, input::MISSED]
+    fn check(&self, ins: &[Spec]) -> Result<()> {
+        let bins = ins[at!(missed)].len();
+        ensure!(Self::NAME, (1..=MOST_BINS).contains(&bins), "{bins} bins, want 1 to {MOST_BINS}");
+        Ok(())
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
-        let (node, seen) = (io.input::<u32>(input::NODE), io.input::<u32>(input::SEEN));
-        let (version, missed) = (io.state::<u32>(input::VERSION), io.state::<u32>(input::MISSED));
+        let (node, seen) = (io.input::<u32>(at!(node)), io.input::<u32>(at!(seen)));
+        let (version, missed) = (io.state::<u32>(at!(version)), io.state::<u32>(at!(missed)));
         for (i, (&v, &seen)) in node.iter().zip(seen).enumerate() {
             let Some(v) = io.row_of(i, v, version.len()) else { continue };
             let writes = version[v].wrapping_sub(seen) as usize;
             let count = &mut missed[writes.min(missed.len() - 1)];
             *count = count.wrapping_add(1); // as the kernel's
         }
-        let written = io.input::<u32>(input::WRITTEN);
-        let limit = if self.limited { io.input::<u32>(input::LIMIT)[0] as usize } else { written.len() };
+        let written = io.input::<u32>(at!(written));
+        let limit = if self.limited { io.input::<u32>(at!(limit))[0] as usize } else { written.len() };
         for (i, &v) in written.iter().take(limit).enumerate() {
             let Some(v) = io.row_of(i, v, version.len()) else { continue };
             version[v] = version[v].wrapping_add(1);
         }
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        let limit = if self.limited { on.input(input::LIMIT) } else { std::ptr::null() };
+        let limit = if self.limited { on.input(at!(limit)) } else { std::ptr::null() };
         launch!(
             k, on, count_missed[Grid::new(1, 1024)];
-            on.input(input::NODE), on.input(input::SEEN), on.input(input::WRITTEN), limit,
-            on.state(input::VERSION), on.state(input::MISSED), on.rows(input::NODE),
-            on.rows(input::WRITTEN), on.capacity(input::MISSED) as u32,
-            on.capacity(input::VERSION) as u32, on.status()
+            on.input(at!(node)), on.input(at!(seen)), on.input(at!(written)), limit,
+            on.state(at!(version)), on.state(at!(missed)), on.rows(at!(node)),
+            on.rows(at!(written)), on.capacity(at!(missed)) as u32,
+            on.capacity(at!(version)) as u32, on.status()
         )
     }
 }

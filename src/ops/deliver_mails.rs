@@ -32,22 +32,8 @@ use super::{
 use crate::runtime::team::{self, InParallel};
 use std::ptr::{null, null_mut};
 
-/// Positions of the inputs; those from `FEATURES` on are given with the mean combiner only.
-const MAIL: usize = 0;
-const MAIL_EVENT: usize = 1;
-const MAIL_TIME: usize = 2;
-const NEXT: usize = 3;
-const NODE: usize = 4;
-const PHI: usize = 5;
-const OUT: usize = 6;
-const EVENT: usize = 7;
-const EVENT_TIME: usize = 8;
+/// Number of inputs without, and with, those of the mean combiner.
 const FEATURES: usize = 9;
-const EDGE: usize = 10;
-const STARTS: usize = 11;
-const ORDER: usize = 12;
-const EDGE_ROW: usize = 13;
-/// Number of inputs with the mean combiner.
 const INPUTS: usize = 14;
 
 /// See the [module](self).
@@ -165,20 +151,20 @@ impl<'a, R: Real> Inputs<'a, R> {
         let mean = io.inputs() > FEATURES;
         let ids_if_mean = |at| if mean { io.input::<u32>(at) } else { &[] };
         Inputs {
-            node: io.input(NODE),
-            phi: io.input(PHI),
-            out: io.input(OUT),
-            event: io.input(EVENT),
-            event_time: io.input(EVENT_TIME),
-            k: io.cols(MAIL_EVENT),
-            d: io.cols(OUT),
+            node: io.input(at!(DeliverMails, node)),
+            phi: io.input(at!(DeliverMails, phi)),
+            out: io.input(at!(DeliverMails, out)),
+            event: io.input(at!(DeliverMails, event)),
+            event_time: io.input(at!(DeliverMails, event_time)),
+            k: io.cols(at!(DeliverMails, mail_event)),
+            d: io.cols(at!(DeliverMails, out)),
             mean,
-            edge: if mean { io.input(EDGE) } else { &[] },
-            edges: if mean { io.rows(EDGE) } else { 0 },
-            f: if mean { io.cols(EDGE) } else { 0 },
-            edge_row: ids_if_mean(EDGE_ROW),
-            starts: ids_if_mean(STARTS),
-            order: ids_if_mean(ORDER),
+            edge: if mean { io.input(at!(DeliverMails, edge)) } else { &[] },
+            edges: if mean { io.rows(at!(DeliverMails, edge)) } else { 0 },
+            f: if mean { io.cols(at!(DeliverMails, edge)) } else { 0 },
+            edge_row: ids_if_mean(at!(DeliverMails, edge_row)),
+            starts: ids_if_mean(at!(DeliverMails, starts)),
+            order: ids_if_mean(at!(DeliverMails, order)),
         }
     }
     /// Returns the deliveries in the mail of recipient `row`; `None` if its range in `order` is invalid.
@@ -215,8 +201,8 @@ impl DeliverMails {
     /// Delivers all mails; `add_scaled(y, a, x)` computes `y += a x`.
     fn write<R: Real, T: Stored<R>>(&self, io: &Io<'_>, add_scaled: impl Fn(&mut [R], R, &[R]) + Sync) {
         let inputs = Inputs::<R>::new(io);
-        let (mut mail, mut event) = (io.state::<T>(MAIL), io.state::<u32>(MAIL_EVENT));
-        let (mut time, mut next) = (io.state::<i64>(MAIL_TIME), io.state::<u32>(NEXT));
+        let (mut mail, mut event) = (io.state::<T>(at!(mail)), io.state::<u32>(at!(mail_event)));
+        let (mut time, mut next) = (io.state::<i64>(at!(mail_time)), io.state::<u32>(at!(next)));
         let mut features = if inputs.mean { io.state::<T>(FEATURES) } else { &mut [] };
         let (nodes, k, d, f) = (next.len(), inputs.k, inputs.d, inputs.f);
         // Each piece of the mailboxes is written by one thread, which serves the recipients among its nodes.
@@ -281,103 +267,79 @@ impl DeliverMails {
 impl Op for DeliverMails {
     const NAME: &'static str = "deliver_mails";
     const KIND: OpKind = OpKind::Graph;
-    const INPUTS: &'static [&'static str] = &[
-        "mail",
-        "mail_event",
-        "mail_time",
-        "next",
-        "node",
-        "phi",
-        "out",
-        "event",
-        "event_time",
-        "mail_features",
-        "edge",
-        "starts",
-        "order",
-        "edge_row",
-    ];
+    const SIGNATURE: &'static str = "mail [V k, 2 d] kept state, mail_event [V, k] ids state, \
+        mail_time [V, k] times state, next [V] ids state, node [n] ids, phi [n] ids, out [b s, d], \
+        event [b] ids, event_time [b] times, mail_features? [V k, f] kept state, edge? [r, f], \
+        starts? [n + 1] ids, order? [o] ids, edge_row? [b] ids ->";
+    fn sizes(&self) -> Sizes {
+        vec![("s", Rows::fixed(self.stride))]
+    }
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, if ins.len() > FEATURES { INPUTS } else { FEATURES })?;
-        check_mailbox(Self::NAME, &ins[MAIL_EVENT], &ins[MAIL_TIME], &ins[NEXT])?;
-        let (slots, d) = (ins[MAIL_EVENT].len(), ins[OUT].cols);
-        kept_reals(Self::NAME, "mail", &ins[MAIL])?;
-        shaped(Self::NAME, "mail", &ins[MAIL], slots, d.saturating_mul(2))?;
-        let (node, phi) = (ins[NODE], ins[PHI]);
-        let unique = node == Spec::ids(node.rows, 1) && phi == node;
-        ensure!(Self::NAME, unique, "node is {node}, phi is {phi}");
-        let (event, time) = (ins[EVENT], ins[EVENT_TIME]);
-        let events = event == Spec::ids(event.rows, 1) && time == Spec::times(event.rows);
-        ensure!(Self::NAME, events, "event is {event}, event_time is {time}");
+        let outs = signature::infer(self, ins)?;
+        check_mailbox(Self::NAME, &ins[at!(mail_event)])?;
         countable(Self::NAME, "roots per event", self.stride)?;
         countable(Self::NAME, "deliveries per root", self.each)?;
-        let roots = Spec::real(event.rows.times(self.stride), d);
-        ensure!(Self::NAME, self.stride >= 2 && ins[OUT] == roots, "out is {}, want {roots}", ins[OUT]);
+        ensure!(Self::NAME, self.stride >= 2, "{} roots per event, want at least 2", self.stride);
         ensure!(Self::NAME, self.each > 0, "0 deliveries per root, want at least 1");
-        if let [features, edge, starts, order, row] = ins[FEATURES..] {
-            ensure!(Self::NAME, edge == Spec::real(edge.rows, edge.cols), "edge is {edge}, want F32");
-            ensure!(Self::NAME, row == event, "edge row is {row}, event is {event}");
-            typed(Self::NAME, "mail features", &features, ins[MAIL].dtype)?;
-            shaped(Self::NAME, "mail features", &features, slots, edge.cols)?;
-            typed(Self::NAME, "starts", &starts, DType::U32)?;
-            shaped(Self::NAME, "starts", &starts, node.rows.capacity + 1, 1)?;
-            let deliveries = event.rows.times(2).times(self.each).capacity;
+        let deliveries = ins[at!(event)].rows.times(2).times(self.each).capacity;
+        if let Some(order) = ins.get(at!(order)) {
             ensure!(
                 Self::NAME,
-                order == Spec::ids(order.rows, 1) && order.rows.capacity == deliveries,
+                order.len() == deliveries,
                 "order is {order}, want ids of {deliveries} deliveries"
             );
         }
-        Ok(vec![])
-    }
-    fn writes(&self, inputs: usize) -> Vec<usize> {
-        let features = (inputs > FEATURES).then_some(FEATURES);
-        [MAIL, MAIL_EVENT, MAIL_TIME, NEXT].into_iter().chain(features).collect()
+        Ok(outs)
     }
     fn cost(&self, ins: &[Spec], _: &[Spec]) -> Cost {
-        let rows = ins[NODE].rows.capacity;
-        let width = ins[MAIL].cols + ins.get(FEATURES).map_or(0, |features| features.cols);
+        let rows = ins[at!(node)].rows.capacity;
+        let width = ins[at!(mail)].cols + ins.get(FEATURES).map_or(0, |features| features.cols);
         // A recipient reads one row per delivery and writes one row.
-        let deliveries = ins.get(ORDER).map_or(rows, Spec::len);
-        let number = ins[MAIL].dtype.size(Precision::F32);
+        let deliveries = ins.get(at!(order)).map_or(rows, Spec::len);
+        let number = ins[at!(mail)].dtype.size(Precision::F32);
         Cost { bytes: width * (number * rows + 4 * deliveries) + 40 * rows, flops: 0 }
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
         let add_scaled = |y: &mut [R], a: R, x: &[R]| y.iter_mut().zip(x).for_each(|(y, &x)| *y += a * x);
-        by_kept!(io.spec(MAIL).dtype, R, self.write(io, add_scaled));
+        by_kept!(io.spec(at!(mail)).dtype, R, self.write(io, add_scaled));
     }
     fn cpu(&self, io: &Io<'_>) {
-        by_kept!(io.spec(MAIL).dtype, f32, self.write(io, axpy));
+        by_kept!(io.spec(at!(mail)).dtype, f32, self.write(io, axpy));
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let mean = on.inputs() > FEATURES;
-        let (edge, f) = if mean { (on.input(EDGE), on.cols(EDGE)) } else { (null(), 0) };
+        let (edge, f) = if mean { (on.input(at!(edge)), on.cols(at!(edge))) } else { (null(), 0) };
         // Without the mean combiner the results do not depend on these two counts, but the kernels load them.
-        let (edges, listed) =
-            if mean { (on.rows(EDGE), on.rows(ORDER)) } else { (on.rows(EVENT), on.rows(EVENT)) };
+        let (edges, listed) = if mean {
+            (on.rows(at!(edge)), on.rows(at!(order)))
+        } else {
+            (on.rows(at!(event)), on.rows(at!(event)))
+        };
         let [starts, order, edge_row] =
-            [STARTS, ORDER, EDGE_ROW].map(|i| if mean { on.input(i) } else { null() });
-        let grid = Grid::warps(on.capacity(NODE));
-        let (nodes, each, stride) = (on.capacity(NEXT) as u32, self.each as u32, self.stride as u32);
+            [at!(starts), at!(order), at!(edge_row)].map(|i| if mean { on.input(i) } else { null() });
+        let grid = Grid::warps(on.capacity(at!(node)));
+        let (nodes, each, stride) = (on.capacity(at!(next)) as u32, self.each as u32, self.stride as u32);
         // The two kernels differ in the type of the mailbox, and in the code of that type if it has 16 bits.
         macro_rules! deliver {
             ($kernel:ident, $features:expr, $($mail:expr),+) => {
                 launch!(
                     k, on, $kernel[grid];
-                    $($mail,)+ on.state(MAIL_EVENT), on.state(MAIL_TIME), on.state(NEXT), on.input(NODE),
-                    on.input(PHI), on.input(OUT), on.input(EVENT), on.input(EVENT_TIME), $features, edge, starts,
-                    order, edge_row, on.rows(NODE), on.rows(EVENT), edges, listed, nodes, on.cols(MAIL_EVENT),
-                    on.cols(OUT), f, each, stride, on.status()
+                    $($mail,)+ on.state(at!(mail_event)), on.state(at!(mail_time)), on.state(at!(next)),
+                    on.input(at!(node)), on.input(at!(phi)), on.input(at!(out)), on.input(at!(event)),
+                    on.input(at!(event_time)), $features, edge, starts, order, edge_row, on.rows(at!(node)),
+                    on.rows(at!(event)), edges, listed, nodes, on.cols(at!(mail_event)), on.cols(at!(out)), f,
+                    each, stride, on.status()
                 )
             };
         }
-        if on.spec(MAIL).dtype.is_half() {
-            let (mail, kind) = on.halves_state(MAIL);
+        if on.spec(at!(mail)).dtype.is_half() {
+            let (mail, kind) = on.halves_state(at!(mail));
             let features = if mean { on.halves_state(FEATURES).0 } else { null_mut() };
             return deliver!(deliver_half_mails, features, mail, kind);
         }
         let features = if mean { on.state(FEATURES) } else { null_mut() };
-        deliver!(deliver_mails, features, on.state(MAIL))
+        deliver!(deliver_mails, features, on.state(at!(mail)))
     }
 }
 

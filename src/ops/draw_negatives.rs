@@ -80,17 +80,14 @@ impl Tape {
 impl Op for DrawNegatives {
     const NAME: &'static str = "draw_negatives";
     const KIND: OpKind = OpKind::Graph;
-    const INPUTS: &'static [&'static str] = &["pool", "now", "like"];
-    const OUTPUTS: &'static [&'static str] = &["out"];
-    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, 3)?;
-        let pool = Spec::ids(Rows::fixed(ins[0].rows.capacity), 1);
-        ensure!(Self::NAME, ins[0] == pool, "the pool is {}, want {pool}", ins[0]);
-        ensure!(Self::NAME, !pool.is_empty(), "the pool is empty");
+    const SIGNATURE: &'static str = "pool [p + 1] ids, now [1, c] ids, like [n, d] any -> out [n, k] ids";
+    fn sizes(&self) -> Sizes {
+        vec![("k", Rows::fixed(self.per_event))]
+    }
+    fn check(&self, ins: &[Spec]) -> Result<()> {
         clock(Self::NAME, &ins[1])?;
-        countable(Self::NAME, "nodes of the pool", pool.len())?;
-        countable(Self::NAME, "negatives per event", self.per_event)?;
-        Ok(vec![Spec::ids(ins[2].rows, self.per_event).into()])
+        countable(Self::NAME, "nodes of the pool", ins[0].len())?;
+        countable(Self::NAME, "negatives per event", self.per_event)
     }
     fn cost(&self, _: &[Spec], outs: &[Spec]) -> Cost {
         Cost { bytes: 8 * outs[0].len(), flops: 0 }

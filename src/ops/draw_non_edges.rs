@@ -22,14 +22,6 @@ use crate::runtime::{
 };
 use std::ops::Range;
 
-/// Positions of the inputs.
-const SRC: usize = 0;
-const DST: usize = 1;
-const OFFSETS: usize = 2;
-const STEP: usize = 3;
-const ITEM: usize = 4;
-const NOW: usize = 5;
-
 /// See the [module](self).
 #[derive(Debug)]
 pub struct DrawNonEdges {
@@ -115,8 +107,12 @@ struct Edges<'a> {
 impl<'a> Edges<'a> {
     /// Reads the operands; an invalid step is a fault and has no edges.
     fn read(io: &Io<'a>) -> Self {
-        let (src, dst, offsets) = (io.input::<u32>(SRC), io.input::<u32>(DST), io.input::<u32>(OFFSETS));
-        let step = io.row_of(0, io.input::<u32>(STEP)[0], offsets.len() - 1);
+        let (src, dst, offsets) = (
+            io.input::<u32>(at!(DrawNonEdges, src)),
+            io.input::<u32>(at!(DrawNonEdges, dst)),
+            io.input::<u32>(at!(DrawNonEdges, offsets)),
+        );
+        let step = io.row_of(0, io.input::<u32>(at!(DrawNonEdges, step))[0], offsets.len() - 1);
         let mut step = step.map_or(0..0, |s| offsets[s] as usize..offsets[s + 1] as usize);
         if step.start > step.end || step.end > src.len() {
             io.fault(0, Fault::out_of_range(step.start));
@@ -172,37 +168,24 @@ impl<'a> Others<'a> {
 impl Op for DrawNonEdges {
     const NAME: &'static str = "draw_non_edges";
     const KIND: OpKind = OpKind::Graph;
-    const INPUTS: &'static [&'static str] = &["src", "dst", "offsets", "step", "item", "now"];
-    const OUTPUTS: &'static [&'static str] = &["out"];
-    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, 6)?;
-        let (edges, offsets, items) = (ins[SRC].rows.capacity, ins[OFFSETS].rows.capacity, ins[ITEM].rows);
-        for (i, what, rows, cols) in [
-            (SRC, "src", Rows::fixed(edges), 1),
-            (DST, "dst", Rows::fixed(edges), 1),
-            (OFFSETS, "offsets", Rows::fixed(offsets), 1),
-            (STEP, "step", Rows::fixed(1), 1),
-            (ITEM, "item", items, 1),
-            (NOW, "now", Rows::fixed(1), 2),
-        ] {
-            let want = Spec::ids(rows, cols);
-            ensure!(Self::NAME, ins[i] == want, "{what} is {}, want {want}", ins[i]);
-        }
-        ensure!(Self::NAME, offsets > 0, "offsets are {}, want one more than steps", ins[OFFSETS]);
+    const SIGNATURE: &'static str = "src [E] ids, dst [E] ids, offsets [s + 1] ids, step [1] ids, \
+        item [n] ids, now [1, 2] ids -> out [n, 1 + k] ids";
+    fn sizes(&self) -> Sizes {
+        vec![("k", Rows::fixed(self.per_item))]
+    }
+    fn check(&self, ins: &[Spec]) -> Result<()> {
+        let edges = ins[at!(src)].rows.capacity;
         ensure!(Self::NAME, self.vertices > 0 || edges == 0, "{edges} edges, but no vertices");
-        for (what, n) in
-            [("vertices", self.vertices), ("edges", edges), ("negatives per item", self.per_item)]
-        {
-            countable(Self::NAME, what, n)?;
-        }
-        Ok(vec![Spec::ids(items, 1 + self.per_item).into()])
+        countable(Self::NAME, "vertices", self.vertices)?;
+        countable(Self::NAME, "edges", edges)?;
+        countable(Self::NAME, "negatives per item", self.per_item)
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
-        Cost { bytes: 4 * (3 * ins[ITEM].len() + outs[0].len()), flops: 0 }
+        Cost { bytes: 4 * (3 * ins[at!(item)].len() + outs[0].len()), flops: 0 }
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
         let (edges, items, now, m) =
-            (Edges::read(io), io.input::<u32>(ITEM), io.input::<u32>(NOW), self.per_item);
+            (Edges::read(io), io.input::<u32>(at!(item)), io.input::<u32>(at!(now)), self.per_item);
         let mut words = Words::new(Key::new(self.seed, self.salt, [now[0], now[1]]));
         for (i, row) in io.out::<u32>(0).chunks_exact_mut(1 + m).enumerate() {
             let Some(item) = io.row_of(i, items[i], edges.src.len()) else {
@@ -223,7 +206,7 @@ impl Op for DrawNonEdges {
     }
     fn cpu(&self, io: &Io<'_>) {
         let (edges, items, now, m) =
-            (Edges::read(io), io.input::<u32>(ITEM), io.input::<u32>(NOW), self.per_item);
+            (Edges::read(io), io.input::<u32>(at!(item)), io.input::<u32>(at!(now)), self.per_item);
         let key = Key::new(self.seed, self.salt, [now[0], now[1]]);
         let size = team::piece(items.len(), 256);
         io.out::<u32>(0).chunks_mut(size * (1 + m)).enumerate().in_parallel(1, |(piece, out)| {
@@ -251,13 +234,13 @@ impl Op for DrawNonEdges {
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let grid = Grid::items(on.out_cap(0) * (1 + self.per_item));
-        let (edges, steps) = (on.capacity(SRC) as u32, on.capacity(OFFSETS) as u32 - 1);
+        let (edges, steps) = (on.capacity(at!(src)) as u32, on.capacity(at!(offsets)) as u32 - 1);
         let (vertices, key) = (self.vertices as u32, abi::Key::new(self.seed, self.salt));
         launch!(
             k, on, draw_non_edges[grid];
-            on.input(SRC), on.input(DST), on.input(OFFSETS), on.input(STEP), on.input(ITEM),
-            on.input(NOW), on.out(0), on.rows(ITEM), edges, steps, vertices, self.per_item as u32, key,
-            on.status()
+            on.input(at!(src)), on.input(at!(dst)), on.input(at!(offsets)), on.input(at!(step)),
+            on.input(at!(item)), on.input(at!(now)), on.out(0), on.rows(at!(item)), edges, steps, vertices,
+            self.per_item as u32, key, on.status()
         )
     }
 }

@@ -299,14 +299,12 @@ vectorised! {
 impl Op for ActivationGrad {
     const NAME: &'static str = "activation_grad";
     const KIND: OpKind = OpKind::Nn;
-    const INPUTS: &'static [&'static str] = &["y", "dy", "now"];
-    const OUTPUTS: &'static [&'static str] = &["dz"];
-    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, 2 + usize::from(self.0.drop.is_some()))?;
-        typed(Self::NAME, "y", &ins[0], DType::F32)?;
-        ensure!(Self::NAME, ins[0] == ins[1], "y is {}, dy is {}", ins[0], ins[1]);
-        self.0.check(Self::NAME, ins)?;
-        Ok(vec![ins[0].into()])
+    const SIGNATURE: &'static str = "y [n, d], dy [n, d], now? [1, c] ids -> dz [n, d]";
+    fn has(&self, _: &str) -> Option<bool> {
+        Some(self.0.drop.is_some())
+    }
+    fn check(&self, ins: &[Spec]) -> Result<()> {
+        self.0.check(Self::NAME, ins)
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
         Cost::streaming(ins, outs, 2 * outs[0].len())

@@ -36,12 +36,6 @@ pub struct ReceivedIds {
     pub counts: Var,
 }
 
-/// Positions of the inputs.
-mod input {
-    pub(super) const ID: usize = 1;
-    pub(super) const COUNTS: usize = 2;
-}
-
 /// Positions of the outputs.
 mod output {
     pub(super) const COUNT: usize = 0;
@@ -86,10 +80,10 @@ impl Tape {
 impl ExchangeIds {
     /// Exchanges the ids; returns the number of received ids.
     fn exchange(&self, io: &Io<'_>, comm: &dyn Comm) -> Result<usize> {
-        let (id, ranks) = (io.input::<u32>(input::ID), comm.size());
+        let (id, ranks) = (io.input::<u32>(at!(id)), comm.size());
         let (received, received_counts) = (io.out::<u32>(output::ID), io.out::<u32>(output::COUNTS));
         received_counts.fill(0);
-        let counts = (io.inputs() > input::COUNTS).then(|| io.input::<u32>(input::COUNTS));
+        let counts = (io.inputs() > at!(counts)).then(|| io.input::<u32>(at!(counts)));
         let traffic = self.link.ranks().traffic();
         let word = size_of::<u32>();
         // How many ids arrive from each rank.
@@ -128,10 +122,10 @@ impl ExchangeIds {
     /// # Safety
     /// As [`Op::launch`].
     unsafe fn write(&self, k: &Kernels, on: &Launch<'_>, window: &Window) -> Result<()> {
-        let (rows, width) = (on.rows(input::ID), size_of::<u32>());
-        let to_each = on.inputs() > input::COUNTS;
+        let (rows, width) = (on.rows(at!(id)), size_of::<u32>());
+        let to_each = on.inputs() > at!(counts);
         let head = WindowHead {
-            counts: if to_each { on.input(input::COUNTS) } else { std::ptr::null() },
+            counts: if to_each { on.input(at!(counts)) } else { std::ptr::null() },
             rows,
             width,
             extra: width * (self.link.ranks().size() - 1),
@@ -140,7 +134,7 @@ impl ExchangeIds {
         // SAFETY: the caller's promise.
         unsafe { head.write(k, on, window) }?;
         let begin = WindowHead::bytes(self.link.ranks().size(), 1);
-        let (from, index) = (on.words(input::ID).cast(), std::ptr::null());
+        let (from, index) = (on.words(at!(id)).cast(), std::ptr::null());
         let ids = WindowRows { table: 0, from, of: rows, index, rows, begin, units: width / UNIT };
         // SAFETY: the caller's promise.
         unsafe { ids.write(k, on, window) }
@@ -152,7 +146,7 @@ impl ExchangeIds {
     unsafe fn read(&self, k: &Kernels, on: &Launch<'_>, window: &Window) -> Result<()> {
         let parts = WindowParts {
             table: 0,
-            to_all: on.inputs() <= input::COUNTS,
+            to_all: on.inputs() <= at!(counts),
             expected: std::ptr::null(),
             counts: on.kept(output::COUNTS),
             count: on.kept(output::COUNT),
@@ -170,28 +164,19 @@ impl ExchangeIds {
 impl Op for ExchangeIds {
     const NAME: &'static str = "exchange_ids";
     const KIND: OpKind = OpKind::Comm;
-    const INPUTS: &'static [&'static str] = &["sequence", "id", "counts"];
-    const OUTPUTS: &'static [&'static str] = &["count", "id", "counts"];
-    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, ins.len().clamp(2, 3))?;
-        ensure!(Self::NAME, ins[0] == Spec::count(), "sequence is {}, want {}", ins[0], Spec::count());
-        let (id, counts) = (ins[input::ID], Spec::ids(Rows::fixed(self.link.ranks().size()), 1));
-        ensure!(Self::NAME, id == Spec::ids(id.rows, 1), "id is {id}, want one column of U32");
-        if let Some(found) = ins.get(input::COUNTS) {
-            ensure!(Self::NAME, *found == counts, "counts are {found}, want {counts}");
-        }
-        countable(Self::NAME, "ids", self.capacity)?;
-        let ids = Spec::ids(Rows::fixed(self.capacity), 1);
-        Ok(vec![Spec::count().into(), Out::counted_by(ids, output::COUNT), counts.into()])
+    const SIGNATURE: &'static str = "sequence [1] ids state, id [n] ids, counts? [r] ids \
+        -> count [1] ids, id [c] ids by count, counts [r] ids";
+    fn sizes(&self) -> Sizes {
+        vec![("r", Rows::fixed(self.link.ranks().size())), ("c", Rows::fixed(self.capacity))]
     }
-    fn writes(&self, _: usize) -> Vec<usize> {
-        vec![0]
+    fn check(&self, _: &[Spec]) -> Result<()> {
+        countable(Self::NAME, "ids", self.capacity)
     }
     fn traffic(&self) -> Option<TrafficKind> {
         Some(TrafficKind::Routes)
     }
     fn window(&self, ins: &[Spec], _: &[Spec]) -> Option<WindowSize<'_>> {
-        let ids = ins[input::ID].rows.capacity * size_of::<u32>();
+        let ids = ins[at!(id)].rows.capacity * size_of::<u32>();
         self.link.window(WindowHead::bytes(self.link.ranks().size(), 1) + ids)
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
@@ -211,9 +196,9 @@ impl Op for ExchangeIds {
             let read = |window: &Window| unsafe { self.read(k, on, window) };
             return on.exchange(channel, write, read);
         }
-        let (id, count, out) = (on.input(input::ID), on.kept(output::COUNT), on.kept(output::ID));
-        let (counts, rows) = (on.kept(output::COUNTS), on.rows(input::ID));
-        let (grid, capacity) = (Grid::items(on.capacity(input::ID)), self.capacity as u32);
+        let (id, count, out) = (on.input(at!(id)), on.kept(output::COUNT), on.kept(output::ID));
+        let (counts, rows) = (on.kept(output::COUNTS), on.rows(at!(id)));
+        let (grid, capacity) = (Grid::items(on.capacity(at!(id))), self.capacity as u32);
         launch!(k, on, exchange_ids[grid]; id, count, out, counts, rows, capacity)
     }
 }

@@ -421,27 +421,22 @@ fn widen<R: Real, T: Stored<R>>(pieces: &[&[u8]], mut out: &mut [R]) {
 impl Op for ExchangeRows {
     const NAME: &'static str = "exchange_rows";
     const KIND: OpKind = OpKind::Comm;
-    fn input_names(&self) -> Vec<&'static str> {
-        let mut names = present(&[
-            ("sequence", true),
-            ("like", true),
-            ("recv_counts", true),
-            ("send_counts", self.to_each),
-        ]);
-        names.extend(if self.indexed() { &["table", "index"][..] } else { &["table"] });
-        names
+    const SIGNATURE: &'static str = "sequence [1] ids state, like, recv_counts [r] ids, \
+        send_counts? [r] ids, {table, index? [n, k] ids} ->";
+    fn has(&self, operand: &str) -> Option<bool> {
+        Some(match operand {
+            "send_counts" => self.to_each,
+            _ => self.indexed(),
+        })
     }
-    fn repeated(&self) -> usize {
-        1 + usize::from(self.indexed())
+    fn sizes(&self) -> Sizes {
+        vec![("r", Rows::fixed(self.link.ranks().size()))]
     }
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         let first = self.first_table();
         ensure!(Self::NAME, ins.len() > first, "{} inputs, want counts and tables", ins.len());
-        ensure!(Self::NAME, ins[0] == Spec::count(), "sequence is {}, want {}", ins[0], Spec::count());
-        let (like, counts) = (ins[input::LIKE], Spec::ids(Rows::fixed(self.link.ranks().size()), 1));
-        for (what, found) in ["recv_counts", "send_counts"].iter().zip(&ins[input::RECV_COUNTS..first]) {
-            ensure!(Self::NAME, *found == counts, "{what} is {found}, want {counts}");
-        }
+        signature::infer(self, ins)?;
+        let like = ins[input::LIKE];
         let listed = !self.indexed() || ins.len() - first == 2 * self.each.len();
         ensure!(Self::NAME, listed, "{} tables and indices, want pairs", ins.len() - first);
         let items = |(table, _): (usize, _)| {
@@ -450,16 +445,8 @@ impl Op for ExchangeRows {
         };
         ensure!(Self::NAME, self.tables(ins.len()).all(items), "a table is not divided into items");
         for (table, index) in self.tables(ins.len()) {
-            let Some(index) = index.map(|index| ins[index]) else {
-                ensure!(
-                    Self::NAME,
-                    !ins[table].dtype.is_half(),
-                    "{} is sent whole, want no 16 bits",
-                    ins[table]
-                );
-                continue;
-            };
-            typed(Self::NAME, "index", &index, DType::U32)?;
+            let (table, whole) = (ins[table], index.is_none());
+            ensure!(Self::NAME, !(whole && table.dtype.is_half()), "{table} is sent whole, want no 16 bits");
         }
         countable(Self::NAME, "rows", like.rows.capacity)?;
         let out = |(table, index): (usize, Option<usize>)| {
@@ -467,9 +454,6 @@ impl Op for ExchangeRows {
             Spec { dtype: ins[table].dtype.widened(), rows: like.rows.times(each), cols: ins[table].cols }
         };
         Ok(self.tables(ins.len()).map(|table| out(table).into()).collect())
-    }
-    fn writes(&self, _: usize) -> Vec<usize> {
-        vec![0]
     }
     fn traffic(&self) -> Option<TrafficKind> {
         Some(self.kind)

@@ -16,12 +16,6 @@
 //! `1 + k` deliveries per root.
 use super::*;
 
-/// Positions of the inputs.
-const NODE: usize = 0;
-const TIME: usize = 1;
-const NEIGHBOR: usize = 2;
-const NEIGHBOR_TIME: usize = 3;
-
 /// See the [module](self).
 #[derive(Debug)]
 pub struct ExpandTargets;
@@ -80,29 +74,17 @@ impl Tape {
 impl Op for ExpandTargets {
     const NAME: &'static str = "expand_targets";
     const KIND: OpKind = OpKind::Graph;
-    const INPUTS: &'static [&'static str] = &["node", "time", "neighbor", "neighbor_time"];
-    const OUTPUTS: &'static [&'static str] = &["node", "time", "row", "root_row", "identity"];
-    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, ins.len().clamp(3, 4))?;
-        let (n, k) = (ins[NODE].rows, ins[NEIGHBOR].cols);
-        let wants = [Spec::ids(n, 1), Spec::times(n), Spec::ids(n, k), Spec { cols: k, ..Spec::times(n) }];
-        for ((what, spec), want) in ["node", "time", "neighbor", "neighbor_time"].iter().zip(ins).zip(wants) {
-            ensure!(Self::NAME, *spec == want, "{what} is {spec}, want {want}");
-        }
-        let rows = n.times(k.saturating_add(1));
-        countable(Self::NAME, "targets", rows.capacity)?;
-        Ok(vec![
-            Spec::ids(rows, 1).into(),
-            Spec::times(rows).into(),
-            ins[NEIGHBOR].into(),
-            ins[NODE].into(),
-            ins[NODE].into(),
-        ])
+    const SIGNATURE: &'static str = "node [n] ids, time [n] times, neighbor [n, k] ids, \
+        neighbor_time? [n, k] times \
+        -> node [n (k + 1)] ids, time [n (k + 1)] times, row [n, k] ids, root_row [n] ids, identity [n] ids";
+    fn check(&self, ins: &[Spec]) -> Result<()> {
+        let neighbor = ins[at!(neighbor)];
+        countable(Self::NAME, "targets", neighbor.rows.times(neighbor.cols.saturating_add(1)).capacity)
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
-        let (node, time) = (io.input::<u32>(NODE), io.input::<i64>(TIME));
-        let (neighbor, k) = (io.input::<u32>(NEIGHBOR), io.cols(NEIGHBOR));
-        let neighbor_time = (io.inputs() > NEIGHBOR_TIME).then(|| io.input::<i64>(NEIGHBOR_TIME));
+        let (node, time) = (io.input::<u32>(at!(node)), io.input::<i64>(at!(time)));
+        let (neighbor, k) = (io.input::<u32>(at!(neighbor)), io.cols(at!(neighbor)));
+        let neighbor_time = (io.inputs() > at!(neighbor_time)).then(|| io.input::<i64>(at!(neighbor_time)));
         let (target, target_time) = (io.out::<u32>(0), io.out::<i64>(1));
         let (row, root_row) = (io.out::<u32>(2), io.out::<u32>(3));
         io.out::<u32>(4).iter_mut().zip(0..).for_each(|(o, i)| *o = i);
@@ -122,15 +104,15 @@ impl Op for ExpandTargets {
         }
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        let (node, time, neighbor) = (on.input(NODE), on.input(TIME), on.input(NEIGHBOR));
+        let (node, time, neighbor) = (on.input(at!(node)), on.input(at!(time)), on.input(at!(neighbor)));
         let (target, at, row, root, identity) = (on.out(0), on.out(1), on.out(2), on.out(3), on.out(4));
         let neighbor_time =
-            if on.inputs() > NEIGHBOR_TIME { on.input(NEIGHBOR_TIME) } else { std::ptr::null() };
+            if on.inputs() > at!(neighbor_time) { on.input(at!(neighbor_time)) } else { std::ptr::null() };
         let grid = Grid::items(on.out_cap(0));
         launch!(
             k, on, expand_targets[grid];
-            node, time, neighbor, neighbor_time, target, at, row, root, identity, on.rows(NODE),
-            on.cols(NEIGHBOR)
+            node, time, neighbor, neighbor_time, target, at, row, root, identity, on.rows(at!(node)),
+            on.cols(at!(neighbor))
         )
     }
 }

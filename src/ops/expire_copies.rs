@@ -20,13 +20,6 @@ pub struct ExpireCopies {
     kept: bool,
 }
 
-/// Positions of the inputs.
-mod input {
-    pub(super) const COPIES: usize = 0;
-    pub(super) const ID: usize = 1;
-    pub(super) const COUNTS: usize = 2;
-}
-
 impl Tape {
     /// Appends [`ExpireCopies`]; `copies` is u32 `[v, w]`, `id` u32 `[n]`, grouped by rank, `counts` u32
     /// `[ranks]`. `kept` says whether a rank keeps the rows that it has computed as copies.
@@ -57,16 +50,12 @@ impl Tape {
 impl Op for ExpireCopies {
     const NAME: &'static str = "expire_copies";
     const KIND: OpKind = OpKind::Graph;
-    const INPUTS: &'static [&'static str] = &["copies", "id", "counts"];
-    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        check(Self::NAME, ins)?;
-        Ok(Vec::new())
-    }
-    fn writes(&self, _: usize) -> Vec<usize> {
-        vec![input::COPIES]
+    const SIGNATURE: &'static str = "copies [v, w] ids state, id [n] ids, counts [R] ids ->";
+    fn check(&self, ins: &[Spec]) -> Result<()> {
+        check(Self::NAME, ins)
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
-        let (copies, words) = (io.state::<u32>(input::COPIES), io.cols(input::COPIES));
+        let (copies, words) = (io.state::<u32>(at!(copies)), io.cols(at!(copies)));
         by_rank(io, |_, row, rank| {
             let bits = &mut copies[row * words..][..words];
             bits.fill(0);
@@ -77,9 +66,9 @@ impl Op for ExpireCopies {
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         launch!(
-            k, on, expire_copies[Grid::items(on.capacity(input::ID))];
-            on.state(input::COPIES), on.input(input::ID), on.input(input::COUNTS), on.rows(input::ID),
-            on.capacity(input::COPIES) as u32, on.cols(input::COPIES), on.capacity(input::COUNTS) as u32,
+            k, on, expire_copies[Grid::items(on.capacity(at!(id)))];
+            on.state(at!(copies)), on.input(at!(id)), on.input(at!(counts)), on.rows(at!(id)),
+            on.capacity(at!(copies)) as u32, on.cols(at!(copies)), on.capacity(at!(counts)) as u32,
             self.kept.into(), on.status()
         )
     }

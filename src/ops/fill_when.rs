@@ -57,23 +57,15 @@ fn fill<T: Element>(io: &Io<'_>, at: usize, word: u32) {
 impl Op for FillWhen {
     const NAME: &'static str = "fill_when";
     const KIND: OpKind = OpKind::Copy;
-    const INPUTS: &'static [&'static str] = &["now", "table"];
-    fn repeated(&self) -> usize {
-        1
-    }
-    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, 1 + self.words.len())?;
-        let (now, tables) = (&ins[0], &ins[1..]);
-        ensure!(Self::NAME, *now == Spec::count(), "now is {now}, want {}", Spec::count());
-        ensure!(Self::NAME, tables.len() <= abi::Fills::MOST, "{} tables, want at most 8", tables.len());
-        for table in tables {
+    const SIGNATURE: &'static str = "now [1] ids, {table state} ->";
+    fn check(&self, ins: &[Spec]) -> Result<()> {
+        let (n, want, most) = (ins.len() - 1, self.words.len(), abi::Fills::MOST);
+        ensure!(Self::NAME, n == want && n <= most, "{n} tables, want {want}, and at most {most}");
+        for table in &ins[1..] {
             let whole = table.bytes(Precision::F32).is_multiple_of(4);
             ensure!(Self::NAME, whole, "a table is {table}, want 32-bit words");
         }
-        Ok(Vec::new())
-    }
-    fn writes(&self, _: usize) -> Vec<usize> {
-        (1..=self.words.len()).collect()
+        Ok(())
     }
     /// As in most steps, in which nothing happens.
     fn cost(&self, _: &[Spec], _: &[Spec]) -> Cost {

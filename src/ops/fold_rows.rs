@@ -71,14 +71,9 @@ fn copy<R: Real>(io: &Io<'_>) {
 impl Op for FoldRows {
     const NAME: &'static str = "fold_rows";
     const KIND: OpKind = OpKind::Copy;
-    const INPUTS: &'static [&'static str] = &["x"];
-    const OUTPUTS: &'static [&'static str] = &["out"];
-    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, 1)?;
-        let x = ins[0];
-        typed(Self::NAME, "x", &x, DType::F32)?;
-        let rows = groups(Self::NAME, &x, self.k)?;
-        Ok(vec![Spec::real(rows, self.k.saturating_mul(x.cols)).into()])
+    const SIGNATURE: &'static str = "x [n k, d] -> out [n, k d]";
+    fn sizes(&self) -> Sizes {
+        vec![("k", Rows::fixed(self.k))]
     }
     fn is_view(&self) -> bool {
         true
@@ -98,19 +93,9 @@ impl Op for FoldRows {
 impl Op for UnfoldRows {
     const NAME: &'static str = "unfold_rows";
     const KIND: OpKind = OpKind::Copy;
-    const INPUTS: &'static [&'static str] = &["x"];
-    const OUTPUTS: &'static [&'static str] = &["out"];
-    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, 1)?;
-        let x = ins[0];
-        typed(Self::NAME, "x", &x, DType::F32)?;
-        ensure!(
-            Self::NAME,
-            self.k > 0 && x.cols.is_multiple_of(self.k),
-            "a row of {x} does not split into {} rows",
-            self.k
-        );
-        Ok(vec![Spec::real(x.rows.times(self.k), x.cols / self.k).into()])
+    const SIGNATURE: &'static str = "x [n, k d] -> out [n k, d]";
+    fn sizes(&self) -> Sizes {
+        vec![("k", Rows::fixed(self.k))]
     }
     fn is_view(&self) -> bool {
         true

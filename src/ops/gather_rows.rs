@@ -71,18 +71,11 @@ impl Tape {
     }
 }
 
-/// Positions of the inputs.
-mod input {
-    pub(super) const INDEX: usize = 0;
-    /// The first table.
-    pub(super) const TABLES: usize = 1;
-}
-
 impl GatherRows {
     /// Gathers the rows of output `k`, of `R`, from a table stored as `T`.
     fn gather<R: Element, T: Stored<R>>(&self, io: &Io<'_>, k: usize) {
-        let at = input::TABLES + k;
-        let (d, table, index) = (io.cols(at), io.input::<T>(at), io.input::<u32>(input::INDEX));
+        let at = at!(table) + k;
+        let (d, table, index) = (io.cols(at), io.input::<T>(at), io.input::<u32>(at!(index)));
         if d == 0 {
             return;
         }
@@ -101,15 +94,11 @@ impl GatherRows {
 impl Op for GatherRows {
     const NAME: &'static str = "gather_rows";
     const KIND: OpKind = OpKind::Graph;
-    const INPUTS: &'static [&'static str] = &["index", "table"];
-    const OUTPUTS: &'static [&'static str] = &["out"];
-    fn repeated(&self) -> usize {
-        1
-    }
+    const SIGNATURE: &'static str = "index [n, k] ids, {table} -> out";
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, ins.len().clamp(2, input::TABLES + abi::Tables::MOST))?;
-        let (index, tables) = (&ins[input::INDEX], &ins[input::TABLES..]);
-        typed(Self::NAME, "index", index, DType::U32)?;
+        arity(Self::NAME, ins, ins.len().clamp(2, at!(table) + abi::Tables::MOST))?;
+        let (index, tables) = (&ins[at!(index)], &ins[at!(table)..]);
+        signature::infer(self, ins)?;
         let rows = index.rows.times(index.cols);
         countable(Self::NAME, "rows", rows.capacity)?;
         for table in tables {
@@ -120,12 +109,12 @@ impl Op for GatherRows {
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
         let moved = |(table, out): (&Spec, &Spec)| out.len() * (table.dtype.size(Precision::F32) + 4);
-        let moved: usize = ins[input::TABLES..].iter().zip(outs).map(moved).sum();
-        Cost { bytes: moved + 4 * ins[input::INDEX].len(), flops: 0 }
+        let moved: usize = ins[at!(table)..].iter().zip(outs).map(moved).sum();
+        Cost { bytes: moved + 4 * ins[at!(index)].len(), flops: 0 }
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
-        for k in (0..io.inputs() - input::TABLES).filter(|&k| io.wanted(k)) {
-            match io.spec(input::TABLES + k).dtype {
+        for k in (0..io.inputs() - at!(table)).filter(|&k| io.wanted(k)) {
+            match io.spec(at!(table) + k).dtype {
                 DType::U32 => self.gather::<u32, u32>(io, k),
                 DType::I64 => self.gather::<i64, i64>(io, k),
                 dtype => by_kept!(dtype, R, self.gather(io, k)),
@@ -133,19 +122,19 @@ impl Op for GatherRows {
         }
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        let wanted = (0..on.inputs() - input::TABLES).filter(|&k| on.wanted(k));
+        let wanted = (0..on.inputs() - at!(table)).filter(|&k| on.wanted(k));
         let tables = abi::Tables::new(wanted.map(|k| {
-            let (at, spec) = (input::TABLES + k, on.spec(input::TABLES + k));
+            let (at, spec) = (at!(table) + k, on.spec(at!(table) + k));
             (spec.dtype, spec.cols, [on.address(at), on.out_words(k) as u64])
         }));
         let grid = Grid::warps(on.out_cap(0));
-        let (index, rows, from) = (on.input(input::INDEX), on.out_rows(0), on.rows(input::TABLES));
+        let (index, rows, from) = (on.input(at!(index)), on.out_rows(0), on.rows(at!(table)));
         launch!(k, on, gather_rows[grid]; tables, index, rows, from, on.status())
     }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
-        let index = node.ins[input::INDEX];
+        let index = node.ins[at!(index)];
         let mut dins = vec![None];
-        for (&table, dout) in node.ins[input::TABLES..].iter().zip(douts) {
+        for (&table, dout) in node.ins[at!(table)..].iter().zip(douts) {
             let Spec { dtype, rows, .. } = t.spec(table);
             let dout = dout.filter(|_| !dtype.is_half());
             dins.push(dout.map(|d| t.scatter_add_rows(d, index, rows)).transpose()?);

@@ -90,13 +90,12 @@ vectorised! {
 impl Op for Gelu {
     const NAME: &'static str = "gelu";
     const KIND: OpKind = OpKind::Nn;
-    const INPUTS: &'static [&'static str] = &["x", "now"];
-    const OUTPUTS: &'static [&'static str] = &["y"];
-    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, 1 + usize::from(self.0.clock().is_some()))?;
-        typed(Self::NAME, "x", &ins[0], DType::F32)?;
-        self.0.check(Self::NAME, ins)?;
-        Ok(vec![ins[0].into()])
+    const SIGNATURE: &'static str = "x [n, d], now? [1, c] ids -> y [n, d]";
+    fn has(&self, _: &str) -> Option<bool> {
+        Some(self.0.clock().is_some())
+    }
+    fn check(&self, ins: &[Spec]) -> Result<()> {
+        self.0.check(Self::NAME, ins)
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
         Cost::streaming(ins, outs, 20 * outs[0].len())
@@ -130,14 +129,12 @@ impl Op for Gelu {
 impl Op for GeluGrad {
     const NAME: &'static str = "gelu_grad";
     const KIND: OpKind = OpKind::Nn;
-    const INPUTS: &'static [&'static str] = &["x", "dy", "now"];
-    const OUTPUTS: &'static [&'static str] = &["dx"];
-    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, 2 + usize::from(self.0.clock().is_some()))?;
-        typed(Self::NAME, "x", &ins[0], DType::F32)?;
-        ensure!(Self::NAME, ins[0] == ins[1], "x is {}, dy is {}", ins[0], ins[1]);
-        self.0.check(Self::NAME, ins)?;
-        Ok(vec![ins[0].into()])
+    const SIGNATURE: &'static str = "x [n, d], dy [n, d], now? [1, c] ids -> dx [n, d]";
+    fn has(&self, _: &str) -> Option<bool> {
+        Some(self.0.clock().is_some())
+    }
+    fn check(&self, ins: &[Spec]) -> Result<()> {
+        self.0.check(Self::NAME, ins)
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
         Cost::streaming(ins, outs, 40 * outs[0].len())

@@ -105,24 +105,20 @@ impl GroupRoots {
 impl Op for GroupRoots {
     const NAME: &'static str = "group_roots";
     const KIND: OpKind = OpKind::Graph;
-    const OUTPUTS: &'static [&'static str] = &["starts", "order", "position", "m", "own"];
-    fn input_names(&self) -> Vec<&'static str> {
-        present(&[("query", true), ("queries", self.queries.live.is_some()), ("count", self.counted)])
+    const SIGNATURE: &'static str = "query [n] ids, queries? [1] ids, count? [n] ids \
+        -> starts [q + 1] ids, order [n] ids by m, position [n] ids, m [1] ids, own [n] ids by m";
+    fn sizes(&self) -> Sizes {
+        vec![("q", self.queries)]
     }
-    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, 1 + usize::from(self.queries.live.is_some()) + usize::from(self.counted))?;
-        ensure!(Self::NAME, ins[0] == Spec::ids(ins[0].rows, 1), "query is {}", ins[0]);
-        if let Some(count) = self.count().map(|i| ins[i]) {
-            ensure!(Self::NAME, ins[0] == count, "query is {}, count is {count}", ins[0]);
-        }
-        if self.queries.live.is_some() {
-            ensure!(Self::NAME, ins[1] == Spec::count(), "queries are {}, want {}", ins[1], Spec::count());
-        }
+    fn has(&self, operand: &str) -> Option<bool> {
+        Some(match operand {
+            "queries" => self.queries.live.is_some(),
+            _ => self.counted,
+        })
+    }
+    fn check(&self, ins: &[Spec]) -> Result<()> {
         countable(Self::NAME, "roots", ins[0].rows.capacity)?;
-        countable(Self::NAME, "queries", self.queries.capacity)?;
-        let starts = Spec::ids(Rows::fixed(self.queries.capacity + 1), 1);
-        let listed = Out::counted_by(ins[0], 3);
-        Ok(vec![starts.into(), listed, ins[0].into(), Spec::count().into(), listed])
+        countable(Self::NAME, "queries", self.queries.capacity)
     }
     fn scratch(&self, ins: &[Spec]) -> usize {
         ins[0].len()

@@ -15,11 +15,6 @@
 use super::{group_roots::group, *};
 use std::ptr::null;
 
-/// Positions of the inputs; the last two are optional.
-const ROW: usize = 0;
-const COUNT: usize = 1;
-const ORDER: usize = 2;
-
 /// See the [module](self).
 #[derive(Debug)]
 pub struct GroupSlots {
@@ -110,40 +105,31 @@ impl GroupSlots {
 impl Op for GroupSlots {
     const NAME: &'static str = "group_slots";
     const KIND: OpKind = OpKind::Graph;
-    const OUTPUTS: &'static [&'static str] = &["starts", "slots", "listed"];
-    fn input_names(&self) -> Vec<&'static str> {
-        present(&[
-            ("row", true),
-            ("count", self.chosen),
-            ("order", self.chosen),
-            ("rows", self.rows.live.is_some()),
-        ])
+    const SIGNATURE: &'static str = "row [n, k] ids, count? [n] ids, order? [o] ids, rows? [1] ids \
+        -> starts [r + 1] ids, slots, listed";
+    fn sizes(&self) -> Sizes {
+        vec![("r", self.rows)]
+    }
+    fn has(&self, operand: &str) -> Option<bool> {
+        Some(match operand {
+            "rows" => self.rows.live.is_some(),
+            _ => self.chosen,
+        })
     }
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, self.live() + usize::from(self.rows.live.is_some()))?;
-        let row = ins[ROW];
-        let (n, k) = (row.rows, row.cols);
-        ensure!(Self::NAME, row == Spec::ids(n, k), "row is {row}, want U32");
-        let mut roots = n;
-        if self.chosen {
-            let (count, order) = (ins[COUNT], ins[ORDER]);
-            ensure!(Self::NAME, count == Spec::ids(n, 1), "row is {row}, count is {count}");
-            ensure!(Self::NAME, order == Spec::ids(order.rows, 1), "order is {order}, want U32, one column");
-            roots = order.rows;
-        }
-        if self.rows.live.is_some() {
-            let (found, want) = (ins[self.live()], Spec::count());
-            ensure!(Self::NAME, found == want, "rows are {found}, want {want}");
-        }
-        let slots = roots.times(k).capacity;
-        for (what, n) in
-            [("rows", self.rows.capacity), ("roots", n.capacity), ("slots per root", k), ("slots", slots)]
-        {
+        let mut outs = signature::infer(self, ins)?;
+        let (row, roots) = (ins[at!(row)], ins[if self.chosen { at!(order) } else { at!(row) }].rows);
+        let slots = roots.times(row.cols).capacity;
+        for (what, n) in [
+            ("rows", self.rows.capacity),
+            ("roots", row.rows.capacity),
+            ("slots per root", row.cols),
+            ("slots", slots),
+        ] {
             countable(Self::NAME, what, n)?;
         }
-        let starts = Spec::ids(Rows::fixed(self.rows.capacity + 1), 1);
-        let slots = Spec::ids(Rows::fixed(slots), 1);
-        Ok(vec![starts.into(), Out::counted_by(slots, 2), Spec::count().into()])
+        outs.extend([Out::counted_by(Spec::ids(Rows::fixed(slots), 1), 2), Spec::count().into()]);
+        Ok(outs)
     }
     fn scratch(&self, _: &[Spec]) -> usize {
         TILES * self.rows.capacity
@@ -152,10 +138,11 @@ impl Op for GroupSlots {
         Cost::streaming(ins, outs, 0)
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
-        let (row, rows, k) = (io.input::<u32>(ROW), io.live_rows(self.rows, self.live()), io.cols(ROW));
-        let chosen = self.chosen.then(|| (io.input::<u32>(COUNT), io.input::<u32>(ORDER)));
+        let (row, rows, k) =
+            (io.input::<u32>(at!(row)), io.live_rows(self.rows, self.live()), io.cols(at!(row)));
+        let chosen = self.chosen.then(|| (io.input::<u32>(at!(count)), io.input::<u32>(at!(order))));
         let (starts, slots) = (io.out::<u32>(0), io.out::<u32>(1));
-        let roots = chosen.map_or(io.rows(ROW), |(_, order)| order.len());
+        let roots = chosen.map_or(io.rows(at!(row)), |(_, order)| order.len());
         let used = (0..roots).flat_map(|at| {
             // An invalid root has no slots.
             let (i, count) = match chosen {
@@ -170,13 +157,17 @@ impl Op for GroupSlots {
         io.out::<u32>(2)[0] = group(used, rows, starts, slots);
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        let (row, counts, rows, width) =
-            (on.input(ROW), on.scratch().cast(), on.live_rows(self.rows, self.live()), on.cols(ROW));
+        let (row, counts, rows, width) = (
+            on.input(at!(row)),
+            on.scratch().cast(),
+            on.live_rows(self.rows, self.live()),
+            on.cols(at!(row)),
+        );
         let (count, order, roots) = match self.chosen {
-            true => (on.input(COUNT), on.input(ORDER), on.rows(ORDER)),
-            false => (null(), null(), on.rows(ROW)),
+            true => (on.input(at!(count)), on.input(at!(order)), on.rows(at!(order))),
+            false => (null(), null(), on.rows(at!(row))),
         };
-        let (starts, slots, listed, known) = (on.kept(0), on.kept(1), on.kept(2), on.rows(ROW));
+        let (starts, slots, listed, known) = (on.kept(0), on.kept(1), on.kept(2), on.rows(at!(row)));
         let blocks = Grid::new(TILES, 1024);
         launch!(
             k, on, group_slots_count[blocks];

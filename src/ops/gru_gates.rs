@@ -87,26 +87,14 @@ vectorised! {
     }
 }
 
-/// Checks that `pre` is f32 and holds two gates; returns the shape of one, which the other operands have,
-/// too.
-fn gate(op: &'static str, pre: Spec) -> Result<Spec> {
-    typed(op, "pre", &pre, DType::F32)?;
-    ensure!(op, pre.cols.is_multiple_of(2), "pre is {pre}, want two gates");
-    Ok(Spec::real(pre.rows, pre.cols / 2))
-}
-
 impl Op for GruGates {
     const NAME: &'static str = "gru_gates";
     const KIND: OpKind = OpKind::Nn;
-    const INPUTS: &'static [&'static str] = &["pre", "h"];
-    const OUTPUTS: &'static [&'static str] = &["z", "y"];
+    const SIGNATURE: &'static str = "pre [n, 2 d], h? [n, d] -> z [n, d], y [n, d]";
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, ins.len().clamp(1, 2))?;
-        let out = gate(Self::NAME, ins[0])?;
-        if let Some(&h) = ins.get(1) {
-            ensure!(Self::NAME, h == out, "h is {h}, want {out}");
-        }
-        Ok(vec![out.into(); ins.len()])
+        let mut outs = signature::infer(self, ins)?;
+        outs.truncate(ins.len());
+        Ok(outs)
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
         Cost::streaming(ins, outs, 10 * ins[0].len())
@@ -171,20 +159,14 @@ impl GruGatesGrad {
 impl Op for GruGatesGrad {
     const NAME: &'static str = "gru_gates_grad";
     const KIND: OpKind = OpKind::Nn;
-    const OUTPUTS: &'static [&'static str] = &["dpre", "dh"];
-    fn input_names(&self) -> Vec<&'static str> {
-        present(&[("pre", true), ("h", self.state), ("z", true), ("dz", self.dz), ("dy", self.dy)])
-    }
-    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, 2 + [self.state, self.dz, self.dy].map(usize::from).iter().sum::<usize>())?;
-        let out = gate(Self::NAME, ins[0])?;
-        let (h, z, dz, dy) = self.positions();
-        for (what, at) in [("h", h), ("z", Some(z)), ("dz", dz), ("dy", dy)] {
-            if let Some(at) = at {
-                ensure!(Self::NAME, ins[at] == out, "{what} is {}, want {out}", ins[at]);
-            }
-        }
-        Ok(ins[..1 + usize::from(self.state)].iter().map(|&s| s.into()).collect())
+    const SIGNATURE: &'static str = "pre [n, 2 d], h? [n, d], z [n, d], dz? [n, d], dy? [n, d] \
+        -> dpre [n, 2 d], dh? [n, d]";
+    fn has(&self, operand: &str) -> Option<bool> {
+        Some(match operand {
+            "h" | "dh" => self.state,
+            "dz" => self.dz,
+            _ => self.dy,
+        })
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
         Cost::streaming(ins, outs, 10 * ins[0].len())

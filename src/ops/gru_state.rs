@@ -22,10 +22,6 @@ use std::ptr::{null, null_mut};
 /// Minimum number of rows per piece of work.
 const PIECE: usize = 32;
 
-/// Positions of the inputs that are always given; `h` and `present` follow.
-const Z: usize = 0;
-const PRE: usize = 1;
-
 /// See the [module](self).
 #[derive(Clone, Copy, Debug)]
 pub struct GruState {
@@ -72,18 +68,6 @@ impl GruState {
     fn inputs(self) -> usize {
         2 + usize::from(self.state) + usize::from(self.present)
     }
-    /// Checks the inputs of the forward op, which are also the first inputs of the backward op.
-    fn check(self, op: &'static str, ins: &[Spec]) -> Result<()> {
-        let out = ins[Z];
-        typed(op, "z", &out, DType::F32)?;
-        let [h, present] = self.positions();
-        for (what, at) in [("pre", Some(PRE)), ("h", h)] {
-            if let Some(at) = at {
-                ensure!(op, ins[at] == out, "{what} is {}, want {out}", ins[at]);
-            }
-        }
-        presence(op, ins, present, out.rows)
-    }
 }
 
 vectorised! {
@@ -108,20 +92,19 @@ vectorised! {
 impl Op for GruState {
     const NAME: &'static str = "gru_state";
     const KIND: OpKind = OpKind::Nn;
-    const OUTPUTS: &'static [&'static str] = &["h_out"];
-    fn input_names(&self) -> Vec<&'static str> {
-        present(&[("z", true), ("pre", true), ("h", self.state), ("present", self.present)])
-    }
-    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, self.inputs())?;
-        self.check(Self::NAME, ins)?;
-        Ok(vec![ins[Z].into()])
+    const SIGNATURE: &'static str = "z [n, d], pre [n, d], h? [n, d], present? [n] ids -> h_out [n, d]";
+    fn has(&self, operand: &str) -> Option<bool> {
+        Some(match operand {
+            "h" => self.state,
+            _ => self.present,
+        })
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
         Cost::streaming(ins, outs, 14 * outs[0].len())
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
-        let (d, z, pre, [h, present]) = (io.cols(Z), io.input::<R>(Z), io.input::<R>(PRE), self.positions());
+        let (d, z, pre, [h, present]) =
+            (io.cols(at!(z)), io.input::<R>(at!(z)), io.input::<R>(at!(pre)), self.positions());
         let (h, present) = (h.map(|h| io.input::<R>(h)), present.map(|p| io.input::<u32>(p)));
         for (at, out) in io.out::<R>(0).iter_mut().enumerate() {
             let h = h.map_or(R::ZERO, |h| h[at]);
@@ -130,10 +113,10 @@ impl Op for GruState {
         }
     }
     fn cpu(&self, io: &Io<'_>) {
-        let (d, z, pre) = (io.cols(Z), io.input::<f32>(Z), io.input::<f32>(PRE));
+        let (d, z, pre) = (io.cols(at!(z)), io.input::<f32>(at!(z)), io.input::<f32>(at!(pre)));
         let [h, present] = self.positions();
         let (h, present) = (h.map(|h| io.input::<f32>(h)), present.map(|p| io.input::<u32>(p)));
-        let size = team::piece(io.rows(Z), PIECE);
+        let size = team::piece(io.rows(at!(z)), PIECE);
         io.out::<f32>(0).chunks_mut((size * d).max(1)).enumerate().in_parallel(1, |(piece, out)| {
             with_thread_buffer(d, |zeros| {
                 for (i, out) in (piece * size..).zip(out.chunks_exact_mut(d)) {
@@ -150,10 +133,10 @@ impl Op for GruState {
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let [h, present] = self.positions();
         let (h, present) = (h.map_or(null(), |h| on.input(h)), present.map_or(null(), |p| on.input(p)));
-        let grid = Grid::items(on.spec(Z).len() / 4);
+        let grid = Grid::items(on.spec(at!(z)).len() / 4);
         launch!(
             k, on, gru_state[grid];
-            on.input(Z), on.input(PRE), h, present, on.out(0), on.rows(Z), on.cols(Z)
+            on.input(at!(z)), on.input(at!(pre)), h, present, on.out(0), on.rows(at!(z)), on.cols(at!(z))
         )
     }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
@@ -168,28 +151,19 @@ impl Op for GruState {
 impl Op for GruStateGrad {
     const NAME: &'static str = "gru_state_grad";
     const KIND: OpKind = OpKind::Nn;
-    const OUTPUTS: &'static [&'static str] = &["dz", "dpre", "dh"];
-    fn input_names(&self) -> Vec<&'static str> {
-        present(&[
-            ("z", true),
-            ("pre", true),
-            ("h", self.0.state),
-            ("present", self.0.present),
-            ("dout", true),
-        ])
-    }
-    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        let dout = self.0.inputs();
-        arity(Self::NAME, ins, dout + 1)?;
-        self.0.check(Self::NAME, ins)?;
-        ensure!(Self::NAME, ins[dout] == ins[Z], "dout is {}, want {}", ins[dout], ins[Z]);
-        Ok(ins[..2 + usize::from(self.0.state)].iter().map(|&s| s.into()).collect())
+    const SIGNATURE: &'static str = "z [n, d], pre [n, d], h? [n, d], present? [n] ids, dout [n, d] \
+        -> dz [n, d], dpre [n, d], dh? [n, d]";
+    fn has(&self, operand: &str) -> Option<bool> {
+        Some(match operand {
+            "present" => self.0.present,
+            _ => self.0.state,
+        })
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
         Cost::streaming(ins, outs, 16 * outs[0].len())
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
-        let (d, z, pre) = (io.cols(Z), io.input::<R>(Z), io.input::<R>(PRE));
+        let (d, z, pre) = (io.cols(at!(z)), io.input::<R>(at!(z)), io.input::<R>(at!(pre)));
         let [h, present] = self.0.positions();
         let (h, present) = (h.map(|h| io.input::<R>(h)), present.map(|p| io.input::<u32>(p)));
         let dout = io.input::<R>(self.0.inputs());
@@ -205,10 +179,10 @@ impl Op for GruStateGrad {
         }
     }
     fn cpu(&self, io: &Io<'_>) {
-        let (d, z, pre) = (io.cols(Z), io.input::<f32>(Z), io.input::<f32>(PRE));
+        let (d, z, pre) = (io.cols(at!(z)), io.input::<f32>(at!(z)), io.input::<f32>(at!(pre)));
         let [h, present] = self.0.positions();
         let (h, present) = (h.map(|h| io.input::<f32>(h)), present.map(|p| io.input::<u32>(p)));
-        let (dout, size) = (io.input::<f32>(self.0.inputs()), team::piece(io.rows(Z), PIECE));
+        let (dout, size) = (io.input::<f32>(self.0.inputs()), team::piece(io.rows(at!(z)), PIECE));
         let pieces = |k: usize| io.out::<f32>(k).chunks_mut((size * d).max(1));
         let outs = pieces(0).zip(pieces(1)).zip(optional_pieces(h.map(|_| io.out(2)), size * d));
         outs.enumerate().in_parallel(1, |(piece, ((dz, dpre), mut dh))| {
@@ -233,11 +207,11 @@ impl Op for GruStateGrad {
         let [h, present] = self.0.positions();
         let (h, present) = (h.map_or(null(), |h| on.input(h)), present.map_or(null(), |p| on.input(p)));
         let dh = if self.0.state { on.out(2) } else { null_mut() };
-        let (z, pre, dout) = (on.input(Z), on.input(PRE), on.input(self.0.inputs()));
-        let grid = Grid::items(on.spec(Z).len() / 4);
+        let (z, pre, dout) = (on.input(at!(z)), on.input(at!(pre)), on.input(self.0.inputs()));
+        let grid = Grid::items(on.spec(at!(z)).len() / 4);
         launch!(
             k, on, gru_state_grad[grid];
-            z, pre, h, present, dout, on.out(0), on.out(1), dh, on.rows(Z), on.cols(Z)
+            z, pre, h, present, dout, on.out(0), on.out(1), dh, on.rows(at!(z)), on.cols(at!(z))
         )
     }
 }

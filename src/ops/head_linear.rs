@@ -21,15 +21,6 @@ use crate::runtime::{
 };
 use std::ptr::{null, null_mut};
 
-/// Positions of the inputs; `up` computes `s` instead of reading it.
-const X: usize = 0;
-const W: usize = 1;
-const B: usize = 2;
-const S: usize = 3;
-
-/// Positions of the inputs of [`HeadWeightGrad`].
-const SHORT: usize = 0;
-const LONG: usize = 1;
 const BIAS_WEIGHT: usize = 2;
 
 /// See the [module](self).
@@ -132,14 +123,14 @@ impl HeadLinear {
 impl Op for HeadLinear {
     const NAME: &'static str = "head_linear";
     const KIND: OpKind = OpKind::Nn;
-    const INPUTS: &'static [&'static str] = &["x", "w", "b", "s"];
-    const OUTPUTS: &'static [&'static str] = &["y"];
+    const SIGNATURE: &'static str = "x [n, p], w [m, q], b? [1, m], s? [n, h] -> y";
+    fn sizes(&self) -> Sizes {
+        vec![("h", Rows::fixed(self.heads))]
+    }
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, if ins.len() > B { 3 + usize::from(self.down) } else { 2 })?;
-        let (x, w, h) = (&ins[X], &ins[W], self.heads);
-        typed(Self::NAME, "x", x, DType::F32)?;
-        let weight = Spec::real(Rows::fixed(w.rows.capacity), w.cols);
-        ensure!(Self::NAME, *w == weight, "w is {w}, want {weight}");
+        arity(Self::NAME, ins, if ins.len() > at!(b) { 3 + usize::from(self.down) } else { 2 })?;
+        let (x, w, h) = (&ins[at!(x)], &ins[at!(w)], self.heads);
+        signature::infer(self, ins)?;
         ensure!(Self::NAME, h > 0 && w.rows.capacity % h == 0, "{h} heads do not divide the rows of w, {w}");
         let (short, long) = (w.rows.capacity, h.saturating_mul(w.cols));
         for (what, n) in [("heads", h), ("width of the short rows", short), ("width of the long rows", long)]
@@ -148,37 +139,32 @@ impl Op for HeadLinear {
         }
         let (from, to) = if self.down { (long, short) } else { (short, long) };
         ensure!(Self::NAME, x.cols == from, "x is {x}, want width {from}");
-        let weights = Spec::real(x.rows, h);
-        if let [_, _, b, s @ ..] = ins {
-            typed(Self::NAME, "bias", b, DType::F32)?;
-            shaped(Self::NAME, "bias", b, 1, short)?;
-            ensure!(Self::NAME, s.iter().all(|s| *s == weights), "s is {s:?}, want width {h}");
-        }
         let y = Spec::real(x.rows, to).into();
-        Ok(if self.down || ins.len() == 2 { vec![y] } else { vec![y, weights.into()] })
+        Ok(if self.down || ins.len() == 2 { vec![y] } else { vec![y, Spec::real(x.rows, h).into()] })
     }
     fn scratch(&self, ins: &[Spec]) -> usize {
-        let tiles = self.down.then(|| self.tiles_down(&ins[X], &ins[W]).over_depth(ins[W].cols));
+        let tiles =
+            self.down.then(|| self.tiles_down(&ins[at!(x)], &ins[at!(w)]).over_depth(ins[at!(w)].cols));
         tiles.map_or(0, Grid::tile_parts)
     }
     fn tickets(&self, ins: &[Spec]) -> usize {
-        if self.down { self.tiles_down(&ins[X], &ins[W]).count() } else { 0 }
+        if self.down { self.tiles_down(&ins[at!(x)], &ins[at!(w)]).count() } else { 0 }
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
-        Cost::streaming(ins, outs, 2 * ins[X].rows.capacity * ins[W].len())
+        Cost::streaming(ins, outs, 2 * ins[at!(x)].rows.capacity * ins[at!(w)].len())
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
-        let (x, w, c) = (io.input::<R>(X), io.input::<R>(W), io.cols(W));
-        let p = io.rows(W) / self.heads;
+        let (x, w, c) = (io.input::<R>(at!(x)), io.input::<R>(at!(w)), io.cols(at!(w)));
+        let p = io.rows(at!(w)) / self.heads;
         let (from, to) = if self.down { (c, p) } else { (p, c) };
-        let bias = (io.inputs() > B).then(|| io.input::<R>(B));
+        let bias = (io.inputs() > at!(b)).then(|| io.input::<R>(at!(b)));
         for (at, y) in io.out::<R>(0).iter_mut().enumerate() {
             let (row, j) = (at / to, at % to); // `row` numbers the pairs of a row and a head
             let h = row % self.heads;
             let weight = |l: usize| if self.down { w[(h * p + j) * c + l] } else { w[(h * p + l) * c + j] };
             *y = (0..from).map(|l| x[row * from + l] * weight(l)).sum();
             if let (Some(b), true) = (bias, self.down) {
-                *y += b[h * p + j] * io.input::<R>(S)[row];
+                *y += b[h * p + j] * io.input::<R>(at!(s))[row];
             }
         }
         if let (Some(b), false) = (bias, self.down) {
@@ -190,11 +176,11 @@ impl Op for HeadLinear {
     }
     fn cpu(&self, io: &Io<'_>) {
         let (x, w, n, c, heads) =
-            (io.input::<f32>(X), io.input::<f32>(W), io.rows(X), io.cols(W), self.heads);
-        let p = io.rows(W) / heads;
+            (io.input::<f32>(at!(x)), io.input::<f32>(at!(w)), io.rows(at!(x)), io.cols(at!(w)), self.heads);
+        let p = io.rows(at!(w)) / heads;
         let (from, to) = if self.down { (c, p) } else { (p, c) };
-        let bias = (io.inputs() > B && p > 0).then(|| io.input::<f32>(B));
-        if !self.down && io.inputs() > B {
+        let bias = (io.inputs() > at!(b) && p > 0).then(|| io.input::<f32>(at!(b)));
+        if !self.down && io.inputs() > at!(b) {
             let (s, size) = (io.out::<f32>(1), parts::part_rows(n));
             match bias {
                 Some(b) => s
@@ -207,7 +193,7 @@ impl Op for HeadLinear {
         if n == 0 || to == 0 {
             return;
         }
-        let bias = bias.filter(|_| self.down).map(|b| (b, io.input::<f32>(S)));
+        let bias = bias.filter(|_| self.down).map(|b| (b, io.input::<f32>(at!(s))));
         let parts = row_parts(n, to, from);
         split_rows(io.out(0), &parts, heads * to).into_iter().zip(&parts).in_parallel(1, |(y, rows)| {
             if let Some((b, s)) = bias {
@@ -223,20 +209,20 @@ impl Op for HeadLinear {
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let heads = self.heads as u32;
-        let (p, c, rows) = (on.capacity(W) as u32 / heads, on.cols(W), on.rows(X));
-        let (x, w, y, biased) = (on.input(X), on.input(W), on.kept(0), on.inputs() > B);
-        let b = if biased { on.input(B) } else { null() };
+        let (p, c, rows) = (on.capacity(at!(w)) as u32 / heads, on.cols(at!(w)), on.rows(at!(x)));
+        let (x, w, y, biased) = (on.input(at!(x)), on.input(at!(w)), on.kept(0), on.inputs() > at!(b));
+        let b = if biased { on.input(at!(b)) } else { null() };
         if self.down {
-            let s = if biased { on.input(S) } else { null() };
+            let s = if biased { on.input(at!(s)) } else { null() };
             let (sums, tickets) = (on.scratch(), on.tickets());
-            let grid = self.tiles_down(&on.spec(X), &on.spec(W)).over_depth(c as usize);
+            let grid = self.tiles_down(&on.spec(at!(x)), &on.spec(at!(w))).over_depth(c as usize);
             launch!(
                 k, on, head_linear_down[grid];
                 x, w, b, s, sums, tickets, y, rows, heads, p, c, on.precision()
             )
         } else {
             let s = if biased { on.kept(1) } else { null_mut() };
-            let grid = Grid::tiles(on.capacity(X), c as usize + usize::from(biased)).parts(self.heads);
+            let grid = Grid::tiles(on.capacity(at!(x)), c as usize + usize::from(biased)).parts(self.heads);
             launch!(k, on, head_linear_up[grid]; x, w, b, y, s, rows, heads, p, c, on.precision())
         }
     }
@@ -246,8 +232,8 @@ impl Op for HeadLinear {
         }
         let Some(dy) = douts[0] else { return Ok(vec![None; node.ins.len()]) };
         // With a bias (`down` only) the gradients are those of x and w, then of b and s.
-        let (x, w) = (node.ins[X], node.ins[W]);
-        let (b, s) = node.ins[B..].split_at(node.ins.len().min(S) - B);
+        let (x, w) = (node.ins[at!(x)], node.ins[at!(w)]);
+        let (b, s) = node.ins[at!(b)..].split_at(node.ins.len().min(at!(s)) - at!(b));
         let dx = t.push(HeadLinear { down: !self.down, ..*self }, &[&[dy, w], b].concat())?;
         let (short, long) = if self.down { (dy, x) } else { (x, dy) };
         let dw = t.push(HeadWeightGrad { heads: self.heads }, &[&[short, long], s].concat())?;
@@ -259,7 +245,7 @@ impl Op for HeadLinear {
 impl HeadWeightGrad {
     /// Returns a grid over the tiles of the heads' gradients, the bias being one more column.
     fn tiles(&self, ins: &[Spec]) -> Grid {
-        Grid::tiles(ins[SHORT].cols / self.heads, ins[LONG].cols / self.heads + ins.len() - 2)
+        Grid::tiles(ins[at!(short)].cols / self.heads, ins[at!(long)].cols / self.heads + ins.len() - 2)
             .parts(self.heads)
     }
 }
@@ -267,44 +253,30 @@ impl HeadWeightGrad {
 impl Op for HeadWeightGrad {
     const NAME: &'static str = "head_weight_grad";
     const KIND: OpKind = OpKind::Nn;
-    const INPUTS: &'static [&'static str] = &["short", "long", "s"];
-    const OUTPUTS: &'static [&'static str] = &["dw", "db"];
+    const SIGNATURE: &'static str = "short [n, h a], long [n, h c], s? [n, h] -> dw [h a, c], db [1, h a]";
+    fn sizes(&self) -> Sizes {
+        vec![("h", Rows::fixed(self.heads))]
+    }
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, ins.len().clamp(2, 3))?;
-        let (rows, heads) = (ins[SHORT].rows, self.heads);
-        for (what, spec) in [("short", &ins[SHORT]), ("long", &ins[LONG])] {
-            let want = Spec::real(rows, spec.cols);
-            ensure!(Self::NAME, *spec == want, "{what} is {spec}, want {want}");
-            ensure!(
-                Self::NAME,
-                spec.cols.is_multiple_of(heads),
-                "{heads} heads do not divide {what}, {spec}"
-            );
-            countable(Self::NAME, what, spec.cols)?;
-        }
-        if let Some(s) = ins.get(BIAS_WEIGHT) {
-            ensure!(Self::NAME, *s == Spec::real(rows, heads), "s is {s}, want width {heads}");
-        }
-        let dw = Spec::real(Rows::fixed(ins[SHORT].cols), ins[LONG].cols / self.heads).into();
-        Ok(if ins.len() == 2 {
-            vec![dw]
-        } else {
-            vec![dw, Spec::real(Rows::fixed(1), ins[SHORT].cols).into()]
-        })
+        let mut outs = signature::infer(self, ins)?;
+        countable(Self::NAME, "short", ins[at!(short)].cols)?;
+        countable(Self::NAME, "long", ins[at!(long)].cols)?;
+        outs.truncate(ins.len() - 1);
+        Ok(outs)
     }
     fn scratch(&self, ins: &[Spec]) -> usize {
-        let device = self.tiles(ins).over_rows(ins[SHORT].rows.capacity).tile_parts();
-        device.max(parts::PARTS * ins[SHORT].cols)
+        let device = self.tiles(ins).over_rows(ins[at!(short)].rows.capacity).tile_parts();
+        device.max(parts::PARTS * ins[at!(short)].cols)
     }
     fn tickets(&self, ins: &[Spec]) -> usize {
         self.tiles(ins).count()
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
-        Cost::streaming(ins, outs, 2 * ins[SHORT].rows.capacity * outs[0].len())
+        Cost::streaming(ins, outs, 2 * ins[at!(short)].rows.capacity * outs[0].len())
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
-        let (short, long, n) = (io.input::<R>(SHORT), io.input::<R>(LONG), io.rows(SHORT));
-        let (p, c) = (io.cols(SHORT) / self.heads, io.cols(LONG) / self.heads);
+        let (short, long, n) = (io.input::<R>(at!(short)), io.input::<R>(at!(long)), io.rows(at!(short)));
+        let (p, c) = (io.cols(at!(short)) / self.heads, io.cols(at!(long)) / self.heads);
         for (at, dw) in io.out::<R>(0).iter_mut().enumerate() {
             let (h, l, j) = (at / c / p, at / c % p, at % c);
             let head_row = |i: usize| i * self.heads + h;
@@ -320,8 +292,8 @@ impl Op for HeadWeightGrad {
     }
     fn cpu(&self, io: &Io<'_>) {
         let (short, long, n, heads) =
-            (io.input::<f32>(SHORT), io.input::<f32>(LONG), io.rows(SHORT), self.heads);
-        let (p, c) = (io.cols(SHORT) / heads, io.cols(LONG) / heads);
+            (io.input::<f32>(at!(short)), io.input::<f32>(at!(long)), io.rows(at!(short)), self.heads);
+        let (p, c) = (io.cols(at!(short)) / heads, io.cols(at!(long)) / heads);
         let scratch = io.scratch::<f32>();
         for (h, dw) in io.out::<f32>(0).chunks_exact_mut((p * c).max(1)).enumerate() {
             let (short, long) = (Mat::block(short, n, heads, p, h), Mat::block(long, n, heads, c, h));
@@ -343,13 +315,14 @@ impl Op for HeadWeightGrad {
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let heads = self.heads as u32;
         let ins: Vec<Spec> = (0..on.inputs()).map(|i| on.spec(i)).collect();
-        let grid = self.tiles(&ins).over_rows(on.capacity(SHORT));
+        let grid = self.tiles(&ins).over_rows(on.capacity(at!(short)));
         let (s, db) =
             if ins.len() > BIAS_WEIGHT { (on.input(BIAS_WEIGHT), on.out(1)) } else { (null(), null_mut()) };
         launch!(
             k, on, head_weight_grad[grid];
-            on.input(SHORT), on.input(LONG), s, on.scratch(), on.tickets(), on.out(0), db, on.rows(SHORT),
-            heads, on.cols(SHORT) / heads, on.cols(LONG) / heads, on.precision()
+            on.input(at!(short)), on.input(at!(long)), s, on.scratch(), on.tickets(), on.out(0), db,
+            on.rows(at!(short)), heads, on.cols(at!(short)) / heads, on.cols(at!(long)) / heads,
+            on.precision()
         )
     }
 }

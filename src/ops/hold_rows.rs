@@ -89,40 +89,16 @@ pub struct Due {
     pub id: Var,
 }
 
-/// Positions of the inputs of [`HoldRows`].
-mod input {
-    pub(super) const SLOT: usize = 0;
-    pub(super) const ID: usize = 1;
-    pub(super) const HELD: usize = 2;
-}
-
-/// Checks the slot of a step and the counts of the slots.
-fn check(op: &'static str, slot: &Spec, held: &Spec) -> Result<()> {
-    ensure!(op, *slot == Spec::count(), "slot is {slot}, want {}", Spec::count());
-    let counts = Spec::ids(Rows::fixed(held.rows.capacity), 1);
-    ensure!(op, *held == counts && !held.is_empty(), "held is {held}, want {counts}");
-    Ok(())
-}
-
 impl Op for HoldRows {
     const NAME: &'static str = "hold_rows";
     const KIND: OpKind = OpKind::Graph;
-    const INPUTS: &'static [&'static str] = &["slot", "id", "held"];
-    const OUTPUTS: &'static [&'static str] = &["place"];
-    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, 3)?;
-        let (id, held) = (&ins[input::ID], &ins[input::HELD]);
-        check(Self::NAME, &ins[input::SLOT], held)?;
-        ensure!(Self::NAME, *id == Spec::ids(id.rows, 1), "id is {id}, want one column of U32");
-        countable(Self::NAME, "rows of all slots", held.len().saturating_mul(self.rows))?;
-        Ok(vec![(*id).into()])
-    }
-    fn writes(&self, _: usize) -> Vec<usize> {
-        vec![input::HELD]
+    const SIGNATURE: &'static str = "slot [1] ids, id [n] ids, held [s + 1] ids state -> place [n] ids";
+    fn check(&self, ins: &[Spec]) -> Result<()> {
+        countable(Self::NAME, "rows of all slots", ins[at!(held)].len().saturating_mul(self.rows))
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
-        let (slot, held) = (io.input::<u32>(input::SLOT)[0], io.state::<u32>(input::HELD));
-        let n = io.rows(input::ID);
+        let (slot, held) = (io.input::<u32>(at!(slot))[0], io.state::<u32>(at!(held)));
+        let n = io.rows(at!(id));
         let Some(slot) = io.row_of(0, slot, held.len()) else { return };
         if n > self.rows {
             io.fault(self.rows, Fault::out_of_range(n));
@@ -134,9 +110,9 @@ impl Op for HoldRows {
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         launch!(
-            k, on, hold_rows[Grid::items(on.capacity(input::ID))];
-            on.input(input::SLOT), on.state(input::HELD), on.out(0), on.rows(input::ID), self.rows as u32,
-            on.capacity(input::HELD) as u32, on.status()
+            k, on, hold_rows[Grid::items(on.capacity(at!(id)))];
+            on.input(at!(slot)), on.state(at!(held)), on.out(0), on.rows(at!(id)), self.rows as u32,
+            on.capacity(at!(held)) as u32, on.status()
         )
     }
 }
@@ -144,17 +120,15 @@ impl Op for HoldRows {
 impl Op for DueRows {
     const NAME: &'static str = "due_rows";
     const KIND: OpKind = OpKind::Graph;
-    const INPUTS: &'static [&'static str] = &["slot", "held", "after"];
-    const OUTPUTS: &'static [&'static str] = &["count", "id"];
-    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, 3)?;
-        check(Self::NAME, &ins[0], &ins[1])?;
+    const SIGNATURE: &'static str = "slot [1] ids, held [s + 1] ids, after [1] ids \
+        -> count [1] ids, id [r] ids by count";
+    fn sizes(&self) -> Sizes {
+        vec![("r", Rows::fixed(self.slots.len().saturating_mul(self.rows)))]
+    }
+    fn check(&self, ins: &[Spec]) -> Result<()> {
         let (slots, &Range { start, end }) = (ins[1].len(), &self.slots);
-        ensure!(Self::NAME, ins[2] == Spec::count(), "after is {}, want {}", ins[2], Spec::count());
         ensure!(Self::NAME, start <= end && end <= slots, "slots {start}..{end} of {slots}");
-        countable(Self::NAME, "rows of all slots", slots.saturating_mul(self.rows))?;
-        let rows = Spec::ids(Rows::fixed(self.slots.len() * self.rows), 1);
-        Ok(vec![Spec::count().into(), Out::counted_by(rows, 0)])
+        countable(Self::NAME, "rows of all slots", slots.saturating_mul(self.rows))
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
         let (slot, held, after) = (io.input::<u32>(0)[0] as usize, io.input::<u32>(1), io.input::<u32>(2)[0]);

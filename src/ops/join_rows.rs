@@ -61,11 +61,7 @@ impl JoinRows {
 impl Op for JoinRows {
     const NAME: &'static str = "join_rows";
     const KIND: OpKind = OpKind::Copy;
-    const INPUTS: &'static [&'static str] = &["like", "part"];
-    const OUTPUTS: &'static [&'static str] = &["out"];
-    fn repeated(&self) -> usize {
-        1
-    }
+    const SIGNATURE: &'static str = "like, {part} -> out";
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         ensure!(Self::NAME, ins.len() > FIRST, "{} inputs, want a value with all rows, and parts", ins.len());
         let part = ins[FIRST];

@@ -31,13 +31,6 @@ pub struct Kept {
     pub row: Var,
 }
 
-/// Positions of the inputs.
-mod input {
-    pub(super) const MARK: usize = 0;
-    pub(super) const COUNTS: usize = 1;
-    pub(super) const ID: usize = 2;
-}
-
 /// Positions of the outputs.
 mod output {
     pub(super) const COUNT: usize = 0;
@@ -80,25 +73,19 @@ impl Tape {
 impl Op for KeepMarked {
     const NAME: &'static str = "keep_marked";
     const KIND: OpKind = OpKind::Graph;
-    const INPUTS: &'static [&'static str] = &["mark", "counts", "id"];
-    const OUTPUTS: &'static [&'static str] = &["count", "id", "counts", "row"];
-    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, 3)?;
-        for (what, list) in [("mark", &ins[input::MARK]), ("id", &ins[input::ID])] {
-            ensure!(Self::NAME, *list == Spec::ids(list.rows, 1), "{what} is {list}, want one column of U32");
-            countable(Self::NAME, "rows", list.len())?;
-        }
-        let counts = Spec::ids(Rows::fixed(ins[input::COUNTS].rows.capacity), 1);
-        ensure!(Self::NAME, ins[input::COUNTS] == counts, "counts are {}, want {counts}", ins[input::COUNTS]);
-        let known = self.segment.is_none_or(|rank| rank < counts.len());
-        ensure!(Self::NAME, known, "segment {:?} of {} ranks", self.segment, counts.len());
-        let ids = Spec::ids(Rows::fixed(ins[input::ID].rows.capacity), 1);
-        let listed = Out::counted_by(ids, output::COUNT);
-        Ok(vec![Spec::count().into(), listed, counts.into(), listed])
+    const SIGNATURE: &'static str = "mark [m] ids, counts [R] ids, id [n] ids \
+        -> count [1] ids, id [n] ids by count, counts [R] ids, row [n] ids by count";
+    fn check(&self, ins: &[Spec]) -> Result<()> {
+        countable(Self::NAME, "rows", ins[at!(mark)].len())?;
+        countable(Self::NAME, "rows", ins[at!(id)].len())?;
+        let ranks = ins[at!(counts)].len();
+        let known = self.segment.is_none_or(|rank| rank < ranks);
+        ensure!(Self::NAME, known, "segment {:?} of {ranks} ranks", self.segment);
+        Ok(())
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
-        let (mark, counts) = (io.input::<u32>(input::MARK), io.input::<u32>(input::COUNTS));
-        let (id, kept) = (io.input::<u32>(input::ID), io.out::<u32>(output::ID));
+        let (mark, counts) = (io.input::<u32>(at!(mark)), io.input::<u32>(at!(counts)));
+        let (id, kept) = (io.input::<u32>(at!(id)), io.out::<u32>(output::ID));
         let (kept_counts, row) = (io.out::<u32>(output::COUNTS), io.out::<u32>(output::ROW));
         let (mut begin, mut n, mut listed) = (0usize, 0, 0);
         for (rank, (&count, kept_count)) in counts.iter().zip(kept_counts).enumerate() {
@@ -121,9 +108,9 @@ impl Op for KeepMarked {
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         launch!(
             k, on, keep_marked[Grid::new(1, 1024)];
-            on.input(input::MARK), on.input(input::COUNTS), on.input(input::ID), on.kept(output::COUNT),
-            on.kept(output::ID), on.kept(output::COUNTS), on.kept(output::ROW), on.rows(input::MARK),
-            on.rows(input::ID), on.capacity(input::COUNTS) as u32,
+            on.input(at!(mark)), on.input(at!(counts)), on.input(at!(id)), on.kept(output::COUNT),
+            on.kept(output::ID), on.kept(output::COUNTS), on.kept(output::ROW), on.rows(at!(mark)),
+            on.rows(at!(id)), on.capacity(at!(counts)) as u32,
             self.segment.map_or(NONE, |rank| rank as u32)
         )
     }

@@ -108,24 +108,22 @@ vectorised! {
     }
 }
 
+/// Checks that there is a class, and the weight of the positive one.
+fn check(op: &'static str, logits: &Spec, w: f32) -> Result<()> {
+    ensure!(op, logits.cols > 0, "logits are {logits}, want at least one class");
+    ensure!(op, w.is_finite() && w > 0.0, "positive weight is {w}, want a finite number above 0");
+    Ok(())
+}
+
 impl Op for LabelLoss {
     const NAME: &'static str = "label_loss";
     const KIND: OpKind = OpKind::Nn;
-    const INPUTS: &'static [&'static str] = &["logits", "labels"];
-    const OUTPUTS: &'static [&'static str] = &["loss"];
+    const SIGNATURE: &'static str = "logits [n, c], labels [n, l] ids -> loss [1]";
     fn reports_infinite(&self) -> bool {
         true
     }
-    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, 2)?;
-        let [logits, labels] = [ins[0], ins[1]];
-        typed(Self::NAME, "logits", &logits, DType::F32)?;
-        typed(Self::NAME, "labels", &labels, DType::U32)?;
-        ensure!(Self::NAME, logits.rows == labels.rows, "logits are {logits}, labels {labels}");
-        ensure!(Self::NAME, logits.cols > 0, "logits are {logits}, want at least one class");
-        let w = self.positive_weight;
-        ensure!(Self::NAME, w.is_finite() && w > 0.0, "positive weight is {w}, want a finite number above 0");
-        Ok(vec![Spec::real(Rows::fixed(1), 1).into()])
+    fn check(&self, ins: &[Spec]) -> Result<()> {
+        check(Self::NAME, &ins[0], self.positive_weight)
     }
     fn scratch(&self, _: &[Spec]) -> usize {
         parts::PARTS.max(BLOCKS)
@@ -198,14 +196,9 @@ impl LabelLoss {
 impl Op for LabelLossGrad {
     const NAME: &'static str = "label_loss_grad";
     const KIND: OpKind = OpKind::Nn;
-    const INPUTS: &'static [&'static str] = &["logits", "labels", "dloss"];
-    const OUTPUTS: &'static [&'static str] = &["dlogits"];
-    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, 3)?;
-        let loss = LabelLoss { positive_weight: self.positive_weight };
-        let loss = Op::infer(&loss, &ins[..2])?[0].spec;
-        ensure!(Self::NAME, ins[2] == loss, "loss is {loss}, dloss is {}", ins[2]);
-        Ok(vec![ins[0].into()])
+    const SIGNATURE: &'static str = "logits [n, c], labels [n, l] ids, dloss [1] -> dlogits [n, c]";
+    fn check(&self, ins: &[Spec]) -> Result<()> {
+        check(Self::NAME, &ins[0], self.positive_weight)
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
         Cost::streaming(ins, outs, 10 * outs[0].len())

@@ -42,18 +42,9 @@ impl Tape {
 impl Op for Latest {
     const NAME: &'static str = "latest";
     const KIND: OpKind = OpKind::Graph;
-    const INPUTS: &'static [&'static str] = &["stamp", "id"];
-    const OUTPUTS: &'static [&'static str] = &["out"];
-    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, 2)?;
-        shaped(Self::NAME, "stamp", &ins[0], ins[0].rows.capacity, 1)?;
-        typed(Self::NAME, "stamp", &ins[0], DType::U32)?;
-        ensure!(Self::NAME, ins[1] == Spec::ids(ins[1].rows, 1), "id is {}, want one column of U32", ins[1]);
-        countable(Self::NAME, "ids", ins[1].len())?;
-        Ok(vec![ins[1].into()])
-    }
-    fn writes(&self, _: usize) -> Vec<usize> {
-        vec![0]
+    const SIGNATURE: &'static str = "stamp [V] ids state, id [n] ids -> out [n] ids";
+    fn check(&self, ins: &[Spec]) -> Result<()> {
+        countable(Self::NAME, "ids", ins[1].len())
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
         let (stamp, id, out) = (io.state::<u32>(0), io.input::<u32>(1), io.out::<u32>(0));

@@ -102,35 +102,12 @@ vectorised! {
     }
 }
 
-/// Checks that `x` has at least one column, and that gain and bias are f32 with one number a column.
-pub(super) fn check_weights(op: &'static str, x: &Spec, gain_and_bias: &[Spec]) -> Result<()> {
-    ensure!(op, x.cols > 0, "x is {x}, want at least one column");
-    for (what, row) in ["gain", "bias"].iter().zip(gain_and_bias) {
-        typed(op, what, row, DType::F32)?;
-        shaped(op, what, row, 1, x.cols)?;
-    }
-    Ok(())
-}
-
-/// Checks that `x`, `gain`, `stats` and `dy` have shapes and types of the same layer norm.
-pub(super) fn check_gradient(op: &'static str, [x, gain, stats, dy]: [&Spec; 4]) -> Result<()> {
-    typed(op, "x", x, DType::F32)?;
-    check_weights(op, x, &[*gain])?;
-    ensure!(op, *stats == Spec::real(x.rows, 2), "x is {x}, stats are {stats}");
-    ensure!(op, dy == x, "x is {x}, dy is {dy}");
-    Ok(())
-}
-
 impl Op for LayerNorm {
     const NAME: &'static str = "layer_norm";
     const KIND: OpKind = OpKind::Nn;
-    const INPUTS: &'static [&'static str] = &["x", "gain", "bias"];
-    const OUTPUTS: &'static [&'static str] = &["y", "stats"];
-    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, 3)?;
-        typed(Self::NAME, "x", &ins[0], DType::F32)?;
-        check_weights(Self::NAME, &ins[0], &ins[1..])?;
-        Ok(vec![ins[0].into(), Spec::real(ins[0].rows, 2).into()])
+    const SIGNATURE: &'static str = "x [n, d], gain [1, d], bias [1, d] -> y [n, d], stats [n, 2]";
+    fn check(&self, ins: &[Spec]) -> Result<()> {
+        some_columns(Self::NAME, "x", &ins[0])
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
         Cost::streaming(ins, outs, 8 * outs[0].len())
@@ -257,12 +234,10 @@ pub(super) fn gradient_blocks(rows: usize) -> (Grid, u32) {
 impl Op for LayerNormGrad {
     const NAME: &'static str = "layer_norm_grad";
     const KIND: OpKind = OpKind::Nn;
-    const INPUTS: &'static [&'static str] = &["x", "gain", "stats", "dy"];
-    const OUTPUTS: &'static [&'static str] = &["dx", "dgain", "dbias"];
-    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, 4)?;
-        check_gradient(Self::NAME, [&ins[0], &ins[1], &ins[2], &ins[3]])?;
-        Ok(vec![ins[0].into(), ins[1].into(), ins[1].into()])
+    const SIGNATURE: &'static str = "x [n, d], gain [1, d], stats [n, 2], dy [n, d] \
+        -> dx [n, d], dgain [1, d], dbias [1, d]";
+    fn check(&self, ins: &[Spec]) -> Result<()> {
+        some_columns(Self::NAME, "x", &ins[0])
     }
     fn scratch(&self, ins: &[Spec]) -> usize {
         gradient_scratch(ins[0].cols)

@@ -38,15 +38,7 @@ impl Tape {
 impl Op for Least {
     const NAME: &'static str = "least";
     const KIND: OpKind = OpKind::Graph;
-    const INPUTS: &'static [&'static str] = &["a", "b"];
-    const OUTPUTS: &'static [&'static str] = &["out"];
-    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, 2)?;
-        for (what, count) in [("a", &ins[0]), ("b", &ins[1])] {
-            ensure!(Self::NAME, *count == Spec::count(), "{what} is {count}, want {}", Spec::count());
-        }
-        Ok(vec![Spec::count().into()])
-    }
+    const SIGNATURE: &'static str = "a [1] ids, b [1] ids -> out [1] ids";
     fn define<R: Real>(&self, io: &Io<'_>) {
         io.out::<u32>(0)[0] = io.input::<u32>(0)[0].min(io.input::<u32>(1)[0]);
     }

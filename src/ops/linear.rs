@@ -93,8 +93,6 @@ vectorised! {
 }
 
 impl Linear {
-    const X: usize = 0;
-    const W: usize = 1;
     /// Returns the input index of the bias.
     fn bias(&self) -> Option<usize> {
         self.bias.then_some(2)
@@ -108,39 +106,23 @@ impl Linear {
 impl Op for Linear {
     const NAME: &'static str = "linear";
     const KIND: OpKind = OpKind::Nn;
-    const OUTPUTS: &'static [&'static str] = &["y"];
-    fn input_names(&self) -> Vec<&'static str> {
-        present(&[
-            ("x", true),
-            ("w", true),
-            ("bias", self.bias),
-            ("residual", self.residual),
-            ("now", self.epilogue.clock().is_some()),
-        ])
+    const SIGNATURE: &'static str = "x [n, k], w [m, k], bias? [1, m], residual? [n, m], now? [1, c] ids \
+        -> y [n, m]";
+    fn has(&self, operand: &str) -> Option<bool> {
+        Some(match operand {
+            "bias" => self.bias,
+            "residual" => self.residual,
+            _ => self.epilogue.clock().is_some(),
+        })
     }
-    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        let optional = [self.bias, self.residual, self.epilogue.clock().is_some()];
-        arity(Self::NAME, ins, 2 + optional.into_iter().map(usize::from).sum::<usize>())?;
-        let (x, w) = (&ins[Self::X], &ins[Self::W]);
-        typed(Self::NAME, "x", x, DType::F32)?;
-        typed(Self::NAME, "w", w, DType::F32)?;
-        shaped(Self::NAME, "w", w, w.rows.capacity, x.cols)?;
-        let out = Spec::real(x.rows, w.rows.capacity);
-        if let Some(b) = self.bias() {
-            typed(Self::NAME, "bias", &ins[b], DType::F32)?;
-            shaped(Self::NAME, "bias", &ins[b], 1, out.cols)?;
-        }
-        if let Some(r) = self.residual() {
-            ensure!(Self::NAME, ins[r] == out, "residual is {}, want {out}", ins[r]);
-        }
-        self.epilogue.check(Self::NAME, ins)?;
-        Ok(vec![out.into()])
+    fn check(&self, ins: &[Spec]) -> Result<()> {
+        self.epilogue.check(Self::NAME, ins)
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
-        Cost::streaming(ins, outs, 2 * outs[0].len() * ins[Self::X].cols)
+        Cost::streaming(ins, outs, 2 * outs[0].len() * ins[at!(x)].cols)
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
-        let (x, w, k) = (io.input::<R>(Self::X), io.input::<R>(Self::W), io.cols(Self::X));
+        let (x, w, k) = (io.input::<R>(at!(x)), io.input::<R>(at!(w)), io.cols(at!(x)));
         let m = io.out_cols(0);
         let bias = self.bias().map(|b| io.input::<R>(b));
         let residual = self.residual().map(|r| io.input::<R>(r));
@@ -152,14 +134,14 @@ impl Op for Linear {
         }
     }
     fn cpu(&self, io: &Io<'_>) {
-        let (n, k, m) = (io.rows(Self::X), io.cols(Self::X), io.out_cols(0));
+        let (n, k, m) = (io.rows(at!(x)), io.cols(at!(x)), io.out_cols(0));
         let y = io.out::<f32>(0);
         if m == 0 {
             return;
         }
         let residual = self.residual().map(|r| io.input::<f32>(r));
         let (bias, act) = (self.bias().map(|b| io.input::<f32>(b)), self.epilogue.act);
-        let (x, w) = (Mat::new(io.input(Self::X), n, k), Mat::new(io.input(Self::W), m, k));
+        let (x, w) = (Mat::new(io.input(at!(x)), n, k), Mat::new(io.input(at!(w)), m, k));
         let chunks = row_parts(n, m, k);
         split_rows(y, &chunks, m).into_iter().zip(&chunks).in_parallel(1, |(y, rows)| {
             if let Some(residual) = residual {
@@ -178,19 +160,19 @@ impl Op for Linear {
         });
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        let (depth, m) = (on.cols(Self::X), on.out_cols(0));
+        let (depth, m) = (on.cols(at!(x)), on.out_cols(0));
         let bias = self.bias().map_or(std::ptr::null(), |b| on.input(b));
         let residual = self.residual().map_or(std::ptr::null(), |r| on.input(r));
-        let grid = Grid::tiles(on.capacity(Self::X), m as usize);
-        let (x, w) = (on.input(Self::X), on.input(Self::W));
+        let grid = Grid::tiles(on.capacity(at!(x)), m as usize);
+        let (x, w) = (on.input(at!(x)), on.input(at!(w)));
         launch!(
             k, on, linear[grid];
-            x, w, bias, residual, on.out(0), on.rows(Self::X), depth, m, self.epilogue.on_device(on),
+            x, w, bias, residual, on.out(0), on.rows(at!(x)), depth, m, self.epilogue.on_device(on),
             on.precision()
         )
     }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
-        let (x, w) = (node.ins[Self::X], node.ins[Self::W]);
+        let (x, w) = (node.ins[at!(x)], node.ins[at!(w)]);
         let Some(dy) = douts[0] else { return Ok(vec![None; node.ins.len()]) };
         let dz = self.epilogue.grad(t, node.outs[0], dy)?;
         let dx = t.push1(LinearInputGrad, &[dz, w])?;
@@ -206,15 +188,7 @@ impl Op for Linear {
 impl Op for LinearInputGrad {
     const NAME: &'static str = "linear_input_grad";
     const KIND: OpKind = OpKind::Nn;
-    const INPUTS: &'static [&'static str] = &["dz", "w"];
-    const OUTPUTS: &'static [&'static str] = &["dx"];
-    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, 2)?;
-        typed(Self::NAME, "dz", &ins[0], DType::F32)?;
-        typed(Self::NAME, "w", &ins[1], DType::F32)?;
-        shaped(Self::NAME, "w", &ins[1], ins[0].cols, ins[1].cols)?;
-        Ok(vec![Spec::real(ins[0].rows, ins[1].cols).into()])
-    }
+    const SIGNATURE: &'static str = "dz [n, m], w [m, k] -> dx [n, k]";
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
         Cost::streaming(ins, outs, 2 * outs[0].len() * ins[0].cols)
     }
@@ -250,16 +224,7 @@ impl LinearWeightGrad {
 impl Op for LinearWeightGrad {
     const NAME: &'static str = "linear_weight_grad";
     const KIND: OpKind = OpKind::Nn;
-    const INPUTS: &'static [&'static str] = &["dz", "x"];
-    const OUTPUTS: &'static [&'static str] = &["dw", "db"];
-    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, 2)?;
-        typed(Self::NAME, "dz", &ins[0], DType::F32)?;
-        typed(Self::NAME, "x", &ins[1], DType::F32)?;
-        ensure!(Self::NAME, ins[0].rows == ins[1].rows, "dz is {}, x is {}", ins[0], ins[1]);
-        let (m, k) = (ins[0].cols, ins[1].cols);
-        Ok(vec![Spec::real(Rows::fixed(m), k).into(), Spec::real(Rows::fixed(1), m).into()])
-    }
+    const SIGNATURE: &'static str = "dz [n, m], x [n, k] -> dw [m, k], db [1, m]";
     fn scratch(&self, ins: &[Spec]) -> usize {
         let (m, k) = (ins[0].cols, ins[1].cols);
         (parts::PARTS * m + m * k).max(Self::grid(&ins[0], &ins[1]).tile_parts())

@@ -89,47 +89,25 @@ vectorised! {
 
 /// Input indices; `W` and `B` have one index for each map.
 impl LinearPair {
-    const X: usize = 0;
     const W: [usize; 2] = [1, 3];
     const B: [usize; 2] = [2, 4];
-    const C: usize = 5;
-    const V: usize = 6;
 }
 
 impl Op for LinearPair {
     const NAME: &'static str = "linear_pair";
     const KIND: OpKind = OpKind::Nn;
-    const INPUTS: &'static [&'static str] = &["x", "w1", "b1", "w2", "b2", "c", "v"];
-    const OUTPUTS: &'static [&'static str] = &["y1", "y2"];
-    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, 7)?;
-        let x = &ins[Self::X];
-        typed(Self::NAME, "x", x, DType::F32)?;
-        for map in 0..2 {
-            let (w, b) = (&ins[Self::W[map]], &ins[Self::B[map]]);
-            let [of_w, of_b] = [Self::W[map], Self::B[map]].map(|i| Self::INPUTS[i]);
-            typed(Self::NAME, of_w, w, DType::F32)?;
-            typed(Self::NAME, of_b, b, DType::F32)?;
-            shaped(Self::NAME, of_w, w, w.rows.capacity, x.cols)?;
-            shaped(Self::NAME, of_b, b, 1, w.rows.capacity)?;
-        }
-        let (c, v) = (&ins[Self::C], &ins[Self::V]);
-        typed(Self::NAME, "c", c, DType::F32)?;
-        typed(Self::NAME, "v", v, DType::F32)?;
-        shaped(Self::NAME, "c", c, 1, c.cols)?;
-        shaped(Self::NAME, "v", v, ins[Self::W[0]].rows.capacity, c.cols)?;
-        Ok(Self::W.map(|w| Spec::real(x.rows, ins[w].rows.capacity).into()).to_vec())
-    }
+    const SIGNATURE: &'static str = "x [n, k], w1 [m1, k], b1 [1, m1], w2 [m2, k], b2 [1, m2], c [1, t], \
+        v [m1, t] -> y1 [n, m1], y2 [n, m2]";
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
-        let products = 2 * (outs[0].len() + outs[1].len()) * ins[Self::X].cols;
-        Cost::streaming(ins, outs, products + 2 * ins[Self::V].len())
+        let products = 2 * (outs[0].len() + outs[1].len()) * ins[at!(x)].cols;
+        Cost::streaming(ins, outs, products + 2 * ins[at!(v)].len())
     }
     fn scratch(&self, ins: &[Spec]) -> usize {
         ins[Self::B[0]].cols
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
-        let (x, k) = (io.input::<R>(Self::X), io.cols(Self::X));
-        let (c, v) = (io.input::<R>(Self::C), io.input::<R>(Self::V));
+        let (x, k) = (io.input::<R>(at!(x)), io.cols(at!(x)));
+        let (c, v) = (io.input::<R>(at!(c)), io.input::<R>(at!(v)));
         let shared = |j: usize| -> R { c.iter().zip(&v[j * c.len()..]).map(|(&c, &v)| c * v).sum() };
         for map in 0..2 {
             let (w, b, m) = (io.input::<R>(Self::W[map]), io.input::<R>(Self::B[map]), io.out_cols(map));
@@ -141,10 +119,10 @@ impl Op for LinearPair {
         }
     }
     fn cpu(&self, io: &Io<'_>) {
-        let (n, k, m1, m2) = (io.rows(Self::X), io.cols(Self::X), io.out_cols(0), io.out_cols(1));
-        let x = Mat::new(io.input(Self::X), n, k);
+        let (n, k, m1, m2) = (io.rows(at!(x)), io.cols(at!(x)), io.out_cols(0), io.out_cols(1));
+        let x = Mat::new(io.input(at!(x)), n, k);
         let bias = &mut io.scratch::<f32>()[..m1];
-        shared_bias(bias, io.input(Self::B[0]), io.input(Self::C), io.input(Self::V));
+        shared_bias(bias, io.input(Self::B[0]), io.input(at!(c)), io.input(at!(v)));
         let biases = [&*bias, io.input(Self::B[1])];
         // One thread computes both maps of a chunk, so the rows of x stay in its cache.
         let chunks = row_parts(n, m1 + m2, k);
@@ -161,13 +139,13 @@ impl Op for LinearPair {
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (m1, m2) = (on.out_cols(0), on.out_cols(1));
-        let tiles = [m1, m2].map(|m| Grid::tiles(on.capacity(Self::X), m as usize).blocks);
+        let tiles = [m1, m2].map(|m| Grid::tiles(on.capacity(at!(x)), m as usize).blocks);
         let blocks = (tiles[0].0, tiles[0].1 + tiles[1].1, 1);
         let grid = Grid { blocks, ..Grid::new(1, Grid::THREADS) };
         let (x, [w1, w2], [b1, b2]) =
-            (on.input(Self::X), Self::W.map(|w| on.input(w)), Self::B.map(|b| on.input(b)));
-        let (c, v, y1, y2) = (on.input(Self::C), on.input(Self::V), on.kept(0), on.kept(1));
-        let (rows, depth, shared) = (on.rows(Self::X), on.cols(Self::X), on.cols(Self::C));
+            (on.input(at!(x)), Self::W.map(|w| on.input(w)), Self::B.map(|b| on.input(b)));
+        let (c, v, y1, y2) = (on.input(at!(c)), on.input(at!(v)), on.kept(0), on.kept(1));
+        let (rows, depth, shared) = (on.rows(at!(x)), on.cols(at!(x)), on.cols(at!(c)));
         launch!(
             k, on, linear_pair[grid];
             x, w1, b1, c, v, w2, b2, y1, y2, rows, depth, shared, m1, m2, on.precision()
@@ -189,13 +167,13 @@ impl Op for LinearPair {
         for (map, w) in [(0, w1), (1, w2)] {
             if let Some(dy) = douts[map] {
                 let grads = t.push(LinearWeightGrad, &[dy, x])?;
-                dins[Self::X] = Some(t.push1(LinearInputGrad, &[dy, w])?);
+                dins[at!(x)] = Some(t.push1(LinearInputGrad, &[dy, w])?);
                 (dins[Self::W[map]], dins[Self::B[map]]) = (Some(grads[0]), Some(grads[1]));
             }
         }
         if let Some(db1) = dins[Self::B[0]] {
-            dins[Self::C] = Some(t.push1(LinearInputGrad, &[db1, v])?);
-            dins[Self::V] = Some(t.push(LinearWeightGrad, &[db1, c])?[0]);
+            dins[at!(c)] = Some(t.push1(LinearInputGrad, &[db1, v])?);
+            dins[at!(v)] = Some(t.push(LinearWeightGrad, &[db1, c])?[0]);
         }
         Ok(dins)
     }
@@ -205,12 +183,11 @@ impl Op for LinearPair {
 impl LinearPairInputGrad {
     const DY: [usize; 2] = [0, 2];
     const W: [usize; 2] = [1, 3];
-    const BASE: usize = 4;
 
     /// Returns the op, with its inputs, that adds the output of `node` to `base`; `None` if `node` is another
     /// op or has a base.
     pub(super) fn added_to(base: Var, node: &Node) -> Option<(Arc<dyn DynOp>, Vec<Var>)> {
-        if node.op.name() != Self::NAME || node.ins.len() != Self::BASE {
+        if node.op.name() != Self::NAME || node.ins.len() != at!(base) {
             return None;
         }
         Some((Arc::new(LinearPairInputGrad { onto: true }), [&node.ins[..], &[base]].concat()))
@@ -220,22 +197,17 @@ impl LinearPairInputGrad {
 impl Op for LinearPairInputGrad {
     const NAME: &'static str = "linear_pair_input_grad";
     const KIND: OpKind = OpKind::Nn;
-    const INPUTS: &'static [&'static str] = &["dy1", "w1", "dy2", "w2", "base"];
-    const OUTPUTS: &'static [&'static str] = &["dx"];
+    const SIGNATURE: &'static str = "dy1 [n, m1], w1 [m1, k], dy2 [n, m2], w2 [m2, k], base? [a, k] \
+        -> dx [n, k]";
+    fn has(&self, _: &str) -> Option<bool> {
+        Some(self.onto)
+    }
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, Self::BASE + usize::from(self.onto))?;
-        let ([dy1, dy2], [w1, w2]) = (Self::DY.map(|dy| ins[dy]), Self::W.map(|w| ins[w]));
-        for (at, dy, w) in [(0, dy1, w1), (1, dy2, w2)] {
-            let [of_dy, of_w] = [Self::DY[at], Self::W[at]].map(|i| Self::INPUTS[i]);
-            typed(Self::NAME, of_dy, &dy, DType::F32)?;
-            typed(Self::NAME, of_w, &w, DType::F32)?;
-            shaped(Self::NAME, of_w, &w, dy.cols, w1.cols)?;
-        }
-        ensure!(Self::NAME, dy1.rows == dy2.rows, "dy are {dy1} and {dy2}");
-        let Some(base) = ins.get(Self::BASE) else { return Ok(vec![Spec::real(dy1.rows, w1.cols).into()]) };
-        typed(Self::NAME, "base", base, DType::F32)?;
-        let fits = base.cols == w1.cols && dy1.rows.capacity <= base.rows.capacity;
-        ensure!(Self::NAME, fits, "dy is {dy1}, w is {w1}, want at most the rows and columns of {base}");
+        let outs = signature::infer(self, ins)?;
+        let Some(base) = ins.get(at!(base)) else { return Ok(outs) };
+        let dy1 = ins[Self::DY[0]];
+        let fits = dy1.rows.capacity <= base.rows.capacity;
+        ensure!(Self::NAME, fits, "dy1 is {dy1}, want at most the rows of base, {base}");
         Ok(vec![(*base).into()])
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
@@ -245,7 +217,7 @@ impl Op for LinearPairInputGrad {
     fn define<R: Real>(&self, io: &Io<'_>) {
         let (n, k, dx) = (io.rows(Self::DY[0]), io.out_cols(0), io.out::<R>(0));
         if self.onto {
-            dx.copy_from_slice(io.input(Self::BASE));
+            dx.copy_from_slice(io.input(at!(base)));
         } else {
             dx.fill(R::ZERO);
         }
@@ -262,7 +234,7 @@ impl Op for LinearPairInputGrad {
     fn cpu(&self, io: &Io<'_>) {
         let (n, k, dx) = (io.rows(Self::DY[0]).min(io.out_rows(0)), io.out_cols(0), io.out::<f32>(0));
         if self.onto {
-            dx.copy_from_slice(io.input(Self::BASE));
+            dx.copy_from_slice(io.input(at!(base)));
         }
         for map in 0..2 {
             let m = io.cols(Self::DY[map]);
@@ -274,7 +246,7 @@ impl Op for LinearPairInputGrad {
         let ([dy1, dy2], [w1, w2]) = (Self::DY.map(|dy| on.input(dy)), Self::W.map(|w| on.input(w)));
         let ([m1, m2], depth) = (Self::DY.map(|dy| on.cols(dy)), on.out_cols(0));
         let grid = Grid::tiles(on.out_cap(0), depth as usize);
-        let base = if self.onto { on.input(Self::BASE) } else { std::ptr::null() };
+        let base = if self.onto { on.input(at!(base)) } else { std::ptr::null() };
         let (dx, rows, of_base, precision) =
             (on.out(0), on.rows(Self::DY[0]), on.out_rows(0), on.precision());
         launch!(
@@ -287,15 +259,13 @@ impl Op for LinearPairInputGrad {
 /// Input and output indices; the arrays have one index for each map.
 impl LinearPairWeightGrad {
     const DY: [usize; 2] = [0, 1];
-    const X: usize = 2;
-    const C: usize = 3;
     const DW: [usize; 2] = [0, 2];
     const DB: [usize; 2] = [1, 3];
     const DV: usize = 4;
 
     /// Returns the grid: the tiles of the wider `{dW | db}`, times the chunks of the rows for both maps.
     fn grid(ins: &[Spec]) -> Grid {
-        let ([m1, m2], x) = (Self::DY.map(|dy| ins[dy].cols), &ins[Self::X]);
+        let ([m1, m2], x) = (Self::DY.map(|dy| ins[dy].cols), &ins[at!(x)]);
         Grid::tiles(m1.max(m2), x.cols + 1).parts(2).over_rows(x.rows.capacity)
     }
 }
@@ -310,26 +280,10 @@ fn outer<R: Real>(dv: &mut [R], db: &[R], c: &[R]) {
 impl Op for LinearPairWeightGrad {
     const NAME: &'static str = "linear_pair_weight_grad";
     const KIND: OpKind = OpKind::Nn;
-    const INPUTS: &'static [&'static str] = &["dy1", "dy2", "x", "c"];
-    const OUTPUTS: &'static [&'static str] = &["dw1", "db1", "dw2", "db2", "dv"];
-    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, 4)?;
-        let ([dy1, dy2], x, c) = (Self::DY.map(|dy| ins[dy]), ins[Self::X], ins[Self::C]);
-        typed(Self::NAME, "x", &x, DType::F32)?;
-        typed(Self::NAME, "c", &c, DType::F32)?;
-        shaped(Self::NAME, "c", &c, 1, c.cols)?;
-        let mut outs = Vec::new();
-        for dy in [dy1, dy2] {
-            typed(Self::NAME, "dy", &dy, DType::F32)?;
-            ensure!(Self::NAME, dy.rows == x.rows, "dy is {dy}, x is {x}");
-            outs.push(Spec::real(Rows::fixed(dy.cols), x.cols).into());
-            outs.push(Spec::real(Rows::fixed(1), dy.cols).into());
-        }
-        outs.push(Spec::real(Rows::fixed(dy1.cols), c.cols).into());
-        Ok(outs)
-    }
+    const SIGNATURE: &'static str = "dy1 [n, m1], dy2 [n, m2], x [n, k], c [1, t] \
+        -> dw1 [m1, k], db1 [1, m1], dw2 [m2, k], db2 [1, m2], dv [m1, t]";
     fn scratch(&self, ins: &[Spec]) -> usize {
-        let (m, k) = (ins[Self::DY[0]].cols.max(ins[Self::DY[1]].cols), ins[Self::X].cols);
+        let (m, k) = (ins[Self::DY[0]].cols.max(ins[Self::DY[1]].cols), ins[at!(x)].cols);
         (parts::PARTS * m + m * k).max(Self::grid(ins).tile_parts())
     }
     fn tickets(&self, ins: &[Spec]) -> usize {
@@ -337,10 +291,10 @@ impl Op for LinearPairWeightGrad {
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
         let dy: usize = Self::DY.iter().map(|&dy| ins[dy].len()).sum();
-        Cost::streaming(ins, outs, 2 * dy * ins[Self::X].cols)
+        Cost::streaming(ins, outs, 2 * dy * ins[at!(x)].cols)
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
-        let (x, n, k) = (io.input::<R>(Self::X), io.rows(Self::X), io.cols(Self::X));
+        let (x, n, k) = (io.input::<R>(at!(x)), io.rows(at!(x)), io.cols(at!(x)));
         let mut dbs = Self::DB.map(|out| io.out::<R>(out));
         for (map, db) in dbs.iter_mut().enumerate() {
             let (dy, m) = (io.input::<R>(Self::DY[map]), io.cols(Self::DY[map]));
@@ -351,11 +305,11 @@ impl Op for LinearPairWeightGrad {
                 *db = (0..n).map(|i| dy[i * m + j]).sum();
             }
         }
-        outer(io.out(Self::DV), dbs[0], io.input(Self::C));
+        outer(io.out(Self::DV), dbs[0], io.input(at!(c)));
     }
     fn cpu(&self, io: &Io<'_>) {
-        let (n, k) = (io.rows(Self::X), io.cols(Self::X));
-        let (x, scratch) = (Mat::new(io.input(Self::X), n, k), io.scratch::<f32>());
+        let (n, k) = (io.rows(at!(x)), io.cols(at!(x)));
+        let (x, scratch) = (Mat::new(io.input(at!(x)), n, k), io.scratch::<f32>());
         let mut dbs = Self::DB.map(|out| io.out::<f32>(out));
         for (map, db) in dbs.iter_mut().enumerate() {
             let (dy, m) = (io.input::<f32>(Self::DY[map]), io.cols(Self::DY[map]));
@@ -364,15 +318,15 @@ impl Op for LinearPairWeightGrad {
             matmul_long(dw, Mat::new(dy, n, m).t(), x, false, half_sums);
             parts::column_sums(db, dy, partials);
         }
-        outer(io.out(Self::DV), dbs[0], io.input(Self::C));
+        outer(io.out(Self::DV), dbs[0], io.input(at!(c)));
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let grid = Self::grid(&[0, 1, 2, 3].map(|i| on.spec(i)));
-        let ([dy1, dy2], x, c) = (Self::DY.map(|dy| on.input(dy)), on.input(Self::X), on.input(Self::C));
+        let ([dy1, dy2], x, c) = (Self::DY.map(|dy| on.input(dy)), on.input(at!(x)), on.input(at!(c)));
         let [dw1, dw2] = Self::DW.map(|out| on.out(out));
         let ([db1, db2], dv) = (Self::DB.map(|out| on.out(out)), on.out(Self::DV));
-        let (rows, [m1, m2]) = (on.rows(Self::X), Self::DY.map(|dy| on.cols(dy)));
-        let (depth, shared) = (on.cols(Self::X), on.cols(Self::C));
+        let (rows, [m1, m2]) = (on.rows(at!(x)), Self::DY.map(|dy| on.cols(dy)));
+        let (depth, shared) = (on.cols(at!(x)), on.cols(at!(c)));
         launch!(
             k, on, linear_pair_weight_grad[grid];
             dy1, dy2, x, c, on.scratch(), on.tickets(), dw1, db1, dw2, db2, dv, rows, m1, m2, depth,

@@ -64,35 +64,18 @@ impl Tape {
 impl LinearSum {
     const X: [usize; 2] = [0, 2];
     const W: [usize; 2] = [1, 3];
-    const B: usize = 4;
 }
 
 impl Op for LinearSum {
     const NAME: &'static str = "linear_sum";
     const KIND: OpKind = OpKind::Nn;
-    const INPUTS: &'static [&'static str] = &["x1", "w1", "x2", "w2", "b"];
-    const OUTPUTS: &'static [&'static str] = &["y"];
-    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, 5)?;
-        let ([x1, x2], [w1, w2], b) = (Self::X.map(|x| ins[x]), Self::W.map(|w| ins[w]), ins[Self::B]);
-        let m = w1.rows.capacity;
-        for (at, x, w) in [(0, x1, w1), (1, x2, w2)] {
-            let [of_x, of_w] = [Self::X[at], Self::W[at]].map(|i| Self::INPUTS[i]);
-            typed(Self::NAME, of_x, &x, DType::F32)?;
-            typed(Self::NAME, of_w, &w, DType::F32)?;
-            ensure!(Self::NAME, x.rows == x1.rows, "rows are {x1} and {x}");
-            shaped(Self::NAME, of_w, &w, m, x.cols)?;
-        }
-        typed(Self::NAME, "b", &b, DType::F32)?;
-        shaped(Self::NAME, "b", &b, 1, m)?;
-        Ok(vec![Spec::real(x1.rows, m).into()])
-    }
+    const SIGNATURE: &'static str = "x1 [n, k], w1 [m, k], x2 [n, l], w2 [m, l], b [1, m] -> y [n, m]";
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
         let k: usize = Self::X.iter().map(|&x| ins[x].cols).sum();
         Cost::streaming(ins, outs, 2 * outs[0].len() * k)
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
-        let (m, b) = (io.out_cols(0), io.input::<R>(Self::B));
+        let (m, b) = (io.out_cols(0), io.input::<R>(at!(b)));
         let ([x1, x2], [w1, w2]) = (Self::X.map(|x| io.input::<R>(x)), Self::W.map(|w| io.input::<R>(w)));
         let [k1, k2] = Self::X.map(|x| io.cols(x));
         for (at, y) in io.out::<R>(0).iter_mut().enumerate() {
@@ -116,7 +99,7 @@ impl Op for LinearSum {
                 let w = Mat::new(io.input(Self::W[map]), m, k);
                 matmul(MatMut::new(y, rows.len(), m), x.rows(rows), w.t(), map > 0);
             }
-            add_bias(y, io.input(Self::B), false);
+            add_bias(y, io.input(at!(b)), false);
         });
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
@@ -127,7 +110,7 @@ impl Op for LinearSum {
             let (x, w, depth) = (on.input(Self::X[map]), on.input(Self::W[map]), on.cols(Self::X[map]));
             // The second map takes the result of the first as its residual.
             let (bias, residual) =
-                if map == 0 { (on.input(Self::B), null()) } else { (null(), y.cast_const()) };
+                if map == 0 { (on.input(at!(b)), null()) } else { (null(), y.cast_const()) };
             launch!(
                 k, on, linear[grid];
                 x, w, bias, residual, y, rows, depth, m, identity.on_device(on), on.precision()
@@ -144,7 +127,6 @@ impl Op for LinearSum {
 
 impl LinearSumGrad {
     // Input and output indices; the arrays have one index for each map.
-    const DY: usize = 0;
     const X: [usize; 2] = [1, 3];
     const W: [usize; 2] = [2, 4];
     const DX: [usize; 2] = [0, 2];
@@ -153,30 +135,22 @@ impl LinearSumGrad {
 
     /// Returns the number of elements of the gradients of weights and bias.
     fn learned(ins: &[Spec]) -> usize {
-        ins[Self::DY].cols * (ins[Self::X[0]].cols + ins[Self::X[1]].cols + 1)
+        ins[at!(dy)].cols * (ins[Self::X[0]].cols + ins[Self::X[1]].cols + 1)
     }
     /// Returns the grid of one map's weight gradient: the tiles of `{dW | db}`, times the chunks of the rows.
     fn weight_grid(dy: &Spec, x: &Spec) -> Grid {
         Grid::tiles(dy.cols, x.cols + 1).over_rows(dy.rows.capacity)
     }
     fn weight_grids(ins: &[Spec]) -> [Grid; 2] {
-        Self::X.map(|x| Self::weight_grid(&ins[Self::DY], &ins[x]))
+        Self::X.map(|x| Self::weight_grid(&ins[at!(dy)], &ins[x]))
     }
 }
 
 impl Op for LinearSumGrad {
     const NAME: &'static str = "linear_sum_grad";
     const KIND: OpKind = OpKind::Nn;
-    const INPUTS: &'static [&'static str] = &["dy", "x1", "w1", "x2", "w2"];
-    const OUTPUTS: &'static [&'static str] = &["dx1", "dw1", "dx2", "dw2", "db"];
-    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, 5)?;
-        let [dy, x1, w1, x2, w2] = [0, 1, 2, 3, 4].map(|i| ins[i]);
-        let db = Spec::real(Rows::fixed(1), dy.cols);
-        let y = Op::infer(&LinearSum, &[x1, w1, x2, w2, db])?[0].spec;
-        ensure!(Self::NAME, dy == y, "y is {y}, dy is {dy}");
-        Ok([x1, w1, x2, w2, db].map(Out::from).to_vec())
-    }
+    const SIGNATURE: &'static str = "dy [n, m], x1 [n, k], w1 [m, k], x2 [n, l], w2 [m, l] \
+        -> dx1 [n, k], dw1 [m, k], dx2 [n, l], dw2 [m, l], db [1, m]";
     fn scratch(&self, ins: &[Spec]) -> usize {
         let on_device = Self::weight_grids(ins).map(Grid::tile_parts);
         (PARTS * Self::learned(ins)).max(on_device[0].max(on_device[1]))
@@ -186,10 +160,10 @@ impl Op for LinearSumGrad {
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
         let k: usize = Self::X.iter().map(|&x| ins[x].cols).sum();
-        Cost::streaming(ins, outs, 4 * ins[Self::DY].len() * k)
+        Cost::streaming(ins, outs, 4 * ins[at!(dy)].len() * k)
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
-        let (dy, n, m) = (io.input::<R>(Self::DY), io.rows(Self::DY), io.cols(Self::DY));
+        let (dy, n, m) = (io.input::<R>(at!(dy)), io.rows(at!(dy)), io.cols(at!(dy)));
         for map in 0..2 {
             let (x, w) = (io.input::<R>(Self::X[map]), io.input::<R>(Self::W[map]));
             let k = io.cols(Self::X[map]);
@@ -205,7 +179,7 @@ impl Op for LinearSumGrad {
         }
     }
     fn cpu(&self, io: &Io<'_>) {
-        let (dy, n, m) = (io.input::<f32>(Self::DY), io.rows(Self::DY), io.cols(Self::DY));
+        let (dy, n, m) = (io.input::<f32>(at!(dy)), io.rows(at!(dy)), io.cols(at!(dy)));
         let ks = Self::X.map(|x| io.cols(x));
         if m == 0 {
             Self::DX.into_iter().for_each(|dx| io.out::<f32>(dx).fill(0.0));
@@ -255,16 +229,16 @@ impl Op for LinearSumGrad {
         }
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        let (dy, rows, m) = (on.input(Self::DY), on.rows(Self::DY), on.cols(Self::DY));
+        let (dy, rows, m) = (on.input(at!(dy)), on.rows(at!(dy)), on.cols(at!(dy)));
         let (scratch, mut tickets) = (on.scratch(), on.tickets());
         for map in 0..2 {
             let (x, w, depth) = (on.input(Self::X[map]), on.input(Self::W[map]), on.cols(Self::X[map]));
             if on.wanted(Self::DX[map]) {
-                let grid = Grid::tiles(on.capacity(Self::DY), depth as usize);
+                let grid = Grid::tiles(on.capacity(at!(dy)), depth as usize);
                 let dx = on.out(Self::DX[map]);
                 launch!(k, on, linear_input_grad[grid]; dy, w, dx, rows, m, depth, on.precision())?;
             }
-            let grid = Self::weight_grid(&on.spec(Self::DY), &on.spec(Self::X[map]));
+            let grid = Self::weight_grid(&on.spec(at!(dy)), &on.spec(Self::X[map]));
             // Both launches write the same db.
             let (dw, db) = (on.out(Self::DW[map]), on.out(Self::DB));
             launch!(

@@ -18,7 +18,7 @@
 //!
 //! Source: the merge layer of TGN (Rossi et al. 2020), split as in PyTorch Geometric.
 use super::{
-    bce_loss::{BceLossGrad, define_gradient, gradients, weights},
+    bce_loss::{BceLossGrad, define_gradient, gradients, two_columns, weights},
     epilogue::above_zero,
     *,
 };
@@ -125,7 +125,7 @@ fn check_roots(op: &'static str, rows: &Spec, roots: u32) -> Result<()> {
 /// Returns the number of events, the width of the embeddings and the width of the hidden layer, for `x`
 /// candidates an event.
 fn sizes(io: &Io<'_>, x: usize) -> (usize, usize, usize) {
-    let (z, w_src) = (LinkDecoder::Z, LinkDecoder::W_SRC);
+    let (z, w_src) = (at!(LinkDecoder, z), at!(LinkDecoder, w_src));
     (io.rows(z) / (1 + x), io.cols(w_src), io.rows(w_src))
 }
 
@@ -135,21 +135,7 @@ fn root_tiles(events: usize, width: u32, roots: u32) -> Grid {
     Grid::tiles(events, width as usize).parts(roots.min(65_535) as usize)
 }
 
-impl LinkDecoder {
-    const Z: usize = 0;
-    const W_SRC: usize = 1;
-    const W_DST: usize = 2;
-    const B: usize = 3;
-    const W: usize = 4;
-    const B_OUT: usize = 5;
-}
-
 impl LinkDecoderGrad {
-    const W: usize = 0;
-    const HIDDEN: usize = 1;
-    /// Gradients of the logits; if they are to be computed from the loss, the logits.
-    const DLOGITS: usize = 2;
-    const DLOSS: usize = 3;
     /// Returns a grid with one block for every 32 columns of the gradients of `b`, `w` and `b_out`.
     fn tiles(c: usize) -> Grid {
         Grid::new((c + 1).div_ceil(32), Grid::THREADS)
@@ -174,12 +160,11 @@ impl LinkDecoderWeightGrad {
 impl Op for LinkDecoder {
     const NAME: &'static str = "link_decoder";
     const KIND: OpKind = OpKind::Nn;
-    const INPUTS: &'static [&'static str] = &["z", "w_src", "w_dst", "b", "w", "b_out"];
-    const OUTPUTS: &'static [&'static str] = &["logits", "hidden"];
+    const SIGNATURE: &'static str = "z [r, d], w_src [c, d], w_dst [c, d], b [1, c], w [1, c], b_out [1] \
+        -> logits, hidden";
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, 6)?;
-        let (z, c) = (&ins[Self::Z], ins[Self::W_SRC].rows.capacity);
-        typed(Self::NAME, "z", z, DType::F32)?;
+        signature::infer(self, ins)?;
+        let (z, c) = (&ins[at!(z)], ins[at!(w_src)].rows.capacity);
         let roots = z.rows.capacity.checked_div(self.events.capacity).unwrap_or(2);
         ensure!(
             Self::NAME,
@@ -187,24 +172,14 @@ impl Op for LinkDecoder {
             "z is {z} for {} events",
             self.events.capacity
         );
-        for (i, what, rows, cols) in [
-            (Self::W_SRC, "w_src", c, z.cols),
-            (Self::W_DST, "w_dst", c, z.cols),
-            (Self::B, "b", 1, c),
-            (Self::W, "w", 1, c),
-            (Self::B_OUT, "b_out", 1, 1),
-        ] {
-            typed(Self::NAME, what, &ins[i], DType::F32)?;
-            shaped(Self::NAME, what, &ins[i], rows, cols)?;
-        }
         let x = roots - 1;
         Ok([x, x.saturating_mul(c)].map(|cols| Spec::real(self.events, cols).into()).to_vec())
     }
     fn scratch(&self, ins: &[Spec]) -> usize {
-        self.events.capacity * ins[Self::W_SRC].rows.capacity
+        self.events.capacity * ins[at!(w_src)].rows.capacity
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
-        let products = 2 * ins[Self::Z].rows.capacity * ins[Self::W_SRC].len();
+        let products = 2 * ins[at!(z)].rows.capacity * ins[at!(w_src)].len();
         Cost::streaming(ins, outs, products + 2 * outs[1].len())
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
@@ -251,7 +226,7 @@ impl Op for LinkDecoder {
         });
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        let (d, c) = (on.cols(Self::Z), on.capacity(Self::W_SRC) as u32);
+        let (d, c) = (on.cols(at!(z)), on.capacity(at!(w_src)) as u32);
         let (x, events, logits) = (on.out_cols(0), on.out_rows(0), on.out(0));
         let [z, w_src, w_dst, b, w, b_out] = [0, 1, 2, 3, 4, 5].map(|i| on.input(i));
         let (from_u, hidden) = (on.scratch(), on.kept(1));
@@ -280,42 +255,32 @@ impl Op for LinkDecoder {
 impl Op for LinkDecoderGrad {
     const NAME: &'static str = "link_decoder_grad";
     const KIND: OpKind = OpKind::Nn;
-    const INPUTS: &'static [&'static str] = &["w", "hidden", "dlogits", "dloss"];
-    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, 3 + usize::from(self.of_loss))?;
-        let [w, hidden, dlogits] = [ins[Self::W], ins[Self::HIDDEN], ins[Self::DLOGITS]];
-        let (c, x) = (w.cols, dlogits.cols);
+    const SIGNATURE: &'static str = "w [1, c], hidden [n, x c], dlogits [n, x], dloss? [1] \
+        -> dhidden [n (1 + x), c], dw [1, c], db [1, c], db_out [1]";
+    fn has(&self, _: &str) -> Option<bool> {
+        Some(self.of_loss)
+    }
+    fn check(&self, ins: &[Spec]) -> Result<()> {
         if self.of_loss {
-            Op::infer(&BceLossGrad, &ins[Self::DLOGITS..])?;
+            two_columns(Self::NAME, &ins[at!(dlogits)])?;
         }
-        typed(Self::NAME, "w", &w, DType::F32)?;
-        shaped(Self::NAME, "w", &w, 1, c)?;
-        typed(Self::NAME, "dlogits", &dlogits, DType::F32)?;
-        ensure!(
-            Self::NAME,
-            (1..NONE as usize).contains(&x),
-            "dlogits are {dlogits}, want at least one candidate"
-        );
-        let want = Spec::real(dlogits.rows, x.saturating_mul(c));
-        ensure!(Self::NAME, hidden == want, "hidden is {hidden}, want {want}");
-        let dhidden = Spec::real(dlogits.rows.times(1 + x), c);
-        Ok([dhidden, w, w, Spec::real(Rows::fixed(1), 1)].map(Out::from).to_vec())
+        some_columns(Self::NAME, "dlogits", &ins[at!(dlogits)])
     }
     fn scratch(&self, ins: &[Spec]) -> usize {
-        let (c, dlogits) = (ins[Self::W].cols, ins[Self::DLOGITS]);
+        let (c, dlogits) = (ins[at!(w)].cols, ins[at!(dlogits)]);
         let (_, _, chunks) = Self::grid(&dlogits, c).blocks;
         let of_loss = if self.of_loss { dlogits.len() } else { 0 };
         (of_loss + 2 * (parts::PARTS + 1) * c).max(chunks as usize * 2 * (c + 1))
     }
     fn tickets(&self, ins: &[Spec]) -> usize {
-        Self::tiles(ins[Self::W].cols).count()
+        Self::tiles(ins[at!(w)].cols).count()
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
-        let of_loss = if self.of_loss { 10 * ins[Self::DLOGITS].len() } else { 0 };
-        Cost::streaming(ins, outs, 6 * ins[Self::HIDDEN].len() + of_loss)
+        let of_loss = if self.of_loss { 10 * ins[at!(dlogits)].len() } else { 0 };
+        Cost::streaming(ins, outs, 6 * ins[at!(hidden)].len() + of_loss)
     }
     fn empty_without(&self) -> Option<usize> {
-        Some(Self::HIDDEN)
+        Some(at!(hidden))
     }
     fn fused(&self, t: &Tape, ins: &[Var]) -> Option<(Arc<dyn DynOp>, Vec<Var>)> {
         let &[w, hidden, dlogits] = ins else { return None };
@@ -323,9 +288,9 @@ impl Op for LinkDecoderGrad {
         Some((Arc::new(LinkDecoderGrad { of_loss: true }), [&[w, hidden], &of.ins[..]].concat()))
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
-        let [w, hidden, dlogits] = [Self::W, Self::HIDDEN, Self::DLOGITS].map(|i| io.input::<R>(i));
-        let (n, x) = (io.rows(Self::DLOGITS), io.cols(Self::DLOGITS));
-        let dloss = if self.of_loss { Some(io.input::<R>(Self::DLOSS)[0]) } else { None };
+        let [w, hidden, dlogits] = [at!(w), at!(hidden), at!(dlogits)].map(|i| io.input::<R>(i));
+        let (n, x) = (io.rows(at!(dlogits)), io.cols(at!(dlogits)));
+        let dloss = if self.of_loss { Some(io.input::<R>(at!(dloss))[0]) } else { None };
         let [dhidden, db, dw, db_out] = [0, 1, 2, 3].map(|k| io.out::<R>(k));
         [&mut *dhidden, db, dw, db_out].into_iter().for_each(|g| g.fill(R::ZERO));
         let c = w.len();
@@ -346,12 +311,12 @@ impl Op for LinkDecoderGrad {
         }
     }
     fn cpu(&self, io: &Io<'_>) {
-        let [w, hidden, dlogits] = [Self::W, Self::HIDDEN, Self::DLOGITS].map(|i| io.input::<f32>(i));
-        let (n, x, c) = (io.rows(Self::DLOGITS), io.cols(Self::DLOGITS), w.len());
+        let [w, hidden, dlogits] = [at!(w), at!(hidden), at!(dlogits)].map(|i| io.input::<f32>(i));
+        let (n, x, c) = (io.rows(at!(dlogits)), io.cols(at!(dlogits)), w.len());
         let [dhidden, db, dw, db_out] = [0, 1, 2, 3].map(|k| io.out::<f32>(k));
         let (of_loss, rest) = io.scratch::<f32>().split_at_mut(if self.of_loss { n * x } else { 0 });
         let dlogits = if self.of_loss {
-            gradients(of_loss, dlogits, x, weights(n, x, io.input::<f32>(Self::DLOSS)[0]));
+            gradients(of_loss, dlogits, x, weights(n, x, io.input::<f32>(at!(dloss))[0]));
             &*of_loss
         } else {
             dlogits
@@ -381,12 +346,12 @@ impl Op for LinkDecoderGrad {
         dw.copy_from_slice(&sum[c..]);
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        let (events, x, c) = (on.rows(Self::DLOGITS), on.cols(Self::DLOGITS), on.cols(Self::W));
-        let grid = Self::grid(&on.spec(Self::DLOGITS), c as usize);
-        let [w, hidden, dlogits] = [Self::W, Self::HIDDEN, Self::DLOGITS].map(|i| on.input(i));
+        let (events, x, c) = (on.rows(at!(dlogits)), on.cols(at!(dlogits)), on.cols(at!(w)));
+        let grid = Self::grid(&on.spec(at!(dlogits)), c as usize);
+        let [w, hidden, dlogits] = [at!(w), at!(hidden), at!(dlogits)].map(|i| on.input(i));
         let (dhidden, db, dw, db_out) = (on.kept(0), on.out(1), on.out(2), on.out(3));
         let (sums, tickets) = (on.scratch(), on.tickets());
-        let dloss = if self.of_loss { on.input(Self::DLOSS) } else { std::ptr::null() };
+        let dloss = if self.of_loss { on.input(at!(dloss)) } else { std::ptr::null() };
         launch!(
             k, on, link_decoder_grad[grid];
             w, hidden, dlogits, dloss, dhidden, sums, tickets, db, dw, db_out, events, x, c
@@ -397,17 +362,9 @@ impl Op for LinkDecoderGrad {
 impl Op for LinkDecoderInputGrad {
     const NAME: &'static str = "link_decoder_input_grad";
     const KIND: OpKind = OpKind::Nn;
-    const INPUTS: &'static [&'static str] = &["dhidden", "w_src", "w_dst"];
-    const OUTPUTS: &'static [&'static str] = &["dz"];
-    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, 3)?;
-        typed(Self::NAME, "dhidden", &ins[0], DType::F32)?;
-        check_roots(Self::NAME, &ins[0], self.roots)?;
-        for w in &ins[1..] {
-            typed(Self::NAME, "w", w, DType::F32)?;
-            shaped(Self::NAME, "w", w, ins[0].cols, ins[1].cols)?;
-        }
-        Ok(vec![Spec::real(ins[0].rows, ins[1].cols).into()])
+    const SIGNATURE: &'static str = "dhidden [n, c], w_src [c, d], w_dst [c, d] -> dz [n, d]";
+    fn check(&self, ins: &[Spec]) -> Result<()> {
+        check_roots(Self::NAME, &ins[0], self.roots)
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
         Cost::streaming(ins, outs, 2 * outs[0].len() * ins[0].cols)
@@ -449,15 +406,9 @@ impl Op for LinkDecoderInputGrad {
 impl Op for LinkDecoderWeightGrad {
     const NAME: &'static str = "link_decoder_weight_grad";
     const KIND: OpKind = OpKind::Nn;
-    const INPUTS: &'static [&'static str] = &["dhidden", "z"];
-    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, 2)?;
-        typed(Self::NAME, "dhidden", &ins[0], DType::F32)?;
-        typed(Self::NAME, "z", &ins[1], DType::F32)?;
-        check_roots(Self::NAME, &ins[0], self.roots)?;
-        ensure!(Self::NAME, ins[0].rows == ins[1].rows, "dhidden is {}, z is {}", ins[0], ins[1]);
-        let dw = Spec::real(Rows::fixed(ins[0].cols), ins[1].cols);
-        Ok(vec![dw.into(), dw.into()])
+    const SIGNATURE: &'static str = "dhidden [n, c], z [n, d] -> dw_src [c, d], dw_dst [c, d]";
+    fn check(&self, ins: &[Spec]) -> Result<()> {
+        check_roots(Self::NAME, &ins[0], self.roots)
     }
     fn scratch(&self, ins: &[Spec]) -> usize {
         self.grid(&ins[0], &ins[1]).tile_parts().max(ins[0].cols * ins[1].cols)

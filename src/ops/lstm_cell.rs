@@ -81,7 +81,6 @@ impl Tape {
 }
 
 impl LstmCell {
-    const PRE: usize = 0;
     const H_OUT: usize = 0;
     const C_OUT: usize = 1;
 
@@ -140,27 +139,19 @@ vectorised! {
 impl Op for LstmCell {
     const NAME: &'static str = "lstm_cell";
     const KIND: OpKind = OpKind::Nn;
-    const OUTPUTS: &'static [&'static str] = &["h_out", "c_out"];
-    fn input_names(&self) -> Vec<&'static str> {
-        present(&[("pre", true), ("h", self.state), ("c", self.state), ("present", self.present)])
-    }
-    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, self.inputs())?;
-        let pre = ins[Self::PRE];
-        typed(Self::NAME, "pre", &pre, DType::F32)?;
-        ensure!(Self::NAME, pre.cols.is_multiple_of(4), "pre is {pre}, want a multiple of four columns");
-        let out = Spec::real(pre.rows, pre.cols / 4);
-        for (what, i) in ["h", "c"].into_iter().zip(self.state().into_iter().flatten()) {
-            ensure!(Self::NAME, ins[i] == out, "{what} is {}, want {out}", ins[i]);
-        }
-        presence(Self::NAME, ins, self.present(), out.rows)?;
-        Ok(vec![out.into(), out.into()])
+    const SIGNATURE: &'static str = "pre [n, 4 d], h? [n, d], c? [n, d], present? [n] ids \
+        -> h_out [n, d], c_out [n, d]";
+    fn has(&self, operand: &str) -> Option<bool> {
+        Some(match operand {
+            "present" => self.present,
+            _ => self.state,
+        })
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
         Cost::streaming(ins, outs, 40 * outs[0].len())
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
-        let (d, pre) = (io.out_cols(Self::H_OUT), io.input::<R>(Self::PRE));
+        let (d, pre) = (io.out_cols(Self::H_OUT), io.input::<R>(at!(pre)));
         let present = self.present().map(|p| io.input::<u32>(p));
         let state = self.state().map(|h_and_c| h_and_c.map(|i| io.input::<R>(i)));
         let (h, c) = (io.out::<R>(Self::H_OUT), io.out::<R>(Self::C_OUT));
@@ -177,10 +168,10 @@ impl Op for LstmCell {
         }
     }
     fn cpu(&self, io: &Io<'_>) {
-        let (d, pre) = (io.out_cols(Self::H_OUT), io.input::<f32>(Self::PRE));
+        let (d, pre) = (io.out_cols(Self::H_OUT), io.input::<f32>(at!(pre)));
         let present = self.present().map(|p| io.input::<u32>(p));
         let state = self.state().map(|h_and_c| h_and_c.map(|i| io.input::<f32>(i)));
-        let size = team::piece(io.rows(LstmCell::PRE), TASK_ROWS);
+        let size = team::piece(io.rows(at!(pre)), TASK_ROWS);
         let (h, c) = (io.out::<f32>(Self::H_OUT), io.out::<f32>(Self::C_OUT));
         let outs = h.chunks_mut((size * d).max(1)).zip(c.chunks_mut((size * d).max(1)));
         outs.enumerate().in_parallel(1, |(task, (h, c))| {
@@ -200,9 +191,9 @@ impl Op for LstmCell {
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let [h, c] = self.state().map_or([null(); 2], |h_and_c| h_and_c.map(|i| on.input(i)));
         let present = self.present().map_or(null(), |p| on.input(p));
-        let (pre, rows, d) = (on.input(Self::PRE), on.rows(Self::PRE), on.out_cols(Self::H_OUT));
+        let (pre, rows, d) = (on.input(at!(pre)), on.rows(at!(pre)), on.out_cols(Self::H_OUT));
         let (h_out, c_out) = (on.out(Self::H_OUT), on.out(Self::C_OUT));
-        let grid = Grid::items(on.spec(Self::PRE).len() / 16);
+        let grid = Grid::items(on.spec(at!(pre)).len() / 16);
         launch!(k, on, lstm_cell[grid]; pre, h, c, present, h_out, c_out, rows, d)
     }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
@@ -210,7 +201,7 @@ impl Op for LstmCell {
         let ins: Vec<Var> = node.ins.iter().copied().chain(douts.iter().copied().flatten()).collect();
         let grads = t.push(LstmCellGrad { cell: *self, dh, dc }, &ins)?;
         let mut dins = vec![None; node.ins.len()];
-        dins[Self::PRE] = Some(grads[LstmCellGrad::DPRE]);
+        dins[at!(pre)] = Some(grads[LstmCellGrad::DPRE]);
         if let Some([h, c]) = self.state() {
             dins[h] = grads.get(LstmCellGrad::DH).copied();
             dins[c] = Some(grads[LstmCellGrad::DC]);
@@ -234,33 +225,22 @@ impl LstmCellGrad {
 impl Op for LstmCellGrad {
     const NAME: &'static str = "lstm_cell_grad";
     const KIND: OpKind = OpKind::Nn;
-    const OUTPUTS: &'static [&'static str] = &["dpre", "dc", "dh"];
-    fn input_names(&self) -> Vec<&'static str> {
-        present(&[
-            ("pre", true),
-            ("h", self.cell.state),
-            ("c", self.cell.state),
-            ("present", self.cell.present),
-            ("dh_out", self.dh),
-            ("dc_out", self.dc),
-        ])
-    }
-    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        let (cell_inputs, [dh, dc]) = (self.cell.inputs(), [self.dh, self.dc].map(usize::from));
-        arity(Self::NAME, ins, cell_inputs + dh + dc)?;
-        let state = Op::infer(&self.cell, &ins[..cell_inputs])?[LstmCell::H_OUT].spec;
-        for dout in &ins[cell_inputs..] {
-            ensure!(Self::NAME, *dout == state, "state is {state}, its gradient is {dout}");
-        }
-        let state_grads = usize::from(self.cell.state) * (1 + usize::from(self.cell.present));
-        let outs = std::iter::once(ins[LstmCell::PRE]).chain(std::iter::repeat_n(state, state_grads));
-        Ok(outs.map(Out::from).collect())
+    const SIGNATURE: &'static str = "pre [n, 4 d], h? [n, d], c? [n, d], present? [n] ids, dh_out? [n, d], \
+        dc_out? [n, d] -> dpre [n, 4 d], dc? [n, d], dh? [n, d]";
+    fn has(&self, operand: &str) -> Option<bool> {
+        Some(match operand {
+            "present" => self.cell.present,
+            "dh_out" => self.dh,
+            "dc_out" => self.dc,
+            "dh" => self.cell.state && self.cell.present,
+            _ => self.cell.state,
+        })
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
-        Cost::streaming(ins, outs, 60 * ins[LstmCell::PRE].len() / 4)
+        Cost::streaming(ins, outs, 60 * ins[at!(pre)].len() / 4)
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
-        let (d, pre) = (io.cols(LstmCell::PRE) / 4, io.input::<R>(LstmCell::PRE));
+        let (d, pre) = (io.cols(at!(pre)) / 4, io.input::<R>(at!(pre)));
         let present = self.cell.present().map(|p| io.input::<u32>(p));
         let c = self.cell.state().map(|[_, c]| io.input::<R>(c));
         let upstream = self.upstream().map(|index| index.map(|i| io.input::<R>(i)));
@@ -293,11 +273,11 @@ impl Op for LstmCellGrad {
         }
     }
     fn cpu(&self, io: &Io<'_>) {
-        let (d, pre) = (io.cols(LstmCell::PRE) / 4, io.input::<f32>(LstmCell::PRE));
+        let (d, pre) = (io.cols(at!(pre)) / 4, io.input::<f32>(at!(pre)));
         let present = self.cell.present().map(|p| io.input::<u32>(p));
         let c = self.cell.state().map(|[_, c]| io.input::<f32>(c));
         let [dh_out, dc_out] = self.upstream().map(|index| index.map(|i| io.input::<f32>(i)));
-        let size = team::piece(io.rows(LstmCell::PRE), TASK_ROWS);
+        let size = team::piece(io.rows(at!(pre)), TASK_ROWS);
         let chunks = |out: Option<usize>| optional_pieces(out.map(|out| io.out(out)), size * d);
         let dc = chunks(c.map(|_| Self::DC));
         let dh = chunks(c.and(present).map(|_| Self::DH));
@@ -326,8 +306,7 @@ impl Op for LstmCellGrad {
         });
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        let (cell, pre, rows, d) =
-            (self.cell, on.input(LstmCell::PRE), on.rows(LstmCell::PRE), on.cols(LstmCell::PRE) / 4);
+        let (cell, pre, rows, d) = (self.cell, on.input(at!(pre)), on.rows(at!(pre)), on.cols(at!(pre)) / 4);
         let present = cell.present().map_or(null(), |p| on.input(p));
         let c = cell.state().map_or(null(), |[_, c]| on.input(c));
         let [dh_out, dc_out] = self.upstream().map(|index| index.map_or(null(), |i| on.input(i)));
@@ -335,7 +314,7 @@ impl Op for LstmCellGrad {
         let dpre = on.out(Self::DPRE);
         let dc = out_if(cell.state, Self::DC);
         let dh = out_if(cell.state && cell.present, Self::DH);
-        let grid = Grid::items(on.spec(LstmCell::PRE).len() / 16);
+        let grid = Grid::items(on.spec(at!(pre)).len() / 16);
         launch!(k, on, lstm_cell_grad[grid]; pre, c, present, dh_out, dc_out, dpre, dc, dh, rows, d)
     }
 }

@@ -85,20 +85,13 @@ impl MailSources {
 impl Op for MailSources {
     const NAME: &'static str = "mail_sources";
     const KIND: OpKind = OpKind::Graph;
-    const INPUTS: &'static [&'static str] = &["node_row", "phi", "psi"];
-    const OUTPUTS: &'static [&'static str] = &["pair", "partner_row", "end", "event"];
-    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, 3)?;
-        for (what, list) in ["node row", "phi", "psi"].iter().zip(ins) {
-            ensure!(Self::NAME, *list == Spec::ids(list.rows, 1), "{what} is {list}, want one column of U32");
-        }
+    const SIGNATURE: &'static str = "node_row [n] ids, phi [p] ids, psi [q] ids \
+        -> pair [n, 2] ids, partner_row [n] ids, end [n] ids, event [n] ids";
+    fn check(&self, ins: &[Spec]) -> Result<()> {
         ensure!(Self::NAME, self.stride >= 2, "{} roots per event, want 2 or more", self.stride);
-        for (what, n) in [("roots per event", self.stride), ("deliveries", self.each), ("rows", ins[0].len())]
-        {
-            countable(Self::NAME, what, n)?;
-        }
-        let one = ins[0];
-        Ok([Spec { cols: 2, ..one }, one, one, one].map(Out::from).to_vec())
+        countable(Self::NAME, "roots per event", self.stride)?;
+        countable(Self::NAME, "deliveries", self.each)?;
+        countable(Self::NAME, "rows", ins[0].len())
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
         let (node_row, phi, psi) = (io.input::<u32>(0), io.input::<u32>(1), io.input::<u32>(2));

@@ -65,13 +65,7 @@ fn reciprocal<R: Real>(n: usize) -> R {
 impl Op for Mean {
     const NAME: &'static str = "mean";
     const KIND: OpKind = OpKind::Nn;
-    const INPUTS: &'static [&'static str] = &["a"];
-    const OUTPUTS: &'static [&'static str] = &["out"];
-    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, 1)?;
-        typed(Self::NAME, "a", &ins[0], DType::F32)?;
-        Ok(vec![Spec::real(Rows::fixed(1), 1).into()])
-    }
+    const SIGNATURE: &'static str = "a [n, d] -> out [1]";
     fn scratch(&self, _: &[Spec]) -> usize {
         BLOCKS
     }
@@ -109,16 +103,12 @@ impl Op for Mean {
 impl Op for MeanGrad {
     const NAME: &'static str = "mean_grad";
     const KIND: OpKind = OpKind::Nn;
-    const INPUTS: &'static [&'static str] = &["dout", "count"];
-    const OUTPUTS: &'static [&'static str] = &["da"];
-    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, 1 + usize::from(self.rows.live.is_some()))?;
-        typed(Self::NAME, "dout", &ins[0], DType::F32)?;
-        shaped(Self::NAME, "dout", &ins[0], 1, 1)?;
-        if let Some(count) = ins.get(1) {
-            ensure!(Self::NAME, *count == Spec::count(), "count is {count}, want {}", Spec::count());
-        }
-        Ok(vec![Spec::real(self.rows, self.cols).into()])
+    const SIGNATURE: &'static str = "dout [1], count? [1] ids -> da [n, d]";
+    fn sizes(&self) -> Sizes {
+        vec![("n", self.rows), ("d", Rows::fixed(self.cols))]
+    }
+    fn has(&self, _: &str) -> Option<bool> {
+        Some(self.rows.live.is_some())
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
         let da = io.out::<R>(0);

@@ -51,15 +51,6 @@ impl Tape {
     }
 }
 
-/// Checks that input 1, if it exists, is a number for each of `rows`.
-fn check_count(op: &'static str, ins: &[Spec], rows: Rows) -> Result<()> {
-    arity(op, ins, ins.len().clamp(1, 2))?;
-    if let Some(count) = ins.get(1) {
-        ensure!(op, *count == Spec::ids(rows, 1), "count is {count}, want {}", Spec::ids(rows, 1));
-    }
-    Ok(())
-}
-
 impl MeanRows {
     /// Returns `m_i`; `count` is input 1, if it exists.
     fn used(&self, count: Option<&[u32]>, i: usize) -> usize {
@@ -95,14 +86,9 @@ vectorised! {
 impl Op for MeanRows {
     const NAME: &'static str = "mean_rows";
     const KIND: OpKind = OpKind::Graph;
-    const INPUTS: &'static [&'static str] = &["x", "count"];
-    const OUTPUTS: &'static [&'static str] = &["y"];
-    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, ins.len().clamp(1, 2))?;
-        typed(Self::NAME, "x", &ins[0], DType::F32)?;
-        let rows = groups(Self::NAME, &ins[0], self.k)?;
-        check_count(Self::NAME, ins, rows)?;
-        Ok(vec![Spec::real(rows, ins[0].cols).into()])
+    const SIGNATURE: &'static str = "x [n k, d], count? [n] ids -> y [n, d]";
+    fn sizes(&self) -> Sizes {
+        vec![("k", Rows::fixed(self.k))]
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
         Cost::streaming(ins, outs, ins[0].len())
@@ -148,15 +134,12 @@ impl Op for MeanRows {
 impl Op for MeanRowsGrad {
     const NAME: &'static str = "mean_rows_grad";
     const KIND: OpKind = OpKind::Graph;
-    const INPUTS: &'static [&'static str] = &["dy", "count"];
-    const OUTPUTS: &'static [&'static str] = &["dx"];
-    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, ins.len().clamp(1, 2))?;
-        typed(Self::NAME, "dy", &ins[0], DType::F32)?;
-        check_count(Self::NAME, ins, ins[0].rows)?;
-        let rows = ins[0].rows.times(self.0.k);
-        countable(Self::NAME, "rows", rows.capacity)?;
-        Ok(vec![Spec::real(rows, ins[0].cols).into()])
+    const SIGNATURE: &'static str = "dy [n, d], count? [n] ids -> dx [n k, d]";
+    fn sizes(&self) -> Sizes {
+        vec![("k", Rows::fixed(self.0.k))]
+    }
+    fn check(&self, ins: &[Spec]) -> Result<()> {
+        countable(Self::NAME, "rows", ins[0].rows.times(self.0.k).capacity)
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
         Cost::streaming(ins, outs, ins[0].len())

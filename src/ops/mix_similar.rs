@@ -26,11 +26,6 @@ pub struct MixSimilar {
 
 /// Positions of the inputs.
 mod input {
-    pub(super) const TABLE: usize = 0;
-    pub(super) const NODE: usize = 1;
-    pub(super) const ROW: usize = 2;
-    pub(super) const PICKS: usize = 3;
-    pub(super) const SIMILAR: usize = 4;
     pub(super) const COUNT: usize = 5;
 }
 
@@ -76,8 +71,8 @@ const COLUMNS: usize = 32;
 impl MixSimilar {
     /// Gathers the rows of a table stored as `T`, and mixes those that are to be mixed.
     fn mix<R: Real, T: Stored<R>>(&self, io: &Io<'_>) {
-        let (d, s) = (io.cols(input::TABLE), io.cols(input::PICKS));
-        let (table, node) = (io.input::<T>(input::TABLE), io.input::<u32>(input::NODE));
+        let (d, s) = (io.cols(at!(table)), io.cols(at!(picks)));
+        let (table, node) = (io.input::<T>(at!(table)), io.input::<u32>(at!(node)));
         let out = io.out::<R>(0);
         if d == 0 {
             return;
@@ -91,9 +86,9 @@ impl MixSimilar {
                 }
             }
         });
-        let (picks, similar) = (io.input::<u32>(input::PICKS), io.input::<R>(input::SIMILAR));
+        let (picks, similar) = (io.input::<u32>(at!(picks)), io.input::<R>(at!(similar)));
         let (lambda, rest) = (R::of(f64::from(self.lambda)), R::of(1.0 - f64::from(self.lambda)));
-        for (k, &row) in io.input::<u32>(input::ROW).iter().enumerate() {
+        for (k, &row) in io.input::<u32>(at!(row)).iter().enumerate() {
             let Some(row) = io.row_of(k, row, node.len()) else { continue };
             let picked = || (0..s).filter(|j| picks[k * s + j] != NONE);
             let count = picked().count();
@@ -116,42 +111,26 @@ impl MixSimilar {
 impl Op for MixSimilar {
     const NAME: &'static str = "mix_similar";
     const KIND: OpKind = OpKind::Graph;
-    const INPUTS: &'static [&'static str] = &["table", "node", "row", "picks", "similar"];
-    const OUTPUTS: &'static [&'static str] = &["out"];
-    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, input::COUNT)?;
-        let (table, node, row, picks) =
-            (ins[input::TABLE], ins[input::NODE], ins[input::ROW], ins[input::PICKS]);
-        ensure!(Self::NAME, table.dtype.widened() == DType::F32, "table is {table}, want reals");
-        for (i, want) in [
-            (input::NODE, Spec::ids(node.rows, 1)),
-            (input::ROW, Spec::ids(row.rows, 1)),
-            (input::PICKS, Spec::ids(row.rows, picks.cols)),
-            (input::SIMILAR, Spec::real(row.rows.times(picks.cols), table.cols)),
-        ] {
-            let what = Self::INPUTS[i];
-            ensure!(Self::NAME, ins[i] == want, "{what} is {}, want {want}", ins[i]);
-        }
-        Ok(vec![Spec::real(node.rows, table.cols).into()])
-    }
+    const SIGNATURE: &'static str = "table [v, d] kept, node [n] ids, row [m] ids, picks [m, s] ids, \
+        similar [m s, d] -> out [n, d]";
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
-        let read = outs[0].len() * ins[input::TABLE].dtype.size(Precision::F32);
-        Cost { bytes: read + 4 * (outs[0].len() + ins[input::NODE].len()), flops: 0 }
+        let read = outs[0].len() * ins[at!(table)].dtype.size(Precision::F32);
+        Cost { bytes: read + 4 * (outs[0].len() + ins[at!(node)].len()), flops: 0 }
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
-        by_kept!(io.spec(input::TABLE).dtype, R, self.mix(io));
+        by_kept!(io.spec(at!(table)).dtype, R, self.mix(io));
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        let (rows, from, d) = (on.out_rows(0), on.rows(input::TABLE), on.cols(input::TABLE));
+        let (rows, from, d) = (on.out_rows(0), on.rows(at!(table)), on.cols(at!(table)));
         let grid = Grid::warps(on.out_cap(0));
-        let spec = on.spec(input::TABLE);
-        let addresses = [on.address(input::TABLE), on.kept::<f32>(0) as u64];
+        let spec = on.spec(at!(table));
+        let addresses = [on.address(at!(table)), on.kept::<f32>(0) as u64];
         let tables = abi::Tables::new([(spec.dtype, spec.cols, addresses)]);
-        launch!(k, on, gather_rows[grid]; tables, on.input(input::NODE), rows, from, on.status())?;
+        launch!(k, on, gather_rows[grid]; tables, on.input(at!(node)), rows, from, on.status())?;
         launch!(
-            k, on, mix_similar[Grid::warps(on.capacity(input::ROW))];
-            on.input(input::ROW), on.input(input::PICKS), on.input(input::SIMILAR), on.kept(0),
-            on.rows(input::ROW), rows, on.cols(input::PICKS), d, self.lambda, on.status()
+            k, on, mix_similar[Grid::warps(on.capacity(at!(row)))];
+            on.input(at!(row)), on.input(at!(picks)), on.input(at!(similar)), on.kept(0),
+            on.rows(at!(row)), rows, on.cols(at!(picks)), d, self.lambda, on.status()
         )
     }
     /// The table is state: no gradient flows into it.

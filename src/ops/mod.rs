@@ -62,6 +62,7 @@ pub mod epilogue;
 pub mod functions;
 mod link;
 pub mod memory_update;
+pub mod signature;
 mod tape;
 mod window;
 
@@ -80,6 +81,7 @@ pub(crate) use call::fault_error;
 pub use case::{Built, Case, CaseBuilder};
 pub use device_call::DeviceCall;
 pub use link::Link;
+pub use signature::Sizes;
 pub use tape::{Home, Node, Section, Tag, Tape};
 
 /// The resource that bounds an op. Cost models and timelines count `Nn` as arithmetic and every other kind as
@@ -154,12 +156,7 @@ impl From<Spec> for Out {
 /// impl Op for Double {
 ///     const NAME: &'static str = "double";
 ///     const KIND: OpKind = OpKind::Nn;
-///     const INPUTS: &'static [&'static str] = &["x"];
-///     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-///         arity(Self::NAME, ins, 1)?;
-///         typed(Self::NAME, "x", &ins[0], DType::F32)?;
-///         Ok(vec![ins[0].into()])
-///     }
+///     const SIGNATURE: &'static str = "x [n, d] -> out [n, d]";
 ///     fn define<R: Real>(&self, io: &Io<'_>) {
 ///         for (out, &x) in io.out::<R>(0).iter_mut().zip(io.input::<R>(0)) {
 ///             *out = x + x;
@@ -175,33 +172,43 @@ impl From<Spec> for Out {
 /// assert_eq!(out, [2.0, 4.0]);
 /// # Ok::<(), tgnn::error::Error>(())
 /// ```
-pub trait Op: std::fmt::Debug + Send + Sync + 'static {
+pub trait Op: Sized + std::fmt::Debug + Send + Sync + 'static {
     /// Name of the op: in profiler ranges, benchmarks and error messages, and usually of its file and kernel.
     const NAME: &'static str;
     /// Resource that bounds the op.
     const KIND: OpKind;
-    /// Names of the inputs in order, as errors call them.
-    const INPUTS: &'static [&'static str] = &[];
-    /// Names of the outputs in order, as errors call them.
-    const OUTPUTS: &'static [&'static str] = &[];
+    /// What the op reads and writes, as a [signature](signature): names, shapes and types of its inputs and
+    /// outputs. Without one, the op implements [`infer`](Self::infer) and [`writes`](Self::writes).
+    const SIGNATURE: &'static str = "";
     /// What is at fault, as errors call it; `{}` is the row that the fault names.
     const ROW: &'static str = "row {}";
-    /// Returns the names of the inputs in order: [`INPUTS`](Self::INPUTS), unless some of them are optional.
-    fn input_names(&self) -> Vec<&'static str> {
-        Self::INPUTS.to_vec()
+    /// Returns what letters of the signature stand for, if the op itself knows.
+    fn sizes(&self) -> Sizes {
+        Sizes::new()
     }
-    /// Returns how many of the last names are those of any further inputs, too.
-    fn repeated(&self) -> usize {
-        0
+    /// Whether an optional operand is there; `None` if the number of inputs tells.
+    fn has(&self, _operand: &str) -> Option<bool> {
+        None
     }
-    /// Returns the shapes of the outputs. The only place that checks the inputs' shapes and types.
+    /// Checks what a signature cannot state, of inputs that are as the signature states.
+    ///
+    /// # Errors
+    /// `Shape`, with what is found and what is expected.
+    fn check(&self, _ins: &[Spec]) -> Result<()> {
+        Ok(())
+    }
+    /// Checks the inputs' shapes and types, and returns those of the outputs, as the signature states them.
     ///
     /// # Errors
     /// `Shape`, with the shape found and the shape expected.
-    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>>;
+    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
+        let outs = signature::infer(self, ins)?;
+        self.check(ins)?;
+        Ok(outs)
+    }
     /// Returns the indices of the inputs that are state and are changed in place.
-    fn writes(&self, _inputs: usize) -> Vec<usize> {
-        Vec::new()
+    fn writes(&self, inputs: usize) -> Vec<usize> {
+        signature::of::<Self>().writes(&|operand| self.has(operand), inputs)
     }
     /// Returns what the op exchanges with other ranks; `None` if it does not communicate.
     fn traffic(&self) -> Option<TrafficKind> {
@@ -353,10 +360,12 @@ impl<T: Op> DynOp for T {
         T::KIND
     }
     fn input_name(&self, i: usize) -> String {
-        nth_name(&Op::input_names(self), i, Op::repeated(self)).unwrap_or_else(|| format!("input {i}"))
+        let name = signature::of::<T>().input_name(&|operand| self.has(operand), i);
+        name.unwrap_or_else(|| format!("input {i}"))
     }
     fn output_name(&self, k: usize) -> String {
-        format!("output {}", nth_name(T::OUTPUTS, k, 0).unwrap_or_else(|| k.to_string()))
+        let name = signature::of::<T>().output_name(&|operand| self.has(operand), k);
+        format!("output {}", name.map_or_else(|| k.to_string(), str::to_owned))
     }
     fn row(&self) -> &'static str {
         T::ROW
@@ -410,21 +419,6 @@ impl<T: Op> DynOp for T {
     }
 }
 
-/// Returns name `i` of `names`, of which the last `repeated` repeat; `None` if there are no names.
-fn nth_name(names: &[&str], i: usize, repeated: usize) -> Option<String> {
-    let (n, each) = (names.len(), repeated.min(names.len()));
-    match names.get(i) {
-        Some(name) => Some((*name).to_owned()),
-        None if each == 0 => None,
-        None => Some(format!("{} {}", names[n - each + (i - n) % each], 1 + (i - n) / each)),
-    }
-}
-
-/// Returns the names of the operands that are there.
-fn present(operands: &[(&'static str, bool)]) -> Vec<&'static str> {
-    operands.iter().filter(|operand| operand.1).map(|operand| operand.0).collect()
-}
-
 /// Launches a kernel: `launch!(k, on, kernel[grid]; arguments)`. To be used only where the caller of
 /// [`Op::launch`] has promised what it asks for.
 macro_rules! launch {
@@ -435,6 +429,17 @@ macro_rules! launch {
     };
 }
 use launch;
+
+/// Returns the position of an input by its name in the signature: `at!(x)` in an op's own code, `at!(Add, x)`
+/// elsewhere. Optional inputs before it count as if they were there. A wrong name does not compile.
+macro_rules! at {
+    ($name:ident) => {
+        at!(Self, $name)
+    };
+    ($op:ty, $name:ident) => {
+        const { signature::of::<$op>().position(stringify!($name)) }
+    };
+}
 
 /// Declares the ops: each has a file, except for those of `pointwise.rs`.
 macro_rules! ops {
@@ -515,15 +520,6 @@ pub fn typed(op: &'static str, what: &str, spec: &Spec, want: DType) -> Result<(
     Ok(())
 }
 
-/// Checks that the elements are reals, stored in 32 or 16 bits.
-///
-/// # Errors
-/// `Shape` otherwise.
-pub fn kept_reals(op: &'static str, what: &str, spec: &Spec) -> Result<()> {
-    ensure!(op, spec.dtype.widened() == DType::F32, "{what} is {spec}, want reals");
-    Ok(())
-}
-
 /// Checks that the shape is `[rows, cols]` with a fixed row count.
 ///
 /// # Errors
@@ -532,16 +528,6 @@ pub fn shaped(op: &'static str, what: &str, spec: &Spec, rows: usize, cols: usiz
     let want = Spec { dtype: spec.dtype, rows: Rows::fixed(rows), cols };
     ensure!(op, *spec == want, "{what} is {spec}, want {want}");
     Ok(())
-}
-
-/// Returns one row for every `k` rows of `x`. Checks that `k` divides the capacity of `x`, and its live rows
-/// per unit of their count.
-fn groups(op: &'static str, x: &Spec, k: usize) -> Result<Rows> {
-    let divides = |n: usize| k > 0 && n.is_multiple_of(k);
-    let live_divides = x.rows.live.is_none_or(|l| divides(l.times));
-    ensure!(op, divides(x.rows.capacity) && live_divides, "the rows of {x} are not groups of {k}");
-    let live = x.rows.live.map(|l| Live { times: l.times / k, ..l });
-    Ok(Rows { capacity: x.rows.capacity / k, live })
 }
 
 /// Checks a clock of random draws: epoch, batch, and optionally the number of events of the batch that come
@@ -563,16 +549,6 @@ fn per_event(rows: Rows, cols: usize) -> usize {
 /// Returns `per_event` for kernels: 0 if the clock does not say how many events come before.
 fn events_before(now: Spec, per_event: usize) -> u32 {
     if now.cols > 2 { per_event as u32 } else { 0 }
-}
-
-/// Checks the presence flags: input `at`, if there is one, must be u32 `[rows]`, one flag a row.
-///
-/// # Errors
-/// `Shape` otherwise.
-pub fn presence(op: &'static str, ins: &[Spec], at: Option<usize>, rows: Rows) -> Result<()> {
-    let Some(at) = at else { return Ok(()) };
-    ensure!(op, ins[at] == Spec::ids(rows, 1), "present is {}, want {}", ins[at], Spec::ids(rows, 1));
-    Ok(())
 }
 
 /// Returns the chunks of `size` elements of an optional output, each in `Some`, followed by endless `None`s.
@@ -597,5 +573,34 @@ pub const MOST_ITEMS: usize = i32::MAX as usize;
 /// `Shape` otherwise.
 pub fn countable(op: &'static str, what: &str, n: usize) -> Result<()> {
     ensure!(op, n <= MOST_ITEMS, "{what}: {n}, want at most {MOST_ITEMS}");
+    Ok(())
+}
+
+/// Checks that the elements of each input are [`countable`].
+///
+/// # Errors
+/// `Shape` otherwise.
+fn all_countable<T: Op>(op: &T, ins: &[Spec]) -> Result<()> {
+    match ins.iter().position(|x| x.len() > MOST_ITEMS) {
+        Some(i) => countable(T::NAME, &DynOp::input_name(op, i), ins[i].len()),
+        None => Ok(()),
+    }
+}
+
+/// Checks that kernels can hold `n` in 32 bits; `what` names the items in the error.
+///
+/// # Errors
+/// `Shape` otherwise.
+fn at_most_u32(op: &'static str, what: &str, n: usize) -> Result<()> {
+    ensure!(op, u32::try_from(n).is_ok(), "{n} {what}, want at most {}", u32::MAX);
+    Ok(())
+}
+
+/// Checks that `x`, which the error calls `what`, has a column.
+///
+/// # Errors
+/// `Shape` otherwise.
+fn some_columns(op: &'static str, what: &str, x: &Spec) -> Result<()> {
+    ensure!(op, x.cols > 0, "{what} is {x}, want at least one column");
     Ok(())
 }

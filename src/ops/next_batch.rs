@@ -250,11 +250,6 @@ pub(super) fn events_of(
 }
 
 // Input indices.
-const SRC: usize = 0;
-const DST: usize = 1;
-const TIME: usize = 2;
-const RANGE: usize = 3;
-const CLOCK: usize = 4;
 
 // Output indices.
 const COUNT: usize = 0;
@@ -273,47 +268,24 @@ const CLEAR: usize = 11;
 impl Op for NextBatch {
     const NAME: &'static str = "next_batch";
     const KIND: OpKind = OpKind::Graph;
-    const INPUTS: &'static [&'static str] = &["src", "dst", "time", "range", "clock"];
-    const OUTPUTS: &'static [&'static str] =
-        &["count", "src", "dst", "event", "time", "rank", "index", "now", "share", "writes", "slot", "clear"];
-    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, 5)?;
-        let events = ins[SRC].rows;
-        let one_row = |cols| Spec::ids(Rows::fixed(1), cols);
-        for (i, want) in [
-            (SRC, Spec::ids(events, 1)),
-            (DST, Spec::ids(events, 1)),
-            (TIME, Spec::times(events)),
-            (RANGE, one_row(3)),
-            (CLOCK, one_row(2)),
-        ] {
-            let what = Self::INPUTS[i];
-            ensure!(Self::NAME, ins[i] == want, "{what} is {}, want {want}", ins[i]);
-        }
-        ensure!(
-            Self::NAME,
-            u32::try_from(self.capacity).is_ok(),
-            "{} events, want at most {}",
-            self.capacity,
-            u32::MAX
-        );
-        let rows = Rows::fixed(self.rows());
-        let ids = Out::counted_by(Spec::ids(rows, 1), COUNT);
-        let time = Out::counted_by(Spec::times(rows), COUNT);
-        let (count, now, share) =
-            (Spec::count().into(), one_row(3).into(), Spec::real(Rows::fixed(1), 1).into());
-        Ok(vec![count, ids, ids, ids, time, ids, count, now, share, count, count, count])
+    const SIGNATURE: &'static str = "src [e] ids, dst [e] ids, time [e] times, range [1, 3] ids, \
+        clock [1, 2] ids state \
+        -> count [1] ids, src [n] ids by count, dst [n] ids by count, event [n] ids by count, \
+        time [n] times by count, rank [n] ids by count, index [1] ids, now [1, 3] ids, share [1], \
+        writes [1] ids, slot [1] ids, clear [1] ids";
+    fn sizes(&self) -> Sizes {
+        vec![("n", Rows::fixed(self.rows()))]
     }
-    fn writes(&self, _: usize) -> Vec<usize> {
-        vec![CLOCK]
+    fn check(&self, _: &[Spec]) -> Result<()> {
+        at_most_u32(Self::NAME, "events", self.capacity)
     }
     fn cost(&self, _: &[Spec], _: &[Spec]) -> Cost {
         Cost { bytes: 36 * self.rows(), flops: 0 }
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
-        let (range, clock) = (io.input::<u32>(RANGE), io.state::<u32>(CLOCK));
+        let (range, clock) = (io.input::<u32>(at!(range)), io.state::<u32>(at!(clock)));
         let [begin, end, missing] = [0, 1, 2].map(|i| range[i] as usize);
-        let end = end.min(io.rows(SRC));
+        let end = end.min(io.rows(at!(src)));
         let Slice { rank, ranks, turns, whole } = self.slice;
         let batches = (end.saturating_sub(begin) + missing).div_ceil(self.capacity.max(1));
         let turn = turns.at(clock[1] as usize, batches);
@@ -337,22 +309,22 @@ impl Op for NextBatch {
         io.out::<u32>(CLEAR)[0] = turn.clear.map_or(NONE, |slot| slot as u32);
         clock[1] = clock[1].wrapping_add(1);
         if n > 0 {
-            io.out::<u32>(SRC_OUT)[..n].copy_from_slice(&io.input(SRC)[first..first + n]);
-            io.out::<u32>(DST_OUT)[..n].copy_from_slice(&io.input(DST)[first..first + n]);
-            io.out::<i64>(TIME_OUT)[..n].copy_from_slice(&io.input(TIME)[first..first + n]);
+            io.out::<u32>(SRC_OUT)[..n].copy_from_slice(&io.input(at!(src))[first..first + n]);
+            io.out::<u32>(DST_OUT)[..n].copy_from_slice(&io.input(at!(dst))[first..first + n]);
+            io.out::<i64>(TIME_OUT)[..n].copy_from_slice(&io.input(at!(time))[first..first + n]);
             io.out::<u32>(EVENT)[..n].iter_mut().zip(first as u32..).for_each(|(e, id)| *e = id);
             let ranks = (first - begin) as u32..;
             io.out::<u32>(RANK)[..n].iter_mut().zip(ranks).for_each(|(r, rank)| *r = rank);
         }
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        let (src, dst, time) = (on.input(SRC), on.input(DST), on.input(TIME));
+        let (src, dst, time) = (on.input(at!(src)), on.input(at!(dst)), on.input(at!(time)));
         let Slice { rank, ranks, turns, whole } = self.slice;
         launch!(
             k, on, next_batch[Grid::new(1, 1024)];
-            src, dst, time, on.input(RANGE), on.state(CLOCK), on.kept(COUNT), on.out(SRC_OUT),
+            src, dst, time, on.input(at!(range)), on.state(at!(clock)), on.kept(COUNT), on.out(SRC_OUT),
             on.out(DST_OUT), on.out(EVENT), on.out(TIME_OUT), on.out(RANK), on.out(INDEX), on.out(NOW),
-            on.out(SHARE), on.out(WRITES), on.out(SLOT), on.out(CLEAR), on.rows(SRC),
+            on.out(SHARE), on.out(WRITES), on.out(SLOT), on.out(CLEAR), on.rows(at!(src)),
             self.capacity as u32, rank as u32, ranks as u32, u32::from(whole), turns.group as u32,
             turns.groups as u32, turns.copy as u32, turns.copies as u32
         )

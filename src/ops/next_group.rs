@@ -71,25 +71,13 @@ const NOW: usize = 3;
 impl Op for NextGroup {
     const NAME: &'static str = "next_group";
     const KIND: OpKind = OpKind::Graph;
-    const INPUTS: &'static [&'static str] = &["order", "clock"];
-    const OUTPUTS: &'static [&'static str] = &["steps", "target", "index", "now"];
-    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, 2)?;
-        ensure!(Self::NAME, ins[0] == Spec::ids(ins[0].rows, 1), "order is {}", ins[0]);
-        let steps = Spec::ids(Rows::fixed(self.length), 1);
-        let now = Spec::ids(Rows::fixed(1), 2);
-        ensure!(Self::NAME, ins[1] == now, "clock is {}, want {now}", ins[1]);
-        ensure!(
-            Self::NAME,
-            u32::try_from(self.length).is_ok(),
-            "{} steps, want at most {}",
-            self.length,
-            u32::MAX
-        );
-        Ok(vec![steps.into(), Spec::count().into(), Spec::count().into(), now.into()])
+    const SIGNATURE: &'static str = "order [o] ids, clock [1, 2] ids state \
+        -> steps [n] ids, target [1] ids, index [1] ids, now [1, 2] ids";
+    fn sizes(&self) -> Sizes {
+        vec![("n", Rows::fixed(self.length))]
     }
-    fn writes(&self, _: usize) -> Vec<usize> {
-        vec![1]
+    fn check(&self, _: &[Spec]) -> Result<()> {
+        at_most_u32(Self::NAME, "steps", self.length)
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
         let (order, clock) = (io.input::<u32>(0), io.state::<u32>(1));

@@ -163,47 +163,34 @@ fn span_of(io: &Io<'_>, starts: &[u32], v: usize, list: &[u32]) -> Range<usize> 
 }
 
 /// Input indices.
-impl PairLogits {
-    const P: usize = 0;
-    const Q: usize = 1;
-    const SRC: usize = 5;
-    const X: usize = 6;
+/// Checks that there are candidates, and not too many.
+fn check_candidates(op: &'static str, x: &Spec) -> Result<()> {
+    some_columns(op, "x", x)?;
+    // Lists of the pairs of a candidate name a pair by 32 bits.
+    ensure!(op, x.len() < NONE as usize, "x is {x}, want fewer than {NONE} candidates in all");
+    Ok(())
 }
 
 impl Op for PairLogits {
     const NAME: &'static str = "pair_logits";
     const KIND: OpKind = OpKind::Graph;
-    const INPUTS: &'static [&'static str] = &["p", "q", "b", "w", "b_out", "src", "x"];
-    const OUTPUTS: &'static [&'static str] = &["logits"];
-    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, 7)?;
-        let [p, q, b, w, b_out, src, x] = [0, 1, 2, 3, 4, 5, 6].map(|i| ins[i]);
-        for (what, table) in [("P", p), ("Q", q)] {
-            ensure!(Self::NAME, table == Spec::real(table.rows, p.cols), "{what} is {table}, P is {p}");
-        }
-        for (what, row, width) in [("b", b, p.cols), ("w", w, p.cols), ("b_out", b_out, 1)] {
-            typed(Self::NAME, what, &row, DType::F32)?;
-            shaped(Self::NAME, what, &row, 1, width)?;
-        }
-        ensure!(Self::NAME, src == Spec::ids(src.rows, 1), "src is {src}");
-        ensure!(Self::NAME, x == Spec::ids(src.rows, x.cols), "src is {src}, x is {x}");
-        ensure!(Self::NAME, x.cols > 0, "x is {x}, want at least one column");
-        // Lists of the pairs of a candidate name a pair by 32 bits.
-        ensure!(Self::NAME, x.len() < NONE as usize, "x is {x}, want fewer than {NONE} candidates in all");
-        Ok(vec![Spec::real(x.rows, x.cols).into()])
+    const SIGNATURE: &'static str = "p [u, c], q [v, c], b [1, c], w [1, c], b_out [1], src [n] ids, \
+        x [n, k] ids -> logits [n, k]";
+    fn check(&self, ins: &[Spec]) -> Result<()> {
+        check_candidates(Self::NAME, &ins[6])
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
-        let (p, q, src, pairs) = (ins[Self::P], ins[Self::Q], ins[Self::SRC].len(), outs[0].len());
+        let (p, q, src, pairs) = (ins[at!(p)], ins[at!(q)], ins[at!(src)].len(), outs[0].len());
         let read = (p.len() + q.len()).min((src + pairs) * p.cols);
         Cost { bytes: 4 * (read + src + 2 * pairs), flops: 4 * pairs * p.cols }
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
         let [p, q, b, w, b_out] = [0, 1, 2, 3, 4].map(|i| io.input::<R>(i));
-        let (src, x) = (io.input::<u32>(Self::SRC), io.input::<u32>(Self::X));
-        let (d, m) = (io.cols(Self::P), io.cols(Self::X));
+        let (src, x) = (io.input::<u32>(at!(src)), io.input::<u32>(at!(x)));
+        let (d, m) = (io.cols(at!(p)), io.cols(at!(x)));
         for (at, logit) in io.out::<R>(0).iter_mut().enumerate() {
             let (i, u, x) = (at / m, src[at / m], x[at]);
-            *logit = match (io.row_of(i, u, io.rows(Self::P)), io.row_of(i, x, io.rows(Self::Q))) {
+            *logit = match (io.row_of(i, u, io.rows(at!(p))), io.row_of(i, x, io.rows(at!(q)))) {
                 (Some(u), Some(x)) => {
                     let hidden = |l: usize| above_zero(p[u * d + l] + b[l] + q[x * d + l]);
                     (0..d).map(|l| hidden(l) * w[l]).sum::<R>() + b_out[0]
@@ -214,8 +201,8 @@ impl Op for PairLogits {
     }
     fn cpu(&self, io: &Io<'_>) {
         let [p, q, b, w, b_out] = [0, 1, 2, 3, 4].map(|i| io.input::<f32>(i));
-        let (src, x) = (io.input::<u32>(Self::SRC), io.input::<u32>(Self::X));
-        let (d, m) = (io.cols(Self::P), io.cols(Self::X));
+        let (src, x) = (io.input::<u32>(at!(src)), io.input::<u32>(at!(x)));
+        let (d, m) = (io.cols(at!(p)), io.cols(at!(x)));
         let checked_row =
             |i, table, index, rows| io.row_of(i, index, rows).and_then(|_| row_at(table, index, d));
         let size = team::piece(src.len(), 64);
@@ -227,9 +214,9 @@ impl Op for PairLogits {
                     candidates.clear();
                     candidates.extend((i * m..(i + 1) * m).map(|at| {
                         prefetch_row(q, x.get(at + AHEAD), d);
-                        checked_row(i, q, x[at], io.rows(Self::Q))
+                        checked_row(i, q, x[at], io.rows(at!(q)))
                     }));
-                    match checked_row(i, p, src[i], io.rows(Self::P)) {
+                    match checked_row(i, p, src[i], io.rows(at!(p))) {
                         Some(p) => {
                             sum_into(base, p, b);
                             logits_of(logits, base, hidden, &candidates, w, b_out[0]);
@@ -242,9 +229,9 @@ impl Op for PairLogits {
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let [p, q, b, w, b_out] = [0, 1, 2, 3, 4].map(|i| on.input(i));
-        let (src, x, logits) = (on.input(Self::SRC), on.input(Self::X), on.out(0));
-        let (sources, others, rows) = (on.rows(Self::P), on.rows(Self::Q), on.rows(Self::SRC));
-        let (grid, d, m) = (Grid::warps(on.spec(Self::X).len()), on.cols(Self::P), on.cols(Self::X));
+        let (src, x, logits) = (on.input(at!(src)), on.input(at!(x)), on.out(0));
+        let (sources, others, rows) = (on.rows(at!(p)), on.rows(at!(q)), on.rows(at!(src)));
+        let (grid, d, m) = (Grid::warps(on.spec(at!(x)).len()), on.cols(at!(p)), on.cols(at!(x)));
         launch!(
             k, on, pair_logits[grid];
             p, q, b, w, b_out, src, x, logits, sources, others, rows, m, d, on.status()
@@ -268,15 +255,6 @@ impl Op for PairLogits {
 
 impl PairLogitsGrad {
     // Input indices.
-    const P: usize = 0;
-    const Q: usize = 1;
-    const SRC: usize = 4;
-    const X: usize = 5;
-    const DLOGITS: usize = 6;
-    const SOURCE_STARTS: usize = 7;
-    const SOURCE_ROWS: usize = 8;
-    const CANDIDATE_STARTS: usize = 9;
-    const CANDIDATE_SLOTS: usize = 10;
 
     // Output indices.
     const DP: usize = 0;
@@ -297,60 +275,36 @@ impl PairLogitsGrad {
 impl Op for PairLogitsGrad {
     const NAME: &'static str = "pair_logits_grad";
     const KIND: OpKind = OpKind::Graph;
-    const INPUTS: &'static [&'static str] = &[
-        "p",
-        "q",
-        "b",
-        "w",
-        "src",
-        "x",
-        "dlogits",
-        "source_starts",
-        "source_rows",
-        "candidate_starts",
-        "candidate_slots",
-    ];
-    const OUTPUTS: &'static [&'static str] = &["dp", "dq", "db", "dw", "db_out"];
-    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, 11)?;
-        let one = Spec::real(Rows::fixed(1), 1);
-        let [p, q, b, w, src, x, dlogits] = [0, 1, 2, 3, 4, 5, 6].map(|i| ins[i]);
-        let logits = Op::infer(&PairLogits, &[p, q, b, w, one, src, x])?[0].spec;
-        ensure!(Self::NAME, dlogits == logits, "logits are {logits}, dlogits are {dlogits}");
-        for (starts, list, table) in
-            [(Self::SOURCE_STARTS, Self::SOURCE_ROWS, p), (Self::CANDIDATE_STARTS, Self::CANDIDATE_SLOTS, q)]
-        {
-            let want = Spec::ids(Rows::fixed(table.rows.capacity + 1), 1);
-            ensure!(Self::NAME, ins[starts] == want, "starts are {}, want {want}", ins[starts]);
-            let want = Spec::ids(ins[list].rows, 1);
-            ensure!(Self::NAME, ins[list] == want, "slots are {}, want {want}", ins[list]);
-        }
-        Ok([p, q, b, w, one].map(Out::from).to_vec())
+    const SIGNATURE: &'static str = "p [u, c], q [v, c], b [1, c], w [1, c], src [n] ids, x [n, k] ids, \
+        dlogits [n, k], source_starts [u + 1] ids, source_rows [s] ids, candidate_starts [v + 1] ids, \
+        candidate_slots [t] ids -> dp [u, c], dq [v, c], db [1, c], dw [1, c], db_out [1]";
+    fn check(&self, ins: &[Spec]) -> Result<()> {
+        check_candidates(Self::NAME, &ins[5])
     }
     fn scratch(&self, ins: &[Spec]) -> usize {
-        let (d, blocks) = (ins[Self::P].cols, Self::grid(&ins[Self::P]).blocks.0 as usize);
+        let (d, blocks) = (ins[at!(p)].cols, Self::grid(&ins[at!(p)]).blocks.0 as usize);
         (PARTS * 2 * d).max(blocks * (2 * d + 1))
     }
     fn tickets(&self, ins: &[Spec]) -> usize {
-        Self::grid(&ins[Self::P]).blocks.1 as usize
+        Self::grid(&ins[at!(p)]).blocks.1 as usize
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
-        let (d, pairs) = (ins[Self::P].cols, ins[Self::DLOGITS].len());
+        let (d, pairs) = (ins[at!(p)].cols, ins[at!(dlogits)].len());
         let tables = outs[Self::DP].len() + outs[Self::DQ].len();
-        let lists = [Self::SRC, Self::X, Self::DLOGITS, Self::SOURCE_ROWS, Self::CANDIDATE_SLOTS];
+        let lists = [at!(src), at!(x), at!(dlogits), at!(source_rows), at!(candidate_slots)];
         let lists: usize = lists.map(|i| ins[i].len()).iter().sum();
         Cost { bytes: 4 * (2 * tables + lists), flops: 6 * pairs * d }
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
         let [p, q, b, w] = [0, 1, 2, 3].map(|i| io.input::<R>(i));
-        let (src, x) = (io.input::<u32>(Self::SRC), io.input::<u32>(Self::X));
-        let dlogits = io.input::<R>(Self::DLOGITS);
-        let (d, m) = (io.cols(Self::P), io.cols(Self::X));
+        let (src, x) = (io.input::<u32>(at!(src)), io.input::<u32>(at!(x)));
+        let dlogits = io.input::<R>(at!(dlogits));
+        let (d, m) = (io.cols(at!(p)), io.cols(at!(x)));
         let [dp, dq, db, dw, db_out] = [0, 1, 2, 3, 4].map(|out| io.out::<R>(out));
         [&mut *dp, dq, db, dw, db_out].into_iter().for_each(|grad| grad.fill(R::ZERO));
         for (at, &dl) in dlogits.iter().enumerate() {
             let (u, x) = (src[at / m] as usize, x[at] as usize);
-            if u >= io.rows(Self::P) || x >= io.rows(Self::Q) {
+            if u >= io.rows(at!(p)) || x >= io.rows(at!(q)) {
                 continue;
             }
             db_out[0] += dl;
@@ -367,11 +321,11 @@ impl Op for PairLogitsGrad {
         }
     }
     fn cpu(&self, io: &Io<'_>) {
-        let (d, m) = (io.cols(Self::P), io.cols(Self::X));
-        let (src, x) = (io.input::<u32>(Self::SRC), io.input::<u32>(Self::X));
-        let (sources, others) = (io.rows(Self::P), io.rows(Self::Q));
+        let (d, m) = (io.cols(at!(p)), io.cols(at!(x)));
+        let (src, x) = (io.input::<u32>(at!(src)), io.input::<u32>(at!(x)));
+        let (sources, others) = (io.rows(at!(p)), io.rows(at!(q)));
         let is_pair = |at: usize| (src[at / m] as usize) < sources && (x[at] as usize) < others;
-        let dlogits = io.input::<f32>(Self::DLOGITS).iter().enumerate();
+        let dlogits = io.input::<f32>(at!(dlogits)).iter().enumerate();
         io.out::<f32>(Self::DB_OUT)[0] = dlogits.filter(|&(at, _)| is_pair(at)).map(|(_, dl)| dl).sum();
         if d > 0 {
             self.source_grads(io);
@@ -385,7 +339,7 @@ impl Op for PairLogitsGrad {
             // SAFETY: the caller's promise.
             unsafe { Self::launch_source_grads(k, on) }?;
         }
-        if on.wanted(Self::DQ) && on.cols(Self::P) > 0 {
+        if on.wanted(Self::DQ) && on.cols(at!(p)) > 0 {
             // SAFETY: the caller's promise.
             unsafe { Self::launch_candidate_grad(k, on) }?;
         }
@@ -401,15 +355,15 @@ impl PairLogitsGrad {
     /// As [`Op::launch`].
     unsafe fn launch_source_grads(k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let [p, q, b, w] = [0, 1, 2, 3].map(|i| on.input(i));
-        let (x, dlogits) = (on.input(Self::X), on.input(Self::DLOGITS));
-        let (starts, list) = (on.input(Self::SOURCE_STARTS), on.input(Self::SOURCE_ROWS));
+        let (x, dlogits) = (on.input(at!(x)), on.input(at!(dlogits)));
+        let (starts, list) = (on.input(at!(source_starts)), on.input(at!(source_rows)));
         let [dp, db, dw, db_out] = [Self::DP, Self::DB, Self::DW, Self::DB_OUT].map(|out| on.out(out));
-        let (grid, sums, tickets) = (Self::grid(&on.spec(Self::P)), on.scratch(), on.tickets());
+        let (grid, sums, tickets) = (Self::grid(&on.spec(at!(p))), on.scratch(), on.tickets());
         launch!(
             k, on, pair_logits_source_grad[grid];
-            p, q, b, w, x, dlogits, starts, list, sums, tickets, dp, db, dw, db_out, on.rows(Self::P),
-            on.rows(Self::Q), on.rows(Self::SRC), on.rows(Self::SOURCE_ROWS), on.cols(Self::X),
-            on.cols(Self::P), on.status()
+            p, q, b, w, x, dlogits, starts, list, sums, tickets, dp, db, dw, db_out, on.rows(at!(p)),
+            on.rows(at!(q)), on.rows(at!(src)), on.rows(at!(source_rows)), on.cols(at!(x)),
+            on.cols(at!(p)), on.status()
         )
     }
     /// Launches the kernel of `dQ`.
@@ -418,26 +372,26 @@ impl PairLogitsGrad {
     /// As [`Op::launch`].
     unsafe fn launch_candidate_grad(k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let [p, q, b, w] = [0, 1, 2, 3].map(|i| on.input(i));
-        let (src, dlogits, dq) = (on.input(Self::SRC), on.input(Self::DLOGITS), on.out(Self::DQ));
-        let (starts, slots) = (on.input(Self::CANDIDATE_STARTS), on.input(Self::CANDIDATE_SLOTS));
-        let grid = Self::grid(&on.spec(Self::Q));
+        let (src, dlogits, dq) = (on.input(at!(src)), on.input(at!(dlogits)), on.out(Self::DQ));
+        let (starts, slots) = (on.input(at!(candidate_starts)), on.input(at!(candidate_slots)));
+        let grid = Self::grid(&on.spec(at!(q)));
         launch!(
             k, on, pair_logits_candidate_grad[grid];
-            p, q, b, w, src, dlogits, starts, slots, dq, on.rows(Self::P), on.rows(Self::Q),
-            on.rows(Self::SRC), on.rows(Self::CANDIDATE_SLOTS), on.cols(Self::X), on.cols(Self::P),
+            p, q, b, w, src, dlogits, starts, slots, dq, on.rows(at!(p)), on.rows(at!(q)),
+            on.rows(at!(src)), on.rows(at!(candidate_slots)), on.cols(at!(x)), on.cols(at!(p)),
             on.status()
         )
     }
     /// Computes `dP`, `db` and `dw` on the host, from the pairs of each source.
     fn source_grads(&self, io: &Io<'_>) {
         let [p, q, b, w] = [0, 1, 2, 3].map(|i| io.input::<f32>(i));
-        let (src, x) = (io.input::<u32>(Self::SRC), io.input::<u32>(Self::X));
-        let (starts, rows) = (io.input::<u32>(Self::SOURCE_STARTS), io.input::<u32>(Self::SOURCE_ROWS));
-        let (dlogits, d, m) = (io.input::<f32>(Self::DLOGITS), io.cols(Self::P), io.cols(Self::X));
+        let (src, x) = (io.input::<u32>(at!(src)), io.input::<u32>(at!(x)));
+        let (starts, rows) = (io.input::<u32>(at!(source_starts)), io.input::<u32>(at!(source_rows)));
+        let (dlogits, d, m) = (io.input::<f32>(at!(dlogits)), io.cols(at!(p)), io.cols(at!(x)));
         let (mut dp, partials) = (io.out::<f32>(Self::DP), io.scratch::<f32>());
         let partials = &mut partials[..PARTS * 2 * d];
         partials.fill(0.0);
-        let ranges = even_ranges(starts, io.rows(Self::P));
+        let ranges = even_ranges(starts, io.rows(at!(p)));
         let dps: Vec<&mut [f32]> = ranges.iter().map(|r| split_off(&mut dp, r.len() * d)).collect();
         let tasks = dps.into_iter().zip(&ranges).zip(partials.chunks_exact_mut(2 * d));
         tasks.in_parallel(1, |((dp, vertices), sums)| {
@@ -471,11 +425,11 @@ impl PairLogitsGrad {
     /// Computes `dQ` on the host, from the slots of each candidate.
     fn candidate_grad(&self, io: &Io<'_>) {
         let [p, q, b, w] = [0, 1, 2, 3].map(|i| io.input::<f32>(i));
-        let (src, dlogits) = (io.input::<u32>(Self::SRC), io.input::<f32>(Self::DLOGITS));
-        let starts = io.input::<u32>(Self::CANDIDATE_STARTS);
-        let slots = io.input::<u32>(Self::CANDIDATE_SLOTS);
-        let (d, m, mut dq) = (io.cols(Self::P), io.cols(Self::X), io.out::<f32>(Self::DQ));
-        let ranges = even_ranges(starts, io.rows(Self::Q));
+        let (src, dlogits) = (io.input::<u32>(at!(src)), io.input::<f32>(at!(dlogits)));
+        let starts = io.input::<u32>(at!(candidate_starts));
+        let slots = io.input::<u32>(at!(candidate_slots));
+        let (d, m, mut dq) = (io.cols(at!(p)), io.cols(at!(x)), io.out::<f32>(Self::DQ));
+        let ranges = even_ranges(starts, io.rows(at!(q)));
         let dqs: Vec<&mut [f32]> = ranges.iter().map(|r| split_off(&mut dq, r.len() * d)).collect();
         dqs.into_iter().zip(&ranges).in_parallel(1, |(dq, vertices)| {
             parts::with_thread_buffer(d, |active| {

@@ -23,16 +23,6 @@ pub struct PickSimilar {
     gap: i64,
 }
 
-/// Positions of the inputs.
-mod input {
-    pub(super) const NODE: usize = 0;
-    pub(super) const SIMILAR: usize = 1;
-    pub(super) const EVENT: usize = 2;
-    pub(super) const TIME: usize = 3;
-    pub(super) const NOW: usize = 4;
-    pub(super) const COUNT: usize = 5;
-}
-
 /// Nodes that were picked.
 #[derive(Clone, Copy, Debug)]
 pub struct Picked {
@@ -87,41 +77,24 @@ fn last(event: &[u32], time: &[i64]) -> Option<i64> {
 impl Op for PickSimilar {
     const NAME: &'static str = "pick_similar";
     const KIND: OpKind = OpKind::Graph;
-    const INPUTS: &'static [&'static str] = &["node", "similar", "event", "time", "now"];
-    const OUTPUTS: &'static [&'static str] = &["count", "row", "picks"];
-    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, input::COUNT)?;
-        let (node, similar, event, now) =
-            (ins[input::NODE], ins[input::SIMILAR], ins[input::EVENT], ins[input::NOW]);
-        let nodes = Rows::fixed(event.rows.capacity);
-        for (i, want) in [
-            (input::NODE, Spec::ids(node.rows, 1)),
-            (input::SIMILAR, Spec::ids(node.rows, similar.cols)),
-            (input::EVENT, Spec::ids(nodes, event.cols)),
-            (input::TIME, Spec { cols: event.cols, ..Spec::times(nodes) }),
-            (input::NOW, Spec::times(now.rows)),
-        ] {
-            let what = Self::INPUTS[i];
-            ensure!(Self::NAME, ins[i] == want, "{what} is {}, want {want}", ins[i]);
-        }
-        countable(Self::NAME, "similar nodes", node.rows.capacity.saturating_mul(similar.cols))?;
-        let rows = Rows::fixed(node.rows.capacity);
-        let listed = |cols| Out::counted_by(Spec::ids(rows, cols), 0);
-        Ok(vec![Spec::count().into(), listed(1), listed(similar.cols)])
+    const SIGNATURE: &'static str = "node [n] ids, similar [n, s] ids, event [V, k] ids, time [V, k] times, \
+        now [m] times -> count [1] ids, row [n] ids by count, picks [n, s] ids by count";
+    fn check(&self, ins: &[Spec]) -> Result<()> {
+        countable(Self::NAME, "similar nodes", ins[at!(similar)].len())
     }
     fn cost(&self, ins: &[Spec], _: &[Spec]) -> Cost {
-        let (n, k) = (ins[input::NODE].rows.capacity, ins[input::EVENT].cols);
+        let (n, k) = (ins[at!(node)].rows.capacity, ins[at!(event)].cols);
         Cost { bytes: n * (4 + 12 * k), flops: 0 }
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
-        let (node, similar) = (io.input::<u32>(input::NODE), io.input::<u32>(input::SIMILAR));
-        let (event, time) = (io.input::<u32>(input::EVENT), io.input::<i64>(input::TIME));
-        let (v, k, s) = (io.rows(input::EVENT), io.cols(input::EVENT), io.cols(input::SIMILAR));
+        let (node, similar) = (io.input::<u32>(at!(node)), io.input::<u32>(at!(similar)));
+        let (event, time) = (io.input::<u32>(at!(event)), io.input::<i64>(at!(time)));
+        let (v, k, s) = (io.rows(at!(event)), io.cols(at!(event)), io.cols(at!(similar)));
         let (row, picks) = (io.out::<u32>(1), io.out::<u32>(2));
         let last = |v: usize| last(&event[v * k..][..k], &time[v * k..][..k]);
         let mut m = 0;
         for (i, &of) in node.iter().enumerate() {
-            let (Some(of), Some(&now)) = (io.row_of(i, of, v), io.input::<i64>(input::NOW).first()) else {
+            let (Some(of), Some(&now)) = (io.row_of(i, of, v), io.input::<i64>(at!(now)).first()) else {
                 continue;
             };
             let Some(own) = last(of).filter(|&own| now.wrapping_sub(own) > self.gap) else { continue };
@@ -143,10 +116,10 @@ impl Op for PickSimilar {
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         launch!(
             k, on, pick_similar[Grid::new(1, 1024)];
-            on.input(input::NODE), on.input(input::SIMILAR), on.input(input::EVENT),
-            on.input(input::TIME), on.input(input::NOW), on.kept(0), on.kept(1), on.kept(2),
-            on.rows(input::NODE), on.rows(input::NOW), on.cols(input::SIMILAR), on.cols(input::EVENT),
-            on.capacity(input::EVENT) as u32, self.gap, on.status()
+            on.input(at!(node)), on.input(at!(similar)), on.input(at!(event)),
+            on.input(at!(time)), on.input(at!(now)), on.kept(0), on.kept(1), on.kept(2),
+            on.rows(at!(node)), on.rows(at!(now)), on.cols(at!(similar)), on.cols(at!(event)),
+            on.capacity(at!(event)) as u32, self.gap, on.status()
         )
     }
 }

@@ -38,22 +38,13 @@ macro_rules! pointwise {
         impl Op for $op {
             const NAME: &'static str = stringify!($name);
             const KIND: OpKind = OpKind::Nn;
-            const INPUTS: &'static [&'static str] = &[$(stringify!($x)),+];
-            const OUTPUTS: &'static [&'static str] = &["out"];
-            fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-                arity(Self::NAME, ins, Self::INPUTS.len())?;
-                typed(Self::NAME, "a", &ins[0], DType::F32)?;
-                for (x, name) in ins.iter().zip(Self::INPUTS) {
-                    ensure!(Self::NAME, *x == ins[0], "a is {}, {name} is {x}", ins[0]);
-                }
-                Ok(vec![ins[0].into()])
-            }
+            const SIGNATURE: &'static str = concat!($(stringify!($x), " [n, d], ",)+ "-> out [n, d]");
             fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
                 Cost::streaming(ins, outs, $flops * outs[0].len())
             }
             fn define<R: Real>(&self, io: &Io<'_>) {
                 $(let $s = R::of(pointwise!(@constant self $s).into());)?
-                let [$($x),+] = inputs::<R, { Self::INPUTS.len() }>(io);
+                let [$($x),+] = inputs::<R, { [$(stringify!($x)),+].len() }>(io);
                 for (i, out) in io.out::<R>(0).iter_mut().enumerate() {
                     $(let $x = $x[i];)+
                     *out = $exact;
@@ -71,7 +62,7 @@ macro_rules! pointwise {
                 }
                 let out = io.out::<f32>(0);
                 let share = team::share(out.len());
-                let [$($x),+] = inputs::<f32, { Self::INPUTS.len() }>(io);
+                let [$($x),+] = inputs::<f32, { [$(stringify!($x)),+].len() }>(io);
                 out.chunks_mut(share).enumerate().in_parallel(1, |(i, out)| {
                     let range = i * share..i * share + out.len();
                     each(out, $(&$x[range.clone()],)+ $(pointwise!(@constant self $s))?);

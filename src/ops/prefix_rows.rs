@@ -73,22 +73,17 @@ pub(super) unsafe fn copy_words(k: &Kernels, on: &Launch<'_>) -> Result<()> {
 impl Op for PrefixRows {
     const NAME: &'static str = "prefix_rows";
     const KIND: OpKind = OpKind::Copy;
-    const INPUTS: &'static [&'static str] = &["x", "count"];
-    const OUTPUTS: &'static [&'static str] = &["out"];
-    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, 1 + usize::from(self.rows.live.is_some()))?;
-        typed(Self::NAME, "x", &ins[0], DType::F32)?;
-        if let Some(count) = ins.get(1) {
-            ensure!(Self::NAME, *count == Spec::count(), "count is {count}, want {}", Spec::count());
-        }
-        ensure!(
-            Self::NAME,
-            self.rows.capacity <= ins[0].rows.capacity,
-            "x is {}, want at least {} rows",
-            ins[0],
-            self.rows.capacity
-        );
-        Ok(vec![Spec { rows: self.rows, ..ins[0] }.into()])
+    const SIGNATURE: &'static str = "x [m, d], count? [1] ids -> out [n, d]";
+    fn sizes(&self) -> Sizes {
+        vec![("n", self.rows)]
+    }
+    fn has(&self, _: &str) -> Option<bool> {
+        Some(self.rows.live.is_some())
+    }
+    fn check(&self, ins: &[Spec]) -> Result<()> {
+        let (x, n) = (ins[0], self.rows.capacity);
+        ensure!(Self::NAME, n <= x.rows.capacity, "x is {x}, want at least {n} rows");
+        Ok(())
     }
     fn cost(&self, _: &[Spec], outs: &[Spec]) -> Cost {
         Cost { bytes: 8 * outs[0].len(), flops: 0 }
@@ -117,19 +112,12 @@ impl Op for PrefixRows {
 impl Op for PadRows {
     const NAME: &'static str = "pad_rows";
     const KIND: OpKind = OpKind::Copy;
-    const INPUTS: &'static [&'static str] = &["dy", "base"];
-    const OUTPUTS: &'static [&'static str] = &["out"];
-    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, 2)?;
+    const SIGNATURE: &'static str = "dy [n, d], base [m, d] -> out [m, d]";
+    fn check(&self, ins: &[Spec]) -> Result<()> {
         let [dy, base] = [ins[0], ins[1]];
-        typed(Self::NAME, "dy", &dy, DType::F32)?;
-        typed(Self::NAME, "base", &base, DType::F32)?;
-        ensure!(
-            Self::NAME,
-            dy.cols == base.cols && dy.rows.capacity <= base.rows.capacity,
-            "dy is {dy}, want at most the rows of {base}"
-        );
-        Ok(vec![base.into()])
+        let fits = dy.rows.capacity <= base.rows.capacity;
+        ensure!(Self::NAME, fits, "dy is {dy}, want at most the rows of base, {base}");
+        Ok(())
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
         let base_len = if self.onto { outs[0].len() } else { 0 };

@@ -75,13 +75,6 @@ impl Tape {
 }
 
 // Input indices; the gradient op has the same inputs, followed by `dy`.
-const H: usize = 0;
-const ROW: usize = 1;
-const NODE_TIME: usize = 2;
-const TIME: usize = 3;
-const W: usize = 4;
-const B: usize = 5;
-const DY: usize = 6;
 
 /// Operands that the forward and the backward pass read.
 struct Operands<'a, R> {
@@ -97,12 +90,12 @@ struct Operands<'a, R> {
 impl<'a, R: Real> Operands<'a, R> {
     fn new(op: &ProjectTime, io: &Io<'a>) -> Self {
         Operands {
-            h: io.input(H),
-            row: io.input(ROW),
-            node_time: io.input(NODE_TIME),
-            time: io.input(TIME),
-            w: io.input(W),
-            b: io.input(B),
+            h: io.input(at!(ProjectTime, h)),
+            row: io.input(at!(ProjectTime, row)),
+            node_time: io.input(at!(ProjectTime, node_time)),
+            time: io.input(at!(ProjectTime, time)),
+            w: io.input(at!(ProjectTime, w)),
+            b: io.input(at!(ProjectTime, b)),
             gaps: op.gaps,
         }
     }
@@ -152,36 +145,20 @@ vectorised! {
 impl Op for ProjectTime {
     const NAME: &'static str = "project_time";
     const KIND: OpKind = OpKind::Graph;
-    const INPUTS: &'static [&'static str] = &["h", "row", "node_time", "time", "w", "b"];
-    const OUTPUTS: &'static [&'static str] = &["y"];
-    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, 6)?;
-        let [h, row, node_time, time, w, b] = [0, 1, 2, 3, 4, 5].map(|i| ins[i]);
-        typed(Self::NAME, "h", &h, DType::F32)?;
-        ensure!(Self::NAME, node_time == Spec::times(h.rows), "h is {h}, node time is {node_time}");
-        ensure!(
-            Self::NAME,
-            row == Spec::ids(row.rows, 1) && time == Spec::times(row.rows),
-            "row is {row}, time is {time}"
-        );
-        for (what, weights) in [("w", w), ("b", b)] {
-            typed(Self::NAME, what, &weights, DType::F32)?;
-            shaped(Self::NAME, what, &weights, 1, h.cols)?;
-        }
-        Ok(vec![Spec::real(row.rows, h.cols).into()])
-    }
+    const SIGNATURE: &'static str = "h [n, d], row [r] ids, node_time [n] times, time [r] times, w [1, d], \
+        b [1, d] -> y [r, d]";
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
-        Cost { bytes: 8 * outs[0].len() + 20 * ins[ROW].len(), flops: 4 * outs[0].len() }
+        Cost { bytes: 8 * outs[0].len() + 20 * ins[at!(row)].len(), flops: 4 * outs[0].len() }
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
-        let (o, d) = (Operands::<R>::new(self, io), io.cols(H));
+        let (o, d) = (Operands::<R>::new(self, io), io.cols(at!(h)));
         for (at, y) in io.out::<R>(0).iter_mut().enumerate() {
             let (i, j) = (at / d, at % d);
             *y = o.root(io, i).map_or(R::ZERO, |(x, delta)| x[j] * (R::ONE + o.w[j] * delta + o.b[j]));
         }
     }
     fn cpu(&self, io: &Io<'_>) {
-        let (o, d) = (Operands::<f32>::new(self, io), io.cols(H));
+        let (o, d) = (Operands::<f32>::new(self, io), io.cols(at!(h)));
         if d == 0 {
             return;
         }
@@ -190,10 +167,11 @@ impl Op for ProjectTime {
         chunks.in_parallel(1, |(chunk, y)| forward(y, chunk * size, &o, io));
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        let (h, row, w, b, y) = (on.input(H), on.input(ROW), on.input(W), on.input(B), on.out(0));
-        let (node_time, time) = (on.input(NODE_TIME), on.input(TIME));
-        let (roots, rows, d) = (on.rows(ROW), on.rows(H), on.cols(H));
-        let (grid, gaps) = (Grid::warps(on.capacity(ROW)), self.gaps.into());
+        let (h, row, w, b, y) =
+            (on.input(at!(h)), on.input(at!(row)), on.input(at!(w)), on.input(at!(b)), on.out(0));
+        let (node_time, time) = (on.input(at!(node_time)), on.input(at!(time)));
+        let (roots, rows, d) = (on.rows(at!(row)), on.rows(at!(h)), on.cols(at!(h)));
+        let (grid, gaps) = (Grid::warps(on.capacity(at!(row))), self.gaps.into());
         launch!(
             k, on, project_time[grid];
             h, row, node_time, time, w, b, y, roots, rows, d, gaps, on.status()
@@ -203,8 +181,8 @@ impl Op for ProjectTime {
         let Some(dy) = douts[0] else { return Ok(vec![None; 6]) };
         let grads = t.push(ProjectTimeGrad(*self), &[&node.ins[..], &[dy]].concat())?;
         let [g, dw, db] = [0, 1, 2].map(|out| grads[out]);
-        let rows = t.spec(node.ins[H]).rows;
-        let dh = t.scatter_add_rows(g, node.ins[ROW], rows)?;
+        let rows = t.spec(node.ins[at!(h)]).rows;
+        let dh = t.scatter_add_rows(g, node.ins[at!(row)], rows)?;
         Ok(vec![Some(dh), None, None, None, Some(dw), Some(db)])
     }
 }
@@ -212,27 +190,22 @@ impl Op for ProjectTime {
 impl Op for ProjectTimeGrad {
     const NAME: &'static str = "project_time_grad";
     const KIND: OpKind = OpKind::Graph;
-    const INPUTS: &'static [&'static str] = &["h", "row", "node_time", "time", "w", "b", "dy"];
-    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, 7)?;
-        let y = Op::infer(&self.0, &ins[..DY])?[0].spec;
-        ensure!(Self::NAME, ins[DY] == y, "y is {y}, dy is {}", ins[DY]);
-        Ok(vec![y.into(), ins[W].into(), ins[B].into()])
-    }
+    const SIGNATURE: &'static str = "h [n, d], row [r] ids, node_time [n] times, time [r] times, w [1, d], \
+        b [1, d], dy [r, d] -> g [r, d], dw [1, d], db [1, d]";
     fn scratch(&self, ins: &[Spec]) -> usize {
-        2 * (parts::PARTS + 1).max(BLOCKS) * ins[H].cols
+        2 * (parts::PARTS + 1).max(BLOCKS) * ins[at!(h)].cols
     }
     fn tickets(&self, _: &[Spec]) -> usize {
         1
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
-        Cost { bytes: 12 * outs[0].len() + 20 * ins[ROW].len(), flops: 8 * outs[0].len() }
+        Cost { bytes: 12 * outs[0].len() + 20 * ins[at!(row)].len(), flops: 8 * outs[0].len() }
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
-        let (o, dy, d) = (Operands::<R>::new(&self.0, io), io.input::<R>(DY), io.cols(H));
+        let (o, dy, d) = (Operands::<R>::new(&self.0, io), io.input::<R>(at!(dy)), io.cols(at!(h)));
         let (g, dw, db) = (io.out::<R>(0), io.out::<R>(1), io.out::<R>(2));
         [&mut *g, dw, db].into_iter().for_each(|out| out.fill(R::ZERO));
-        for i in 0..io.rows(ROW) {
+        for i in 0..io.rows(at!(row)) {
             let Some((x, delta)) = o.root(io, i) else { continue };
             for j in 0..d {
                 let dy = dy[i * d + j];
@@ -243,7 +216,7 @@ impl Op for ProjectTimeGrad {
         }
     }
     fn cpu(&self, io: &Io<'_>) {
-        let (o, dy, d) = (Operands::<f32>::new(&self.0, io), io.input::<f32>(DY), io.cols(H));
+        let (o, dy, d) = (Operands::<f32>::new(&self.0, io), io.input::<f32>(at!(dy)), io.cols(at!(h)));
         if d == 0 {
             return;
         }
@@ -261,12 +234,13 @@ impl Op for ProjectTimeGrad {
         io.out::<f32>(2).copy_from_slice(&sum[d..]);
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        let block_rows = on.capacity(ROW).div_ceil(BLOCKS).max(BLOCK_ROWS);
+        let block_rows = on.capacity(at!(row)).div_ceil(BLOCKS).max(BLOCK_ROWS);
         launch!(
-            k, on, project_time_grad[Grid::new(on.capacity(ROW).div_ceil(block_rows), Grid::THREADS)];
-            on.input(H), on.input(ROW), on.input(NODE_TIME), on.input(TIME), on.input(W), on.input(B),
-            on.input(DY), on.out(0), on.scratch(), on.tickets(), on.out(1), on.out(2), on.rows(ROW),
-            on.rows(H), on.cols(H), self.0.gaps.into(), block_rows as u32
+            k, on, project_time_grad[Grid::new(on.capacity(at!(row)).div_ceil(block_rows), Grid::THREADS)];
+            on.input(at!(h)), on.input(at!(row)), on.input(at!(node_time)), on.input(at!(time)),
+            on.input(at!(w)), on.input(at!(b)), on.input(at!(dy)), on.out(0), on.scratch(), on.tickets(),
+            on.out(1), on.out(2), on.rows(at!(row)), on.rows(at!(h)), on.cols(at!(h)), self.0.gaps.into(),
+            block_rows as u32
         )
     }
 }

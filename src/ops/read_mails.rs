@@ -26,15 +26,6 @@ pub struct ReadMails {
     gaps: Gaps,
 }
 
-/// Positions of the inputs.
-mod input {
-    pub(super) const NODE: usize = 0;
-    pub(super) const TIME: usize = 1;
-    pub(super) const MAIL_EVENT: usize = 2;
-    pub(super) const MAIL_TIME: usize = 3;
-    pub(super) const NEXT: usize = 4;
-}
-
 /// Mailboxes: a ring of k slots per node; a new mail overwrites the oldest. All values are state.
 ///
 /// Example: [`Tape::read_mails`].
@@ -103,36 +94,20 @@ impl Tape {
 
 /// Checks that mailboxes are `[v, k]` events and times and `[v]` next slots, and that u32 ids can number the
 /// slots.
-pub(super) fn check_mailbox(op: &'static str, event: &Spec, time: &Spec, next: &Spec) -> Result<()> {
-    let (rows, v, k) = (event.rows, event.rows.capacity, event.cols);
-    ensure!(op, k > 0, "mail event is {event}, want one slot or more");
+pub(super) fn check_mailbox(op: &'static str, event: &Spec) -> Result<()> {
+    let (v, k) = (event.rows.capacity, event.cols);
+    ensure!(op, k > 0, "mail_event is {event}, want one slot or more");
     ensure!(op, v * k < NONE as usize, "{v} mailboxes of {k} slots, want fewer than {NONE} slots in all");
-    ensure!(op, *event == Spec::ids(rows, k), "mail event is {event}");
-    ensure!(op, *time == Spec { cols: k, ..Spec::times(rows) }, "mail time is {time}, mail event is {event}");
-    ensure!(op, *next == Spec::ids(rows, 1), "next is {next}, mail event is {event}");
     Ok(())
 }
 
 impl Op for ReadMails {
     const NAME: &'static str = "read_mails";
     const KIND: OpKind = OpKind::Graph;
-    const INPUTS: &'static [&'static str] = &["node", "time", "mail_event", "mail_time", "next"];
-    const OUTPUTS: &'static [&'static str] = &["row", "event", "dt", "count"];
-    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, 5)?;
-        let (node, time, next) = (ins[input::NODE], ins[input::TIME], ins[input::NEXT]);
-        let (mail_event, mail_time) = (ins[input::MAIL_EVENT], ins[input::MAIL_TIME]);
-        let (n, k) = (node.rows, mail_event.cols);
-        ensure!(
-            Self::NAME,
-            node == Spec::ids(n, 1) && time == Spec::times(n),
-            "node is {node}, time is {time}, want {} and {}",
-            Spec::ids(n, 1),
-            Spec::times(n)
-        );
-        check_mailbox(Self::NAME, &mail_event, &mail_time, &next)?;
-        let slots = Spec::ids(n, k);
-        Ok(vec![slots.into(), slots.into(), Spec::real(n, k).into(), node.into()])
+    const SIGNATURE: &'static str = "node [n] ids, time [n] times, mail_event [v, k] ids, \
+        mail_time [v, k] times, next [v] ids -> row [n, k] ids, event [n, k] ids, dt [n, k], count [n] ids";
+    fn check(&self, ins: &[Spec]) -> Result<()> {
+        check_mailbox(Self::NAME, &ins[at!(mail_event)])
     }
     fn cost(&self, _: &[Spec], outs: &[Spec]) -> Cost {
         // A slot reads 12 bytes and writes 12.
@@ -141,10 +116,10 @@ impl Op for ReadMails {
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
         let (node, time, next) =
-            (io.input::<u32>(input::NODE), io.input::<i64>(input::TIME), io.input::<u32>(input::NEXT));
-        let (mail_event, mail_time) = (io.input::<u32>(input::MAIL_EVENT), io.input::<i64>(input::MAIL_TIME));
+            (io.input::<u32>(at!(node)), io.input::<i64>(at!(time)), io.input::<u32>(at!(next)));
+        let (mail_event, mail_time) = (io.input::<u32>(at!(mail_event)), io.input::<i64>(at!(mail_time)));
         let (row, event, dt, count) = (io.out::<u32>(0), io.out::<u32>(1), io.out::<R>(2), io.out::<u32>(3));
-        let k = io.cols(input::MAIL_EVENT);
+        let k = io.cols(at!(mail_event));
         let size = team::piece(node.len(), 64);
         let slots = row.chunks_mut(size * k).zip(event.chunks_mut(size * k)).zip(dt.chunks_mut(size * k));
         let pieces = slots.zip(count.chunks_mut(size));
@@ -170,13 +145,13 @@ impl Op for ReadMails {
         });
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        let (node, time, next) = (on.input(input::NODE), on.input(input::TIME), on.input(input::NEXT));
-        let (mail_event, mail_time) = (on.input(input::MAIL_EVENT), on.input(input::MAIL_TIME));
+        let (node, time, next) = (on.input(at!(node)), on.input(at!(time)), on.input(at!(next)));
+        let (mail_event, mail_time) = (on.input(at!(mail_event)), on.input(at!(mail_time)));
         let (row, event, dt, count) = (on.out(0), on.out(1), on.out(2), on.out(3));
         launch!(
-            k, on, read_mails[Grid::warps(on.capacity(input::NODE))];
-            node, time, mail_event, mail_time, next, row, event, dt, count, on.rows(input::NODE),
-            on.capacity(input::NEXT) as u32, on.cols(input::MAIL_EVENT), self.gaps.into(), on.status()
+            k, on, read_mails[Grid::warps(on.capacity(at!(node)))];
+            node, time, mail_event, mail_time, next, row, event, dt, count, on.rows(at!(node)),
+            on.capacity(at!(next)) as u32, on.cols(at!(mail_event)), self.gaps.into(), on.status()
         )
     }
 }

@@ -37,14 +37,6 @@ pub struct Repeated {
     pub counts: Var,
 }
 
-/// Positions of the inputs.
-mod input {
-    pub(super) const STAMP: usize = 0;
-    pub(super) const NODE: usize = 1;
-    pub(super) const OTHER: usize = 2;
-    pub(super) const STEP: usize = 3;
-}
-
 /// Positions of the outputs.
 mod output {
     pub(super) const COUNT: usize = 0;
@@ -100,40 +92,27 @@ impl Tape {
 impl Op for RepeatedRoots {
     const NAME: &'static str = "repeated_roots";
     const KIND: OpKind = OpKind::Graph;
-    const INPUTS: &'static [&'static str] = &["stamp", "node", "other", "step"];
-    const OUTPUTS: &'static [&'static str] = &["count", "row", "at", "rest", "counts"];
-    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, 4)?;
-        let lists =
-            [(input::STAMP, "stamp"), (input::NODE, "node"), (input::OTHER, "other"), (input::STEP, "step")];
-        for (i, what) in lists {
-            let spec = ins[i];
-            ensure!(Self::NAME, spec == Spec::ids(spec.rows, 1), "{what} is {spec}, want one column of U32");
-            countable(Self::NAME, what, spec.len())?;
-        }
-        shaped(Self::NAME, "stamp", &ins[input::STAMP], ins[input::STAMP].rows.capacity, 1)?;
-        shaped(Self::NAME, "step", &ins[input::STEP], 1, 1)?;
-        ensure!(Self::NAME, self.ranks > 0, "there are no ranks");
-        countable(Self::NAME, "ranks", self.ranks.saturating_add(self.ahead))?;
-        let node = ins[input::NODE];
-        let found = Out::counted_by(Spec::ids(Rows::fixed(node.rows.capacity), 1), output::COUNT);
-        let counts = Spec::ids(Rows::fixed(self.ranks), 1);
-        Ok(vec![Spec::count().into(), found, found, node.into(), counts.into()])
+    const SIGNATURE: &'static str = "stamp [V] ids state, node [n] ids, other [m] ids, step [1] ids \
+        -> count [1] ids, row [n] ids by count, at [n] ids by count, rest [n] ids, counts [r] ids";
+    fn sizes(&self) -> Sizes {
+        vec![("r", Rows::fixed(self.ranks))]
     }
-    fn writes(&self, _: usize) -> Vec<usize> {
-        vec![input::STAMP]
+    fn check(&self, ins: &[Spec]) -> Result<()> {
+        all_countable(self, ins)?;
+        ensure!(Self::NAME, self.ranks > 0, "there are no ranks");
+        countable(Self::NAME, "ranks", self.ranks.saturating_add(self.ahead))
     }
     fn empty_without(&self) -> Option<usize> {
-        Some(input::NODE)
+        Some(at!(node))
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
-        let (stamp, other) = (io.state::<u32>(input::STAMP), io.input::<u32>(input::OTHER));
+        let (stamp, other) = (io.state::<u32>(at!(stamp)), io.input::<u32>(at!(other)));
         for (i, &v) in other.iter().enumerate() {
             if let Some(v) = io.row_of(i, v, stamp.len()) {
                 stamp[v] = i as u32 + 1;
             }
         }
-        let (node, rest) = (io.input::<u32>(input::NODE), io.out::<u32>(output::REST));
+        let (node, rest) = (io.input::<u32>(at!(node)), io.out::<u32>(output::REST));
         let (row, at) = (io.out::<u32>(output::ROW), io.out::<u32>(output::AT));
         let mut count = 0;
         for (i, (&v, rest)) in node.iter().zip(rest).enumerate() {
@@ -152,15 +131,15 @@ impl Op for RepeatedRoots {
         io.out::<u32>(output::COUNT)[0] = count as u32;
         let counts = io.out::<u32>(output::COUNTS);
         counts.fill(0);
-        counts[(io.input::<u32>(input::STEP)[0] as usize + self.ahead) % self.ranks] = count as u32;
+        counts[(io.input::<u32>(at!(step))[0] as usize + self.ahead) % self.ranks] = count as u32;
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         launch!(
             k, on, repeated_roots[Grid::new(1, 1024)];
-            on.state(input::STAMP), on.input(input::NODE), on.input(input::OTHER), on.input(input::STEP),
+            on.state(at!(stamp)), on.input(at!(node)), on.input(at!(other)), on.input(at!(step)),
             on.kept(output::COUNT), on.kept(output::ROW), on.kept(output::AT), on.kept(output::REST),
-            on.kept(output::COUNTS), on.rows(input::NODE), on.rows(input::OTHER),
-            on.capacity(input::STAMP) as u32, self.ahead as u32, self.ranks as u32, on.status()
+            on.kept(output::COUNTS), on.rows(at!(node)), on.rows(at!(other)),
+            on.capacity(at!(stamp)) as u32, self.ahead as u32, self.ranks as u32, on.status()
         )
     }
 }

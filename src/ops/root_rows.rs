@@ -40,20 +40,13 @@ impl Tape {
 impl Op for RootRows {
     const NAME: &'static str = "root_rows";
     const KIND: OpKind = OpKind::Graph;
-    const INPUTS: &'static [&'static str] = &["events"];
-    const OUTPUTS: &'static [&'static str] = &["out"];
-    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, 1)?;
+    const SIGNATURE: &'static str = "events [n, d] any -> out [n] ids";
+    fn check(&self, ins: &[Spec]) -> Result<()> {
         ensure!(Self::NAME, self.side < self.stride, "side is {}, want less than {}", self.side, self.stride);
-        let roots = ins[0].rows.capacity.checked_mul(self.stride).filter(|&n| n <= NONE as usize);
-        ensure!(
-            Self::NAME,
-            roots.is_some(),
-            "{} roots for each row of {}, want at most {NONE} in all",
-            self.stride,
-            ins[0]
-        );
-        Ok(vec![Spec::ids(ins[0].rows, 1).into()])
+        let (stride, roots) = (self.stride, ins[0].rows.capacity.saturating_mul(self.stride));
+        let fits = roots <= NONE as usize;
+        ensure!(Self::NAME, fits, "{stride} roots for each row of {}, want at most {NONE} in all", ins[0]);
+        Ok(())
     }
     fn cost(&self, _: &[Spec], outs: &[Spec]) -> Cost {
         Cost { bytes: 4 * outs[0].len(), flops: 0 }

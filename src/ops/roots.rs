@@ -16,9 +16,6 @@ use super::*;
 #[derive(Debug)]
 pub struct Roots;
 
-/// Position of the optional input.
-const NEGATIVES: usize = 3;
-
 impl Tape {
     /// Appends [`Roots`] for b events with m negatives each, u32 `[b, m]`; returns the nodes and times of the
     /// `(2 + m) b` roots.
@@ -57,29 +54,27 @@ impl Tape {
 impl Op for Roots {
     const NAME: &'static str = "roots";
     const KIND: OpKind = OpKind::Graph;
-    const INPUTS: &'static [&'static str] = &["src", "dst", "time", "negatives"];
-    const OUTPUTS: &'static [&'static str] = &["node", "time"];
+    const SIGNATURE: &'static str = "src [b] ids, dst [b] ids, time [b] times, negatives? [b, m] ids \
+        -> node, time";
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, ins.len().clamp(3, 4))?;
-        let (events, m) = (ins[0].rows, ins.get(NEGATIVES).map_or(0, |negatives| negatives.cols));
-        let ids = Spec::ids(events, 1);
-        let wants =
-            [("src", ids), ("dst", ids), ("time", Spec::times(events)), ("negatives", Spec::ids(events, m))];
-        for ((what, want), found) in wants.iter().zip(ins) {
-            ensure!(Self::NAME, found == want, "{what} is {found}, want {want}");
-        }
-        let rows = events.times(m.saturating_add(2));
+        signature::infer(self, ins)?;
+        let m = ins.get(at!(negatives)).map_or(0, |negatives| negatives.cols);
+        let rows = ins[0].rows.times(m.saturating_add(2));
         ensure!(
             Self::NAME,
             rows.capacity < NONE as usize && m < NONE as usize - 2,
-            "{m} negatives for each of {ids}, want fewer than {NONE} roots in all"
+            "{m} negatives for each of {}, want fewer than {NONE} roots in all",
+            ins[0]
         );
         Ok(vec![Spec::ids(rows, 1).into(), Spec::times(rows).into()])
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
         let (src, dst, time) = (io.input::<u32>(0), io.input::<u32>(1), io.input::<i64>(2));
-        let (negatives, m): (&[u32], _) =
-            if io.inputs() > NEGATIVES { (io.input(NEGATIVES), io.cols(NEGATIVES)) } else { (&[], 0) };
+        let (negatives, m): (&[u32], _) = if io.inputs() > at!(negatives) {
+            (io.input(at!(negatives)), io.cols(at!(negatives)))
+        } else {
+            (&[], 0)
+        };
         let (node, at) = (io.out::<u32>(0), io.out::<i64>(1));
         for (i, root) in node.chunks_exact_mut(2 + m).enumerate() {
             (root[0], root[1]) = (src[i], dst[i]);
@@ -89,9 +84,9 @@ impl Op for Roots {
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (src, dst, time, node, at) = (on.input(0), on.input(1), on.input(2), on.out(0), on.out(1));
-        let given = on.inputs() > NEGATIVES;
+        let given = on.inputs() > at!(negatives);
         let (negatives, m) =
-            if given { (on.input(NEGATIVES), on.cols(NEGATIVES)) } else { (std::ptr::null(), 0) };
+            if given { (on.input(at!(negatives)), on.cols(at!(negatives))) } else { (std::ptr::null(), 0) };
         launch!(k, on, roots[Grid::items(on.out_cap(0))]; src, dst, time, negatives, node, at, on.rows(0), m)
     }
 }

@@ -50,13 +50,6 @@ pub struct Routed {
     pub position: Var,
 }
 
-/// Positions of the inputs.
-mod input {
-    pub(super) const NODE: usize = 0;
-    pub(super) const RANK_OF: usize = 1;
-    pub(super) const ROW_OF: usize = 2;
-}
-
 /// Positions of the outputs.
 mod output {
     pub(super) const COUNT: usize = 0;
@@ -113,19 +106,19 @@ impl Tape {
 impl Route {
     /// Returns the position of the limit.
     fn limit_at(&self) -> usize {
-        if self.in_turn.is_some() { input::RANK_OF } else { input::ROW_OF + 1 }
+        if self.in_turn.is_some() { at!(rank_of) } else { at!(row_of) + 1 }
     }
     /// Returns how many of the first nodes count.
     fn limit(&self, io: &Io<'_>) -> usize {
         let at = self.limit_at();
         let limit = if io.inputs() > at { io.input::<u32>(at)[0] } else { u32::MAX };
-        io.rows(input::NODE).min(limit as usize)
+        io.rows(at!(node)).min(limit as usize)
     }
     /// Returns the number of nodes, and a function that returns the owner of a node and its row there.
     fn owners<'a>(&self, io: &'a Io<'_>) -> (usize, impl Fn(usize) -> (usize, u32) + 'a) {
         let (ranks, in_turn) = (self.ranks, self.in_turn);
         let maps = match in_turn {
-            None => [input::RANK_OF, input::ROW_OF].map(|at| io.input::<u32>(at)),
+            None => [at!(rank_of), at!(row_of)].map(|at| io.input::<u32>(at)),
             Some(_) => [&[][..]; 2],
         };
         let of = move |v: usize| match in_turn {
@@ -139,37 +132,23 @@ impl Route {
 impl Op for Route {
     const NAME: &'static str = "route";
     const KIND: OpKind = OpKind::Graph;
-    const OUTPUTS: &'static [&'static str] = &["count", "order", "row", "counts", "position"];
-    fn input_names(&self) -> Vec<&'static str> {
-        present(&[
-            ("node", true),
-            ("rank_of", self.in_turn.is_none()),
-            ("row_of", self.in_turn.is_none()),
-            ("limit", true),
-        ])
+    const SIGNATURE: &'static str = "node [n] ids, rank_of? [V] ids, row_of? [V] ids, limit? [1] ids \
+        -> count [1] ids, order [n] ids by count, row [n] ids by count, counts [r] ids, position [n] ids";
+    fn sizes(&self) -> Sizes {
+        vec![("r", Rows::fixed(self.ranks))]
     }
-    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        let first = self.limit_at();
-        arity(Self::NAME, ins, ins.len().clamp(first, first + 1))?;
-        let node = ins[input::NODE];
-        ensure!(Self::NAME, node == Spec::ids(node.rows, 1), "node is {node}, want one column of U32");
-        for (what, map) in ["rank_of", "row_of"].iter().zip(&ins[input::RANK_OF..first]) {
-            typed(Self::NAME, what, map, DType::U32)?;
-            shaped(Self::NAME, what, map, ins[input::RANK_OF].rows.capacity, 1)?;
-        }
+    fn has(&self, operand: &str) -> Option<bool> {
+        (operand != "limit").then_some(self.in_turn.is_none())
+    }
+    fn check(&self, ins: &[Spec]) -> Result<()> {
         countable(Self::NAME, "nodes in turn", self.in_turn.unwrap_or(0))?;
-        if let Some(limit) = ins.get(first) {
-            ensure!(Self::NAME, *limit == Spec::count(), "limit is {limit}, want {}", Spec::count());
-        }
-        countable(Self::NAME, "nodes", node.len())?;
+        countable(Self::NAME, "nodes", ins[at!(node)].len())?;
         countable(Self::NAME, "ranks", self.ranks)?;
         ensure!(Self::NAME, self.ranks > 0 || self.in_turn.is_none(), "no rank to own the nodes in turn");
-        let listed = Out::counted_by(Spec::ids(Rows::fixed(node.rows.capacity), 1), output::COUNT);
-        let counts = Spec::ids(Rows::fixed(self.ranks), 1);
-        Ok(vec![Spec::count().into(), listed, listed, counts.into(), node.into()])
+        Ok(())
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
-        let (node, limit) = (io.input::<u32>(input::NODE), self.limit(io));
+        let (node, limit) = (io.input::<u32>(at!(node)), self.limit(io));
         let (nodes, owner_of) = self.owners(io);
         let (order, row) = (io.out::<u32>(output::ORDER), io.out::<u32>(output::ROW));
         let (counts, position) = (io.out::<u32>(output::COUNTS), io.out::<u32>(output::POSITION));
@@ -192,7 +171,7 @@ impl Op for Route {
         io.out::<u32>(output::COUNT)[0] = listed as u32;
     }
     fn cpu(&self, io: &Io<'_>) {
-        let (node, limit) = (io.input::<u32>(input::NODE), self.limit(io));
+        let (node, limit) = (io.input::<u32>(at!(node)), self.limit(io));
         let (nodes, owner_of) = self.owners(io);
         let (order, row) = (io.out::<u32>(output::ORDER), io.out::<u32>(output::ROW));
         let (counts, position) = (io.out::<u32>(output::COUNTS), io.out::<u32>(output::POSITION));
@@ -222,13 +201,13 @@ impl Op for Route {
         let limit = if on.inputs() > self.limit_at() { on.input(self.limit_at()) } else { std::ptr::null() };
         let (nodes, [rank_of, row_of]) = match self.in_turn {
             Some(nodes) => (nodes, [std::ptr::null(); 2]),
-            None => (on.capacity(input::RANK_OF), [on.input(input::RANK_OF), on.input(input::ROW_OF)]),
+            None => (on.capacity(at!(rank_of)), [on.input(at!(rank_of)), on.input(at!(row_of))]),
         };
         launch!(
             k, on, route[Grid::new(1, 1024)];
-            on.input(input::NODE), rank_of, row_of, limit, on.kept(output::COUNT), on.kept(output::ORDER),
+            on.input(at!(node)), rank_of, row_of, limit, on.kept(output::COUNT), on.kept(output::ORDER),
             on.kept(output::ROW), on.kept(output::COUNTS), on.kept(output::POSITION),
-            on.rows(input::NODE), nodes as u32, self.ranks as u32, on.status()
+            on.rows(at!(node)), nodes as u32, self.ranks as u32, on.status()
         )
     }
 }

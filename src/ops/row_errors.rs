@@ -16,16 +16,6 @@ use super::*;
 #[derive(Debug)]
 pub struct RowErrors;
 
-/// Positions of the inputs.
-mod input {
-    pub(super) const BEFORE: usize = 0;
-    pub(super) const EXACT: usize = 1;
-    pub(super) const AFTER: usize = 2;
-    pub(super) const ROW: usize = 3;
-    pub(super) const ERRORS: usize = 4;
-    pub(super) const COUNT: usize = 5;
-}
-
 /// Sums of rows: all, and those that were wrong.
 const SUMS: usize = 6;
 
@@ -66,34 +56,17 @@ impl Tape {
 impl Op for RowErrors {
     const NAME: &'static str = "row_errors";
     const KIND: OpKind = OpKind::Graph;
-    const INPUTS: &'static [&'static str] = &["before", "exact", "after", "row", "errors"];
-    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, input::COUNT)?;
-        let (before, after, row) = (ins[input::BEFORE], ins[input::AFTER], ins[input::ROW]);
-        for (i, want) in [
-            (input::ROW, Spec::ids(row.rows, 1)),
-            (input::BEFORE, Spec::real(row.rows, before.cols)),
-            (input::EXACT, before),
-            (input::AFTER, Spec::real(after.rows, before.cols)),
-            (input::ERRORS, Spec::real(Rows::fixed(1), SUMS)),
-        ] {
-            let what = Self::INPUTS[i];
-            ensure!(Self::NAME, ins[i] == want, "{what} is {}, want {want}", ins[i]);
-        }
-        Ok(Vec::new())
-    }
-    fn writes(&self, _: usize) -> Vec<usize> {
-        vec![input::ERRORS]
-    }
+    const SIGNATURE: &'static str = "before [m, d], exact [m, d], after [n, d], row [m] ids, \
+        errors [1, 6] state ->";
     fn cost(&self, ins: &[Spec], _: &[Spec]) -> Cost {
-        Cost { bytes: 12 * ins[input::BEFORE].len(), flops: 6 * ins[input::BEFORE].len() }
+        Cost { bytes: 12 * ins[at!(before)].len(), flops: 6 * ins[at!(before)].len() }
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
-        let (before, exact) = (io.input::<R>(input::BEFORE), io.input::<R>(input::EXACT));
-        let (after, d) = (io.input::<R>(input::AFTER), io.cols(input::BEFORE));
-        let errors = io.state::<R>(input::ERRORS);
-        for (i, &row) in io.input::<u32>(input::ROW).iter().enumerate() {
-            let Some(row) = io.row_of(i, row, io.rows(input::AFTER)) else { continue };
+        let (before, exact) = (io.input::<R>(at!(before)), io.input::<R>(at!(exact)));
+        let (after, d) = (io.input::<R>(at!(after)), io.cols(at!(before)));
+        let errors = io.state::<R>(at!(errors));
+        for (i, &row) in io.input::<u32>(at!(row)).iter().enumerate() {
+            let Some(row) = io.row_of(i, row, io.rows(at!(after))) else { continue };
             let exact = &exact[i * d..][..d];
             let distance = |x: &[R]| x.iter().zip(exact).map(|(&a, &b)| (a - b) * (a - b)).sum::<R>().sqrt();
             let [was, is] = [distance(&before[i * d..][..d]), distance(&after[row * d..][..d])];
@@ -110,8 +83,8 @@ impl Op for RowErrors {
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         launch!(
             k, on, row_errors[Grid::new(1, 1024)];
-            on.input(input::BEFORE), on.input(input::EXACT), on.input(input::AFTER), on.input(input::ROW),
-            on.state(input::ERRORS), on.rows(input::ROW), on.rows(input::AFTER), on.cols(input::BEFORE),
+            on.input(at!(before)), on.input(at!(exact)), on.input(at!(after)), on.input(at!(row)),
+            on.state(at!(errors)), on.rows(at!(row)), on.rows(at!(after)), on.cols(at!(before)),
             on.status()
         )
     }

@@ -34,17 +34,6 @@ use std::ops::Range;
 /// Number of queries between prefetching a list and reading it.
 const AHEAD: usize = 8;
 
-/// Positions of the inputs.
-mod input {
-    pub(super) const OFFSETS: usize = 0;
-    pub(super) const ENTRIES: usize = 1;
-    pub(super) const POSITION: usize = 2;
-    pub(super) const NODE: usize = 3;
-    pub(super) const TIME: usize = 4;
-    pub(super) const EVENT: usize = 5;
-    pub(super) const NOW: usize = 6;
-}
-
 /// Rule that selects neighbours among a node's earlier events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Strategy {
@@ -229,17 +218,18 @@ struct Slots<'a, R> {
 
 impl<'a> Tables<'a> {
     fn of(op: &SampleNeighbors, io: &Io<'a>) -> Self {
-        let (batch, now) = (io.input::<u32>(input::EVENT), io.input::<u32>(input::NOW));
+        let (batch, now) =
+            (io.input::<u32>(at!(SampleNeighbors, event)), io.input::<u32>(at!(SampleNeighbors, now)));
         let (seed, salt) = op.seed();
-        let key = Key::at(seed, salt, now, op.per_event(io.spec(input::NODE).rows));
+        let key = Key::at(seed, salt, now, op.per_event(io.spec(at!(SampleNeighbors, node)).rows));
         let before = now.get(2).copied().unwrap_or(0);
         let first = batch.first().map_or(0, |first| first.saturating_sub(before));
         Tables {
-            offsets: io.input(input::OFFSETS),
-            entries: bytemuck::cast_slice(io.input::<i64>(input::ENTRIES)),
-            position: io.input(input::POSITION),
-            query: io.input(input::NODE),
-            query_time: io.input(input::TIME),
+            offsets: io.input(at!(SampleNeighbors, offsets)),
+            entries: bytemuck::cast_slice(io.input::<i64>(at!(SampleNeighbors, entries))),
+            position: io.input(at!(SampleNeighbors, position)),
+            query: io.input(at!(SampleNeighbors, node)),
+            query_time: io.input(at!(SampleNeighbors, time)),
             batch,
             first,
             // No event has the number `NONE`, which stands for an empty slot of a list.
@@ -348,56 +338,26 @@ impl SampleNeighbors {
 impl Op for SampleNeighbors {
     const NAME: &'static str = "sample_neighbors";
     const KIND: OpKind = OpKind::Graph;
-    const INPUTS: &'static [&'static str] =
-        &["offsets", "entries", "position", "node", "time", "event", "now"];
-    const OUTPUTS: &'static [&'static str] = &["node", "event", "dt", "time", "count"];
-    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, 7)?;
-        let (queries, batch) = (ins[input::NODE].rows, ins[input::EVENT].rows);
-        let offsets = ins[input::OFFSETS];
-        ensure!(Self::NAME, offsets.rows.capacity > 0, "offsets are {offsets}, want [v + 1, 1]");
-        // The tables have fixed rows: all of their rows are live.
-        let capacity = |i: usize| ins[i].rows.capacity;
-        for (i, want) in [
-            (input::OFFSETS, Spec::times(Rows::fixed(capacity(input::OFFSETS)))),
-            (input::ENTRIES, Entry::spec(capacity(input::ENTRIES))),
-            (input::POSITION, Spec::ids(Rows::fixed(capacity(input::POSITION)), 2)),
-            (input::NODE, Spec::ids(queries, 1)),
-            (input::TIME, Spec::times(queries)),
-            (input::EVENT, Spec::ids(batch, 1)),
-        ] {
-            let what = Self::INPUTS[i];
-            ensure!(Self::NAME, ins[i] == want, "{what} is {}, want {want}", ins[i]);
-        }
-        clock(Self::NAME, &ins[input::NOW])?;
-        ensure!(
-            Self::NAME,
-            [self.k, self.stride].iter().all(|&n| u32::try_from(n).is_ok()),
-            "{} neighbours per query, {} roots per event, want at most {} of each",
-            self.k,
-            self.stride,
-            u32::MAX
-        );
-        ensure!(
-            Self::NAME,
-            self.stride == 0 || queries == batch.times(self.stride),
-            "queries are {}, want {} for each event of {}",
-            ins[input::NODE],
-            self.stride,
-            ins[input::EVENT]
-        );
-        let slots = Spec::ids(queries, self.k);
-        Ok(vec![
-            slots.into(),
-            slots.into(),
-            Spec::real(queries, self.k).into(),
-            Spec { cols: self.k, ..Spec::times(queries) }.into(),
-            Spec::ids(queries, 1).into(),
-        ])
+    // The tables have fixed rows: all of their rows are live.
+    const SIGNATURE: &'static str = "offsets [v + 1] times, entries [E, 2] times, position [P, 2] ids, \
+        node [q] ids, time [q] times, event [b] ids, now [1, c] ids \
+        -> node [q, k] ids, event [q, k] ids, dt [q, k], time [q, k] times, count [q] ids";
+    fn sizes(&self) -> Sizes {
+        vec![("k", Rows::fixed(self.k))]
+    }
+    fn check(&self, ins: &[Spec]) -> Result<()> {
+        let [node, event, now] = [at!(node), at!(event), at!(now)].map(|i| ins[i]);
+        clock(Self::NAME, &now)?;
+        at_most_u32(Self::NAME, "neighbours per query", self.k)?;
+        at_most_u32(Self::NAME, "roots per event", self.stride)?;
+        let each = self.stride;
+        let of_events = each == 0 || node.rows == event.rows.times(each);
+        ensure!(Self::NAME, of_events, "queries are {node}, want {each} for each event of {event}");
+        Ok(())
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
         // A slot reads 16 bytes of the lists and writes 12, or 20 if its time is wanted.
-        Cost { bytes: 28 * outs[0].len() + 24 * ins[input::NODE].rows.capacity, flops: 0 }
+        Cost { bytes: 28 * outs[0].len() + 24 * ins[at!(node)].rows.capacity, flops: 0 }
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
         let (node, event) = (io.out::<u32>(0), io.out::<u32>(1));
@@ -456,15 +416,15 @@ impl Op for SampleNeighbors {
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (seed, salt) = self.seed();
-        let per_event = self.per_event(on.spec(input::NODE).rows);
+        let per_event = self.per_event(on.spec(at!(node)).rows);
         let (neighbor, event, dt, time, count) = (on.out(0), on.out(1), on.out(2), on.out(3), on.out(4));
         launch!(
-            k, on, sample_neighbors[Grid::warps(on.capacity(input::NODE))];
-            on.input(input::OFFSETS), on.input(input::ENTRIES), on.input(input::POSITION),
-            on.input(input::NODE), on.input(input::TIME), on.input(input::EVENT), on.input(input::NOW),
-            neighbor, event, dt, time, count, on.rows(input::NODE), on.rows(input::EVENT),
-            on.capacity(input::OFFSETS).saturating_sub(1) as u32, on.capacity(input::POSITION) as u32,
-            on.capacity(input::ENTRIES) as u64, self.k as u32, self.stride as u32, on.cols(input::NOW),
+            k, on, sample_neighbors[Grid::warps(on.capacity(at!(node)))];
+            on.input(at!(offsets)), on.input(at!(entries)), on.input(at!(position)),
+            on.input(at!(node)), on.input(at!(time)), on.input(at!(event)), on.input(at!(now)),
+            neighbor, event, dt, time, count, on.rows(at!(node)), on.rows(at!(event)),
+            on.capacity(at!(offsets)).saturating_sub(1) as u32, on.capacity(at!(position)) as u32,
+            on.capacity(at!(entries)) as u64, self.k as u32, self.stride as u32, on.cols(at!(now)),
             per_event as u32, u32::from(self.strategy != Strategy::Recent),
             u32::from(self.history == History::Time), self.gaps.into(), abi::Key::new(seed, salt),
             on.status()

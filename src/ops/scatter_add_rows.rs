@@ -59,18 +59,12 @@ vectorised! {
 impl Op for ScatterAddRows {
     const NAME: &'static str = "scatter_add_rows";
     const KIND: OpKind = OpKind::Graph;
-    const INPUTS: &'static [&'static str] = &["src", "index", "count"];
-    const OUTPUTS: &'static [&'static str] = &["out"];
-    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, 2 + usize::from(self.rows.live.is_some()))?;
-        typed(Self::NAME, "src", &ins[0], DType::F32)?;
-        typed(Self::NAME, "index", &ins[1], DType::U32)?;
-        let each = ins[1].rows.times(ins[1].cols);
-        ensure!(Self::NAME, ins[0].rows == each, "src is {}, index is {}, want a row each", ins[0], ins[1]);
-        if let Some(count) = ins.get(2) {
-            ensure!(Self::NAME, *count == Spec::count(), "count is {count}, want {}", Spec::count());
-        }
-        Ok(vec![Spec::real(self.rows, ins[0].cols).into()])
+    const SIGNATURE: &'static str = "src [n k, d], index [n, k] ids, count? [1] ids -> out [r, d]";
+    fn sizes(&self) -> Sizes {
+        vec![("r", self.rows)]
+    }
+    fn has(&self, _: &str) -> Option<bool> {
+        Some(self.rows.live.is_some())
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
         Cost::streaming(ins, outs, ins[0].len())

@@ -12,8 +12,8 @@
 //! dampening.
 use super::{
     adam::{
-        LR, Part, STEP, UpdateVars, check_finite, check_number, check_parameter, check_slot, check_update,
-        magnitude, numbered, parameters, rate_of, scale_of, scale_on, update_vars,
+        Part, UpdateVars, check_finite, check_number, magnitude, numbered, parameters, rate_of, scale_of,
+        scale_on, update_vars,
     },
     *,
 };
@@ -130,48 +130,26 @@ impl Sgd {
     }
     /// Counts the step, and returns its learning rate.
     fn begin<R: Real>(io: &Io<'_>) -> f64 {
-        let step = &mut io.state::<u32>(STEP)[0];
+        let step = &mut io.state::<u32>(at!(step))[0];
         *step = step.saturating_add(1);
-        rate_of(io.input::<R>(LR), *step)
+        rate_of(io.input::<R>(at!(lr)), *step)
     }
 }
 
 impl Op for Sgd {
     const NAME: &'static str = "sgd";
     const KIND: OpKind = OpKind::Nn;
+    const SIGNATURE: &'static str = "lr [s + 1], step [1] ids state, scale? [1], {w [P, q] state, g [P, q], \
+        v? [P, q] state} ->";
     const ROW: &'static str = "parameter {}";
-    fn input_names(&self) -> Vec<&'static str> {
-        present(&[
-            ("lr", true),
-            ("step", true),
-            ("scale", self.scaled),
-            ("w", true),
-            ("g", true),
-            ("v", self.momentum != 0.0),
-        ])
+    fn has(&self, operand: &str) -> Option<bool> {
+        Some(match operand {
+            "scale" => self.scaled,
+            _ => self.momentum != 0.0,
+        })
     }
-    fn repeated(&self) -> usize {
-        self.inputs_each()
-    }
-    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        let of_parameters = check_update(Self::NAME, ins, self.scaled)?;
-        let each = self.inputs_each();
-        ensure!(
-            Self::NAME,
-            of_parameters.len().is_multiple_of(each),
-            "{} inputs, want lr, step, and {each} of each parameter",
-            ins.len()
-        );
-        for (i, slot) in of_parameters.chunks_exact(each).enumerate() {
-            check_parameter(Self::NAME, "w", &slot[0])?;
-            check_slot(Self::NAME, i, slot)?;
-        }
-        Ok(vec![])
-    }
-    fn writes(&self, inputs: usize) -> Vec<usize> {
-        let first = self.first();
-        let of_parameters = (first..inputs).filter(|i| (i - first) % self.inputs_each() != G);
-        std::iter::once(STEP).chain(of_parameters).collect()
+    fn check(&self, ins: &[Spec]) -> Result<()> {
+        all_countable(self, ins)
     }
     fn tickets(&self, _: &[Spec]) -> usize {
         1
@@ -222,7 +200,7 @@ impl Op for Sgd {
         }
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        let (rate, rates, step) = (on.input(LR), on.spec(LR).len() as u32, on.state(STEP));
+        let (rate, rates, step) = (on.input(at!(lr)), on.spec(at!(lr)).len() as u32, on.state(at!(step)));
         let (scale, momentum, decay) = (scale_on(on, self.scaled), self.momentum as f32, self.decay as f32);
         let parameter_at = |at: usize, end| {
             let v = if self.momentum == 0.0 { std::ptr::null_mut() } else { on.state(at + V) };

@@ -68,7 +68,13 @@ impl SliceRows {
 impl Op for SliceRows {
     const NAME: &'static str = "slice_rows";
     const KIND: OpKind = OpKind::Copy;
-    const INPUTS: &'static [&'static str] = &["x", "like"];
+    const SIGNATURE: &'static str = "x, like? -> count?, out";
+    fn has(&self, operand: &str) -> Option<bool> {
+        Some(match operand {
+            "like" => !self.counted,
+            _ => self.counted,
+        })
+    }
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, if self.counted { 1 } else { 2 })?;
         let x = ins[0];

@@ -21,15 +21,6 @@ use crate::runtime::team::{self, InParallel};
 #[derive(Debug)]
 pub struct SlotFeatures;
 
-/// Positions of the inputs.
-mod input {
-    pub(super) const EVENT: usize = 0;
-    pub(super) const DT: usize = 1;
-    pub(super) const EDGE: usize = 2;
-    pub(super) const W: usize = 3;
-    pub(super) const B: usize = 4;
-}
-
 impl Tape {
     /// Appends [`SlotFeatures`] of sampled neighbours: the edge features and the time encoding of every slot,
     /// f32 `[n k, f + t]`. `time` holds `w` and `b`.
@@ -63,44 +54,30 @@ impl Tape {
 
 /// Returns the row of the edge features of slot `at`, 0 if these have no columns; `None` for an unused slot.
 fn feature_row(io: &Io<'_>, at: usize, event: u32) -> Option<usize> {
-    match (event, io.cols(input::EDGE)) {
+    match (event, io.cols(at!(SlotFeatures, edge))) {
         (NONE, _) => None,
         (_, 0) => Some(0),
-        _ => io.row_of(at, event, io.rows(input::EDGE)),
+        _ => io.row_of(at, event, io.rows(at!(SlotFeatures, edge))),
     }
 }
 
 impl Op for SlotFeatures {
     const NAME: &'static str = "slot_features";
     const KIND: OpKind = OpKind::Graph;
-    const INPUTS: &'static [&'static str] = &["event", "dt", "edge", "w", "b"];
-    const OUTPUTS: &'static [&'static str] = &["out"];
-    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, 5)?;
-        let (event, edge, t) = (ins[input::EVENT], ins[input::EDGE], ins[input::W].cols);
-        for (i, want) in [
-            (input::EVENT, Spec::ids(event.rows, event.cols)),
-            (input::DT, Spec::real(event.rows, event.cols)),
-            (input::EDGE, Spec::real(edge.rows, edge.cols)),
-            (input::W, Spec::real(Rows::fixed(1), t)),
-            (input::B, Spec::real(Rows::fixed(1), t)),
-        ] {
-            let what = Self::INPUTS[i];
-            ensure!(Self::NAME, ins[i] == want, "{what} is {}, want {want}", ins[i]);
-        }
-        let rows = event.rows.times(event.cols);
-        countable(Self::NAME, "slots", rows.capacity)?;
-        Ok(vec![Spec::real(rows, edge.cols.saturating_add(t)).into()])
+    const SIGNATURE: &'static str = "event [n, k] ids, dt [n, k], edge [e, f], w [1, t], b [1, t] \
+        -> out [n k, f + t]";
+    fn check(&self, ins: &[Spec]) -> Result<()> {
+        let event = ins[at!(event)];
+        countable(Self::NAME, "slots", event.rows.times(event.cols).capacity)
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
-        let (slots, t) = (ins[input::EVENT].len(), ins[input::W].cols);
-        let read = slots * (2 + ins[input::EDGE].cols);
+        let (slots, t) = (ins[at!(event)].len(), ins[at!(w)].cols);
+        let read = slots * (2 + ins[at!(edge)].cols);
         Cost { bytes: 4 * (read + outs[0].len()), flops: 20 * slots * t }
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
-        let (event, dt, edge) =
-            (io.input(input::EVENT), io.input::<R>(input::DT), io.input::<R>(input::EDGE));
-        let (w, b, f, c) = (io.input(input::W), io.input(input::B), io.cols(input::EDGE), io.out_cols(0));
+        let (event, dt, edge) = (io.input(at!(event)), io.input::<R>(at!(dt)), io.input::<R>(at!(edge)));
+        let (w, b, f, c) = (io.input(at!(w)), io.input(at!(b)), io.cols(at!(edge)), io.out_cols(0));
         for (at, out) in io.out::<R>(0).iter_mut().enumerate() {
             let (slot, j) = (at / c, at % c);
             *out = match feature_row(io, slot, event[slot]) {
@@ -111,8 +88,8 @@ impl Op for SlotFeatures {
         }
     }
     fn cpu(&self, io: &Io<'_>) {
-        let (event, dt, edge) = (io.input(input::EVENT), io.input::<f32>(input::DT), io.input(input::EDGE));
-        let (w, b, f, c) = (io.input(input::W), io.input(input::B), io.cols(input::EDGE), io.out_cols(0));
+        let (event, dt, edge) = (io.input(at!(event)), io.input::<f32>(at!(dt)), io.input(at!(edge)));
+        let (w, b, f, c) = (io.input(at!(w)), io.input(at!(b)), io.cols(at!(edge)), io.out_cols(0));
         if c == 0 {
             return;
         }
@@ -130,9 +107,9 @@ impl Op for SlotFeatures {
         });
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        let (event, dt, edge) = (on.input(input::EVENT), on.input(input::DT), on.input(input::EDGE));
-        let (w, b, out, rows) = (on.input(input::W), on.input(input::B), on.out(0), on.out_rows(0));
-        let (events, f, t) = (on.rows(input::EDGE), on.cols(input::EDGE), on.cols(input::W));
+        let (event, dt, edge) = (on.input(at!(event)), on.input(at!(dt)), on.input(at!(edge)));
+        let (w, b, out, rows) = (on.input(at!(w)), on.input(at!(b)), on.out(0), on.out_rows(0));
+        let (events, f, t) = (on.rows(at!(edge)), on.cols(at!(edge)), on.cols(at!(w)));
         let grid = Grid::warps(on.out_cap(0));
         launch!(k, on, slot_features[grid]; event, dt, edge, w, b, out, rows, events, f, t, on.status())
     }

@@ -80,27 +80,23 @@ impl Tape {
 }
 
 // Input indices.
-const LOGITS: usize = 0;
-const ROW: usize = 1;
-const OFFSETS: usize = 2;
-const CLASSES: usize = 3;
-const WEIGHTS: usize = 4;
-const DLOSS: usize = 5;
 
 /// Returns the entries of the label row of row `i`; none if an index is outside of its table, which is a
 /// fault unless it is [`NONE`].
 fn entries_of(io: &Io<'_>, i: usize) -> Range<usize> {
-    let (offsets, entries) = (io.input::<u32>(OFFSETS), io.rows(CLASSES));
-    let row = io.row_of(i, io.input::<u32>(ROW)[i], offsets.len() - 1);
+    let (offsets, entries) =
+        (io.input::<u32>(at!(SoftLabelLoss, offsets)), io.rows(at!(SoftLabelLoss, classes)));
+    let row = io.row_of(i, io.input::<u32>(at!(SoftLabelLoss, row))[i], offsets.len() - 1);
     let past = row.and_then(|row| io.row_of(i, offsets[row + 1], entries + 1)).unwrap_or(0);
     row.map_or(0, |row| (offsets[row] as usize).min(past))..past
 }
 
 /// Calls `take` with the class and the weight of each entry of row `i`.
 fn each_entry<R: Real>(io: &Io<'_>, i: usize, mut take: impl FnMut(usize, R)) {
-    let (classes, weights) = (io.input::<u32>(CLASSES), io.input::<R>(WEIGHTS));
+    let (classes, weights) =
+        (io.input::<u32>(at!(SoftLabelLoss, classes)), io.input::<R>(at!(SoftLabelLoss, weights)));
     for e in entries_of(io, i) {
-        if let Some(c) = io.row_of(i, classes[e], io.cols(LOGITS)) {
+        if let Some(c) = io.row_of(i, classes[e], io.cols(at!(SoftLabelLoss, logits))) {
             take(c, weights[e]);
         }
     }
@@ -134,28 +130,23 @@ vectorised! {
     }
 }
 
+/// Checks that there is a class, and not too many entries.
+fn check(op: &'static str, ins: &[Spec]) -> Result<()> {
+    let (logits, classes) = (ins[at!(SoftLabelLoss, logits)], ins[at!(SoftLabelLoss, classes)]);
+    ensure!(op, logits.cols > 0, "logits are {logits}, want at least one class");
+    countable(op, "entries", classes.len())
+}
+
 impl Op for SoftLabelLoss {
     const NAME: &'static str = "soft_label_loss";
     const KIND: OpKind = OpKind::Nn;
-    const INPUTS: &'static [&'static str] = &["logits", "row", "offsets", "classes", "weights"];
-    const OUTPUTS: &'static [&'static str] = &["loss"];
+    const SIGNATURE: &'static str = "logits [n, c], row [n] ids, offsets [r + 1] ids, classes [E] ids, \
+        weights [E] -> loss [1]";
     fn reports_infinite(&self) -> bool {
         true
     }
-    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, 5)?;
-        let [logits, row, offsets, classes, weights] = [ins[0], ins[1], ins[2], ins[3], ins[4]];
-        typed(Self::NAME, "logits", &logits, DType::F32)?;
-        ensure!(Self::NAME, logits.cols > 0, "logits are {logits}, want at least one class");
-        let (rows, entries) = (Spec::ids(logits.rows, 1), Rows::fixed(classes.rows.capacity));
-        ensure!(Self::NAME, row == rows, "row is {row}, want {rows}");
-        let want = Spec::ids(Rows::fixed(offsets.rows.capacity.max(1)), 1);
-        ensure!(Self::NAME, offsets == want, "offsets are {offsets}, want {want}, one more than label rows");
-        ensure!(Self::NAME, classes == Spec::ids(entries, 1), "classes are {classes}, want fixed ids");
-        countable(Self::NAME, "entries", classes.rows.capacity)?;
-        let want = Spec::real(entries, 1);
-        ensure!(Self::NAME, weights == want, "weights are {weights}, want {want}");
-        Ok(vec![Spec::real(Rows::fixed(1), 1).into()])
+    fn check(&self, ins: &[Spec]) -> Result<()> {
+        check(Self::NAME, ins)
     }
     fn scratch(&self, _: &[Spec]) -> usize {
         parts::PARTS.max(BLOCKS)
@@ -164,11 +155,11 @@ impl Op for SoftLabelLoss {
         1
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
-        Cost::streaming(&ins[..ROW], outs, 20 * ins[LOGITS].len())
+        Cost::streaming(&ins[..at!(row)], outs, 20 * ins[at!(logits)].len())
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
         let mut sum = R::ZERO;
-        for (i, x) in io.input::<R>(LOGITS).chunks_exact(io.cols(LOGITS)).enumerate() {
+        for (i, x) in io.input::<R>(at!(logits)).chunks_exact(io.cols(at!(logits))).enumerate() {
             let (largest, powers) = exponentials(x);
             let log_sum = largest + powers.ln();
             each_entry(io, i, |c, w: R| sum += w * (log_sum - x[c]));
@@ -176,9 +167,9 @@ impl Op for SoftLabelLoss {
         Self::finish(io, sum);
     }
     fn cpu(&self, io: &Io<'_>) {
-        let (x, classes) = (io.input::<f32>(LOGITS), io.cols(LOGITS));
+        let (x, classes) = (io.input::<f32>(at!(logits)), io.cols(at!(logits)));
         let mut sum = [0.0];
-        parts::sum_parts(io.rows(LOGITS), &mut sum, io.scratch::<f32>(), |rows, sum| {
+        parts::sum_parts(io.rows(at!(logits)), &mut sum, io.scratch::<f32>(), |rows, sum| {
             parts::with_thread_buffer(classes, |buffer| {
                 for i in rows {
                     let x = &x[i * classes..][..classes];
@@ -191,11 +182,12 @@ impl Op for SoftLabelLoss {
         Self::finish(io, sum[0]);
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        let grid = Grid::new(on.capacity(LOGITS).div_ceil(BLOCK_ROWS).min(BLOCKS), Grid::THREADS);
-        let (logits, row, offsets) = (on.input(LOGITS), on.input(ROW), on.input(OFFSETS));
+        let grid = Grid::new(on.capacity(at!(logits)).div_ceil(BLOCK_ROWS).min(BLOCKS), Grid::THREADS);
+        let (logits, row, offsets) = (on.input(at!(logits)), on.input(at!(row)), on.input(at!(offsets)));
         let (classes, weights, labelled) =
-            (on.input(CLASSES), on.input(WEIGHTS), on.capacity(OFFSETS) as u32 - 1);
-        let (rows, width, entries) = (on.rows(LOGITS), on.cols(LOGITS), on.capacity(CLASSES) as u32);
+            (on.input(at!(classes)), on.input(at!(weights)), on.capacity(at!(offsets)) as u32 - 1);
+        let (rows, width, entries) =
+            (on.rows(at!(logits)), on.cols(at!(logits)), on.capacity(at!(classes)) as u32);
         let (sums, ticket, loss, status) = (on.scratch(), on.tickets(), on.out(0), on.status());
         launch!(
             k, on, soft_label_loss[grid];
@@ -207,7 +199,7 @@ impl Op for SoftLabelLoss {
         let mut grads = vec![None; node.ins.len()];
         if let Some(dloss) = douts[0] {
             let ins: Vec<Var> = node.ins.iter().copied().chain([dloss]).collect();
-            grads[LOGITS] = Some(t.push1(SoftLabelLossGrad, &ins)?);
+            grads[at!(logits)] = Some(t.push1(SoftLabelLossGrad, &ins)?);
         }
         Ok(grads)
     }
@@ -216,7 +208,7 @@ impl Op for SoftLabelLoss {
 impl SoftLabelLoss {
     /// Writes the mean of the losses, whose sum is `sum`, and records a fault unless it is finite.
     fn finish<R: Real>(io: &Io<'_>, sum: R) {
-        let n = io.rows(LOGITS);
+        let n = io.rows(at!(logits));
         let loss = if n == 0 { R::ZERO } else { sum * R::of(1.0 / n as f64) };
         io.write_loss(loss);
     }
@@ -225,21 +217,19 @@ impl SoftLabelLoss {
 impl Op for SoftLabelLossGrad {
     const NAME: &'static str = "soft_label_loss_grad";
     const KIND: OpKind = OpKind::Nn;
-    const INPUTS: &'static [&'static str] = &["logits", "row", "offsets", "classes", "weights", "dloss"];
-    const OUTPUTS: &'static [&'static str] = &["dlogits"];
-    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, 6)?;
-        let loss = Op::infer(&SoftLabelLoss, &ins[..DLOSS])?[0].spec;
-        ensure!(Self::NAME, ins[DLOSS] == loss, "loss is {loss}, dloss is {}", ins[DLOSS]);
-        Ok(vec![ins[LOGITS].into()])
+    const SIGNATURE: &'static str = "logits [n, c], row [n] ids, offsets [r + 1] ids, classes [E] ids, \
+        weights [E], dloss [1] -> dlogits [n, c]";
+    fn check(&self, ins: &[Spec]) -> Result<()> {
+        check(Self::NAME, ins)
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
-        Cost::streaming(&ins[..ROW], outs, 20 * outs[0].len())
+        Cost::streaming(&ins[..at!(row)], outs, 20 * outs[0].len())
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
-        let classes = io.cols(LOGITS);
-        let factor = R::of(1.0 / io.rows(LOGITS).max(1) as f64) * io.input::<R>(DLOSS)[0];
-        let rows = io.input::<R>(LOGITS).chunks_exact(classes).zip(io.out::<R>(0).chunks_exact_mut(classes));
+        let classes = io.cols(at!(logits));
+        let factor = R::of(1.0 / io.rows(at!(logits)).max(1) as f64) * io.input::<R>(at!(dloss))[0];
+        let rows =
+            io.input::<R>(at!(logits)).chunks_exact(classes).zip(io.out::<R>(0).chunks_exact_mut(classes));
         for (i, (x, dx)) in rows.enumerate() {
             let (largest, powers) = exponentials(x);
             let mut whole = R::ZERO;
@@ -251,8 +241,8 @@ impl Op for SoftLabelLossGrad {
         }
     }
     fn cpu(&self, io: &Io<'_>) {
-        let (x, classes, n) = (io.input::<f32>(LOGITS), io.cols(LOGITS), io.rows(LOGITS));
-        let factor = (1.0 / n.max(1) as f64) as f32 * io.input::<f32>(DLOSS)[0];
+        let (x, classes, n) = (io.input::<f32>(at!(logits)), io.cols(at!(logits)), io.rows(at!(logits)));
+        let factor = (1.0 / n.max(1) as f64) as f32 * io.input::<f32>(at!(dloss))[0];
         let size = team::piece(n, 16);
         io.out::<f32>(0).chunks_mut(size * classes).enumerate().in_parallel(1, |(piece, out)| {
             for (i, dx) in (piece * size..).zip(out.chunks_exact_mut(classes)) {
@@ -266,11 +256,12 @@ impl Op for SoftLabelLossGrad {
         });
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        let (logits, row, offsets) = (on.input(LOGITS), on.input(ROW), on.input(OFFSETS));
+        let (logits, row, offsets) = (on.input(at!(logits)), on.input(at!(row)), on.input(at!(offsets)));
         let (classes, weights, labelled) =
-            (on.input(CLASSES), on.input(WEIGHTS), on.capacity(OFFSETS) as u32 - 1);
-        let (rows, width, entries) = (on.rows(LOGITS), on.cols(LOGITS), on.capacity(CLASSES) as u32);
-        let (dloss, dlogits, grid) = (on.input(DLOSS), on.out(0), Grid::warps(on.capacity(LOGITS)));
+            (on.input(at!(classes)), on.input(at!(weights)), on.capacity(at!(offsets)) as u32 - 1);
+        let (rows, width, entries) =
+            (on.rows(at!(logits)), on.cols(at!(logits)), on.capacity(at!(classes)) as u32);
+        let (dloss, dlogits, grid) = (on.input(at!(dloss)), on.out(0), Grid::warps(on.capacity(at!(logits))));
         launch!(
             k, on, soft_label_loss_grad[grid];
             logits, row, offsets, classes, weights, dloss, dlogits, rows, width, labelled, entries,

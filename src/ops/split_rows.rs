@@ -98,8 +98,12 @@ impl SplitRows {
 impl Op for SplitRows {
     const NAME: &'static str = "split_rows";
     const KIND: OpKind = OpKind::Copy;
-    fn input_names(&self) -> Vec<&'static str> {
-        if self.counted { vec!["x", "count"] } else { vec!["x", "first", "rest"] }
+    const SIGNATURE: &'static str = "x, count?, first?, rest? ->";
+    fn has(&self, operand: &str) -> Option<bool> {
+        Some(match operand {
+            "count" => self.counted,
+            _ => !self.counted,
+        })
     }
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, if self.counted { 2 } else { 3 })?;
@@ -152,8 +156,7 @@ impl JoinSplit {
 impl Op for JoinSplit {
     const NAME: &'static str = "join_split";
     const KIND: OpKind = OpKind::Copy;
-    const INPUTS: &'static [&'static str] = &["like", "first", "rest"];
-    const OUTPUTS: &'static [&'static str] = &["joined"];
+    const SIGNATURE: &'static str = "like, first, rest -> joined";
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         arity(Self::NAME, ins, 3)?;
         let [first, rest] = [ins[1], ins[2]];

@@ -78,16 +78,9 @@ vectorised! {
 impl Op for SquaredLoss {
     const NAME: &'static str = "squared_loss";
     const KIND: OpKind = OpKind::Nn;
-    const INPUTS: &'static [&'static str] = &["pred", "want"];
-    const OUTPUTS: &'static [&'static str] = &["loss", "known"];
+    const SIGNATURE: &'static str = "pred [n, d], want [n, d] -> loss [1], known [1] ids";
     fn reports_infinite(&self) -> bool {
         true
-    }
-    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, 2)?;
-        typed(Self::NAME, "pred", &ins[0], DType::F32)?;
-        ensure!(Self::NAME, ins[0] == ins[1], "pred is {}, want is {}", ins[0], ins[1]);
-        Ok(vec![Spec::real(Rows::fixed(1), 1).into(), Spec::count().into()])
     }
     fn scratch(&self, _: &[Spec]) -> usize {
         2 * BLOCKS
@@ -146,17 +139,7 @@ impl SquaredLoss {
 impl Op for SquaredLossGrad {
     const NAME: &'static str = "squared_loss_grad";
     const KIND: OpKind = OpKind::Nn;
-    const INPUTS: &'static [&'static str] = &["pred", "want", "known", "dloss"];
-    const OUTPUTS: &'static [&'static str] = &["dpred"];
-    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, 4)?;
-        let outs = Op::infer(&SquaredLoss, &ins[..2])?;
-        let (loss, want_known) = (outs[0].spec, outs[1].spec);
-        let [pred, _, known, dloss] = [0, 1, 2, 3].map(|i| ins[i]);
-        ensure!(Self::NAME, known == want_known, "known is {known}, want {want_known}");
-        ensure!(Self::NAME, dloss == loss, "loss is {loss}, dloss is {dloss}");
-        Ok(vec![pred.into()])
-    }
+    const SIGNATURE: &'static str = "pred [n, d], want [n, d], known [1] ids, dloss [1] -> dpred [n, d]";
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
         Cost::streaming(ins, outs, 2 * outs[0].len())
     }

@@ -18,13 +18,6 @@ pub struct StaleCopies {
     own: usize,
 }
 
-/// Positions of the inputs.
-mod input {
-    pub(super) const COPIES: usize = 0;
-    pub(super) const ID: usize = 1;
-    pub(super) const COUNTS: usize = 2;
-}
-
 impl Tape {
     /// Appends [`StaleCopies`] on the rank `own`; `copies` is u32 `[v, w]`, `id` u32 `[n]`, grouped by rank,
     /// `counts` u32 `[ranks]`.
@@ -56,12 +49,9 @@ impl Tape {
 
 /// Checks the inputs of ops that change copies: a table of bits, rows of it, and their number by rank.
 pub(super) fn check(op: &'static str, ins: &[Spec]) -> Result<()> {
-    arity(op, ins, 3)?;
-    let [copies, id, counts] = [ins[input::COPIES], ins[input::ID], ins[input::COUNTS]];
-    typed(op, "copies", &copies, DType::U32)?;
-    ensure!(op, id == Spec::ids(id.rows, 1), "id is {id}, want one column of U32");
-    let ranks = counts.rows.capacity;
-    ensure!(op, counts == Spec::ids(Rows::fixed(ranks), 1), "counts are {counts}, want one column of U32");
+    let [copies, id, ranks] =
+        [ins[at!(StaleCopies, copies)], ins[at!(StaleCopies, id)], ins[at!(StaleCopies, counts)]];
+    let ranks = ranks.len();
     ensure!(op, ranks <= 32 * copies.cols, "{ranks} ranks have no bits in {copies}");
     countable(op, "rows", copies.rows.capacity)?;
     countable(op, "ids", id.len())
@@ -69,12 +59,12 @@ pub(super) fn check(op: &'static str, ins: &[Spec]) -> Result<()> {
 
 /// Calls `visit` with each row of the list, as position and number, and with its rank.
 pub(super) fn by_rank(io: &Io<'_>, mut visit: impl FnMut(usize, usize, usize)) {
-    let (id, counts) = (io.input::<u32>(input::ID), io.input::<u32>(input::COUNTS));
+    let (id, counts) = (io.input::<u32>(at!(StaleCopies, id)), io.input::<u32>(at!(StaleCopies, counts)));
     let mut begin = 0usize;
     for (rank, &count) in counts.iter().enumerate() {
         let end = begin.saturating_add(count as usize).min(id.len());
         for (at, &id) in (begin..end).zip(&id[begin..end]) {
-            if let Some(row) = io.row_of(at, id, io.rows(input::COPIES)) {
+            if let Some(row) = io.row_of(at, id, io.rows(at!(StaleCopies, copies))) {
                 visit(at, row, rank);
             }
         }
@@ -85,17 +75,12 @@ pub(super) fn by_rank(io: &Io<'_>, mut visit: impl FnMut(usize, usize, usize)) {
 impl Op for StaleCopies {
     const NAME: &'static str = "stale_copies";
     const KIND: OpKind = OpKind::Graph;
-    const INPUTS: &'static [&'static str] = &["copies", "id", "counts"];
-    const OUTPUTS: &'static [&'static str] = &["mark"];
-    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        check(Self::NAME, ins)?;
-        Ok(vec![ins[input::ID].into()])
-    }
-    fn writes(&self, _: usize) -> Vec<usize> {
-        vec![input::COPIES]
+    const SIGNATURE: &'static str = "copies [v, w] ids state, id [n] ids, counts [R] ids -> mark [n] ids";
+    fn check(&self, ins: &[Spec]) -> Result<()> {
+        check(Self::NAME, ins)
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
-        let (copies, words) = (io.state::<u32>(input::COPIES), io.cols(input::COPIES));
+        let (copies, words) = (io.state::<u32>(at!(copies)), io.cols(at!(copies)));
         let mark = io.out::<u32>(0);
         mark.fill(0);
         by_rank(io, |at, row, rank| {
@@ -106,10 +91,10 @@ impl Op for StaleCopies {
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         launch!(
-            k, on, stale_copies[Grid::items(on.capacity(input::ID))];
-            on.state(input::COPIES), on.input(input::ID), on.input(input::COUNTS), on.kept(0),
-            on.rows(input::ID), on.capacity(input::COPIES) as u32, on.cols(input::COPIES),
-            on.capacity(input::COUNTS) as u32, self.own as u32, on.status()
+            k, on, stale_copies[Grid::items(on.capacity(at!(id)))];
+            on.state(at!(copies)), on.input(at!(id)), on.input(at!(counts)), on.kept(0),
+            on.rows(at!(id)), on.capacity(at!(copies)) as u32, on.cols(at!(copies)),
+            on.capacity(at!(counts)) as u32, self.own as u32, on.status()
         )
     }
 }

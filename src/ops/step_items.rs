@@ -60,26 +60,13 @@ impl Tape {
 impl Op for StepItems {
     const NAME: &'static str = "step_items";
     const KIND: OpKind = OpKind::Graph;
-    const INPUTS: &'static [&'static str] = &["offsets", "step", "base"];
-    const OUTPUTS: &'static [&'static str] = &["count", "item", "rank"];
-    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, 3)?;
-        let offsets = &ins[0];
-        let want = Spec::ids(Rows::fixed(offsets.rows.capacity), 1);
-        ensure!(Self::NAME, *offsets == want, "offsets are {offsets}, want {want}");
-        ensure!(Self::NAME, offsets.rows.capacity > 0, "offsets are {offsets}, want one row more than steps");
-        for (what, found) in [("step", ins[1]), ("base", ins[2])] {
-            ensure!(Self::NAME, found == Spec::count(), "{what} is {found}, want {}", Spec::count());
-        }
-        ensure!(
-            Self::NAME,
-            u32::try_from(self.capacity).is_ok(),
-            "capacity is {} items, want at most {}",
-            self.capacity,
-            u32::MAX
-        );
-        let items = Out::counted_by(Spec::ids(Rows::fixed(self.capacity), 1), 0);
-        Ok(vec![Spec::count().into(), items, items])
+    const SIGNATURE: &'static str = "offsets [s + 1] ids, step [1] ids, base [1] ids \
+        -> count [1] ids, item [n] ids by count, rank [n] ids by count";
+    fn sizes(&self) -> Sizes {
+        vec![("n", Rows::fixed(self.capacity))]
+    }
+    fn check(&self, _: &[Spec]) -> Result<()> {
+        at_most_u32(Self::NAME, "items", self.capacity)
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
         let (offsets, base) = (io.input::<u32>(0), io.input::<u32>(2)[0]);

@@ -56,37 +56,21 @@ impl StepRows {
 impl Op for StepRows {
     const NAME: &'static str = "step_rows";
     const KIND: OpKind = OpKind::Graph;
-    const INPUTS: &'static [&'static str] = &["steps", "scale"];
-    const OUTPUTS: &'static [&'static str] = &["out"];
-    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, ins.len().clamp(1, 2))?;
-        // The rows of `steps` are fixed, so that the one at `place` is live.
-        let steps = &ins[0];
-        let want = Spec::ids(Rows::fixed(steps.rows.capacity), 1);
-        ensure!(Self::NAME, *steps == want, "steps are {steps}, want {want}");
-        ensure!(
-            Self::NAME,
-            u32::try_from(self.rows).is_ok(),
-            "{} rows, want at most {}",
-            self.rows,
-            u32::MAX
-        );
-        ensure!(
-            Self::NAME,
-            self.place < steps.rows.capacity,
-            "index into steps is {}, steps are {steps}",
-            self.place
-        );
+    // The rows of `steps` are fixed, so that the one at `place` is live.
+    const SIGNATURE: &'static str = "steps [S] ids, scale? [R] -> out [n] ids";
+    fn sizes(&self) -> Sizes {
+        vec![("n", Rows::fixed(self.rows))]
+    }
+    fn check(&self, ins: &[Spec]) -> Result<()> {
+        let steps = ins[0];
+        at_most_u32(Self::NAME, "rows", self.rows)?;
+        let known = self.place < steps.rows.capacity;
+        ensure!(Self::NAME, known, "index into steps is {}, steps are {steps}", self.place);
         if let Some(scale) = ins.get(1) {
             let whole = scale.rows.capacity.is_multiple_of(self.rows.max(1));
-            ensure!(
-                Self::NAME,
-                whole && *scale == Spec::real(Rows::fixed(scale.rows.capacity), 1),
-                "scale is {scale}, want one fixed column with {} rows for each step",
-                self.rows
-            );
+            ensure!(Self::NAME, whole, "scale is {scale}, want {} rows for each step", self.rows);
         }
-        Ok(vec![Spec::ids(Rows::fixed(self.rows), 1).into()])
+        Ok(())
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
         Cost { bytes: 4 * outs[0].len() * ins.len(), flops: 0 }

@@ -30,15 +30,11 @@ const PIECE: usize = 2048;
 impl Op for Sum {
     const NAME: &'static str = "sum";
     const KIND: OpKind = OpKind::Nn;
-    const INPUTS: &'static [&'static str] = &["x"];
-    const OUTPUTS: &'static [&'static str] = &["out"];
-    fn repeated(&self) -> usize {
-        1
-    }
+    const SIGNATURE: &'static str = "{x} -> out";
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         let most = abi::Terms::MOST;
         ensure!(Self::NAME, (2..=most).contains(&ins.len()), "{} inputs, want 2 to {most}", ins.len());
-        typed(Self::NAME, "x_1", &ins[0], DType::F32)?;
+        typed(Self::NAME, "x", &ins[0], DType::F32)?;
         for x in &ins[1..] {
             ensure!(Self::NAME, ins[0] == *x, "terms are {} and {x}", ins[0]);
         }

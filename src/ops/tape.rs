@@ -310,7 +310,7 @@ impl Tape {
     /// assert_eq!(program.read::<f32>(outs[0], &store)?, [6.0, 8.0]);
     /// // The op checks its inputs, and the tape is as before.
     /// let refused = tape.push(pointwise::Add, &[a]).unwrap_err();
-    /// assert_eq!(refused.to_string(), "add: 1 inputs, want 2");
+    /// assert_eq!(refused.to_string(), "add: 1 inputs, want 2: a, b");
     /// assert_eq!(tape.nodes().len(), 1);
     /// # Ok::<(), tgnn::error::Error>(())
     /// ```

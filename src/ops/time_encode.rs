@@ -144,18 +144,7 @@ vectorised! {
 impl Op for TimeEncode {
     const NAME: &'static str = "time_encode";
     const KIND: OpKind = OpKind::Nn;
-    const INPUTS: &'static [&'static str] = &["dt", "w", "b"];
-    const OUTPUTS: &'static [&'static str] = &["y"];
-    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, 3)?;
-        typed(Self::NAME, "dt", &ins[0], DType::F32)?;
-        ensure!(Self::NAME, ins[0].cols == 1, "dt is {}, want one column", ins[0]);
-        for (what, row) in [("w", &ins[1]), ("b", &ins[2])] {
-            typed(Self::NAME, what, row, DType::F32)?;
-            shaped(Self::NAME, what, row, 1, ins[1].cols)?;
-        }
-        Ok(vec![Spec::real(ins[0].rows, ins[1].cols).into()])
-    }
+    const SIGNATURE: &'static str = "dt [n], w [1, t], b [1, t] -> y [n, t]";
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
         Cost::streaming(ins, outs, 20 * outs[0].len())
     }
@@ -186,13 +175,7 @@ impl Op for TimeEncode {
 impl Op for TimeEncodeGrad {
     const NAME: &'static str = "time_encode_grad";
     const KIND: OpKind = OpKind::Nn;
-    const INPUTS: &'static [&'static str] = &["dt", "w", "b", "dy"];
-    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, 4)?;
-        let y = Op::infer(&TimeEncode, &ins[..3])?[0].spec;
-        ensure!(Self::NAME, ins[3] == y, "y is {y}, dy is {}", ins[3]);
-        Ok(vec![ins[1].into(), ins[2].into()])
-    }
+    const SIGNATURE: &'static str = "dt [n], w [1, t], b [1, t], dy [n, t] -> dw [1, t], db [1, t]";
     fn scratch(&self, ins: &[Spec]) -> usize {
         // On the host: the sums {dw | db}, then for each chunk a partial of them and two work rows. On a
         // device: one partial per block.

@@ -69,15 +69,6 @@ vectorised! {
     }
 }
 
-/// Checks that `x` is f32 with one column or more, and that `p` is one row of the same width.
-fn check_scored(op: &'static str, x: &Spec, p: &Spec) -> Result<()> {
-    typed(op, "x", x, DType::F32)?;
-    typed(op, "p", p, DType::F32)?;
-    shaped(op, "p", p, 1, x.cols)?;
-    ensure!(op, x.cols > 0, "x is {x}, want a column or more");
-    Ok(())
-}
-
 fn dot<R: Real>(a: &[R], b: &[R]) -> R {
     a.iter().zip(b).map(|(&a, &b)| a * b).sum()
 }
@@ -117,16 +108,15 @@ impl TopRows {
 impl Op for TopRows {
     const NAME: &'static str = "top_rows";
     const KIND: OpKind = OpKind::Graph;
-    const INPUTS: &'static [&'static str] = &["x", "p", "present"];
-    const OUTPUTS: &'static [&'static str] = &["out", "index", "y"];
-    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, 3)?;
-        check_scored(Self::NAME, &ins[0], &ins[1])?;
-        presence(Self::NAME, ins, Some(2), ins[0].rows)?;
+    const SIGNATURE: &'static str = "x [n, d], p [1, d], present [n] ids -> out [k, d], index [k] ids, y [k]";
+    fn sizes(&self) -> Sizes {
+        vec![("k", Rows::fixed(self.k))]
+    }
+    fn check(&self, ins: &[Spec]) -> Result<()> {
+        some_columns(Self::NAME, "x", &ins[0])?;
         let fits = (1..NONE as usize).contains(&self.k);
         ensure!(Self::NAME, fits, "k is {}, want at least 1 and less than {NONE}", self.k);
-        let rows = Rows::fixed(self.k);
-        Ok(vec![Spec::real(rows, ins[0].cols).into(), Spec::ids(rows, 1).into(), Spec::real(rows, 1).into()])
+        Ok(())
     }
     fn scratch(&self, ins: &[Spec]) -> usize {
         // A score for each row of x; a score and an index for each row taken.
@@ -170,20 +160,10 @@ impl Op for TopRows {
 impl Op for TopRowsGrad {
     const NAME: &'static str = "top_rows_grad";
     const KIND: OpKind = OpKind::Graph;
-    const INPUTS: &'static [&'static str] = &["x", "p", "index", "y", "dout"];
-    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, 5)?;
-        let [x, p, index, y, dout] = [0, 1, 2, 3, 4].map(|i| ins[i]);
-        check_scored(Self::NAME, &x, &p)?;
-        let rows = Rows::fixed(dout.rows.capacity);
-        for (what, found, want) in [
-            ("index", index, Spec::ids(rows, 1)),
-            ("y", y, Spec::real(rows, 1)),
-            ("dX", dout, Spec::real(rows, x.cols)),
-        ] {
-            ensure!(Self::NAME, found == want, "{what} is {found}, want {want}");
-        }
-        Ok(vec![x.into(), p.into()])
+    const SIGNATURE: &'static str = "x [n, d], p [1, d], index [K] ids, y [K], dout [K, d] \
+        -> dx [n, d], dp [1, d]";
+    fn check(&self, ins: &[Spec]) -> Result<()> {
+        some_columns(Self::NAME, "x", &ins[0])
     }
     fn scratch(&self, ins: &[Spec]) -> usize {
         ins[GRAD_DOUT].rows.capacity

@@ -57,16 +57,13 @@ impl TransposeBlocks {
 impl Op for TransposeBlocks {
     const NAME: &'static str = "transpose_blocks";
     const KIND: OpKind = OpKind::Copy;
-    const INPUTS: &'static [&'static str] = &["x"];
-    const OUTPUTS: &'static [&'static str] = &["out"];
-    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, 1)?;
-        let x = ins[0];
-        typed(Self::NAME, "x", &x, DType::F32)?;
-        ensure!(Self::NAME, x.cols > 0, "x is {x}, want at least one column");
-        let rows = groups(Self::NAME, &x, self.a)?.times(x.cols);
-        countable(Self::NAME, "rows", rows.capacity)?;
-        Ok(vec![Spec::real(rows, self.a).into()])
+    const SIGNATURE: &'static str = "x [n a, d] -> out [n d, a]";
+    fn sizes(&self) -> Sizes {
+        vec![("a", Rows::fixed(self.a))]
+    }
+    fn check(&self, ins: &[Spec]) -> Result<()> {
+        some_columns(Self::NAME, "x", &ins[0])?;
+        countable(Self::NAME, "rows", (ins[0].rows.capacity / self.a).saturating_mul(ins[0].cols))
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
         self.transpose(io.out::<R>(0), io.input(0), io.cols(0));

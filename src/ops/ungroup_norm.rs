@@ -33,31 +33,6 @@ pub struct UngroupNorm(Epilogue);
 #[derive(Debug)]
 pub struct UngroupNormGrad(Epilogue);
 
-/// Positions of the inputs.
-mod input {
-    pub(super) const X: usize = 0;
-    pub(super) const ORDER: usize = 1;
-    pub(super) const POSITION: usize = 2;
-    pub(super) const OWN: usize = 3;
-    pub(super) const ROOT: usize = 4;
-    pub(super) const GAIN: usize = 5;
-    pub(super) const BIAS: usize = 6;
-    /// Number of inputs without the clock.
-    pub(super) const COUNT: usize = 7;
-}
-
-/// Positions of the inputs of the gradient.
-mod grad_input {
-    pub(super) const Z: usize = 0;
-    pub(super) const GAIN: usize = 1;
-    pub(super) const STATS: usize = 2;
-    pub(super) const DY: usize = 3;
-    pub(super) const ORDER: usize = 4;
-    pub(super) const POSITION: usize = 5;
-    /// Number of inputs without the clock.
-    pub(super) const COUNT: usize = 6;
-}
-
 impl Tape {
     /// Appends [`UngroupNorm`] for rows `x` grouped by `(order, position)` and rows `own` indexed by `root`.
     /// An [`Activation`] alone is an epilogue, too.
@@ -124,8 +99,8 @@ vectorised! {
 impl UngroupNorm {
     /// Returns the rows of `own` and of `x` for root `i`.
     fn rows<'a, R: Real>(&self, io: &Io<'a>, i: usize) -> (Option<&'a [R]>, Option<&'a [R]>) {
-        let (x, position) = (io.input::<R>(input::X), io.input::<u32>(input::POSITION));
-        let (own, root, d) = (io.input::<R>(input::OWN), io.input::<u32>(input::ROOT), io.cols(input::X));
+        let (x, position) = (io.input::<R>(at!(x)), io.input::<u32>(at!(position)));
+        let (own, root, d) = (io.input::<R>(at!(own)), io.input::<u32>(at!(root)), io.cols(at!(x)));
         let row = |table: &'a [R], r: u32| Some(&table[io.row_of(i, r, table.len() / d)? * d..][..d]);
         (row(own, root[i]), row(x, position[i]))
     }
@@ -134,31 +109,21 @@ impl UngroupNorm {
 impl Op for UngroupNorm {
     const NAME: &'static str = "ungroup_norm";
     const KIND: OpKind = OpKind::Nn;
-    const INPUTS: &'static [&'static str] = &["x", "order", "position", "own", "root", "gain", "bias", "now"];
-    const OUTPUTS: &'static [&'static str] = &["y", "z", "stats"];
-    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, input::COUNT + usize::from(self.0.clock().is_some()))?;
-        let [x, order, position, own, root] =
-            [input::X, input::ORDER, input::POSITION, input::OWN, input::ROOT].map(|i| ins[i]);
-        typed(Self::NAME, "x", &x, DType::F32)?;
-        ensure!(Self::NAME, order == Spec::ids(x.rows, 1), "x is {x}, order is {order}");
-        ensure!(Self::NAME, own == Spec::real(own.rows, x.cols), "x is {x}, own is {own}");
-        ensure!(
-            Self::NAME,
-            position == root && root == Spec::ids(root.rows, 1),
-            "position is {position}, root is {root}"
-        );
-        layer_norm::check_weights(Self::NAME, &x, &ins[input::GAIN..=input::BIAS])?;
-        self.0.check(Self::NAME, ins)?;
-        let z = Spec::real(root.rows, x.cols);
-        Ok(vec![z.into(), z.into(), Spec::real(root.rows, 2).into()])
+    const SIGNATURE: &'static str = "x [m, d], order [m] ids, position [n] ids, own [q, d], root [n] ids, \
+        gain [1, d], bias [1, d], now? [1, c] ids -> y [n, d], z [n, d], stats [n, 2]";
+    fn has(&self, _: &str) -> Option<bool> {
+        Some(self.0.clock().is_some())
+    }
+    fn check(&self, ins: &[Spec]) -> Result<()> {
+        some_columns(Self::NAME, "x", &ins[at!(x)])?;
+        self.0.check(Self::NAME, ins)
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
         let (y, stats) = (outs[0].len(), outs[2].len());
-        Cost { bytes: 4 * (4 * y + 2 * ins[input::ROOT].len() + stats), flops: 10 * y }
+        Cost { bytes: 4 * (4 * y + 2 * ins[at!(root)].len() + stats), flops: 10 * y }
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
-        let (d, z) = (io.cols(input::X), io.out::<R>(1));
+        let (d, z) = (io.cols(at!(x)), io.out::<R>(1));
         for (i, z) in z.chunks_exact_mut(d).enumerate() {
             let (own, x) = self.rows::<R>(io, i);
             for (j, z) in z.iter_mut().enumerate() {
@@ -166,11 +131,11 @@ impl Op for UngroupNorm {
                 *z = self.0.of(io, sum, i * d + j);
             }
         }
-        layer_norm::normalised(z, io.input(input::GAIN), io.input(input::BIAS), io.out(0), io.out(2));
+        layer_norm::normalised(z, io.input(at!(gain)), io.input(at!(bias)), io.out(0), io.out(2));
     }
     fn cpu(&self, io: &Io<'_>) {
-        let (d, n) = (io.cols(input::X), io.rows(input::ROOT));
-        let (gain, bias) = (io.input::<f32>(input::GAIN), io.input::<f32>(input::BIAS));
+        let (d, n) = (io.cols(at!(x)), io.rows(at!(root)));
+        let (gain, bias) = (io.input::<f32>(at!(gain)), io.input::<f32>(at!(bias)));
         if ![Activation::Identity, Activation::Relu].contains(&self.0.act) {
             return self.define::<f32>(io);
         }
@@ -192,12 +157,12 @@ impl Op for UngroupNorm {
         });
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        let (x, position) = (on.input(input::X), on.input(input::POSITION));
-        let (own, root) = (on.input(input::OWN), on.input(input::ROOT));
-        let (gain, bias) = (on.input(input::GAIN), on.input(input::BIAS));
+        let (x, position) = (on.input(at!(x)), on.input(at!(position)));
+        let (own, root) = (on.input(at!(own)), on.input(at!(root)));
+        let (gain, bias) = (on.input(at!(gain)), on.input(at!(bias)));
         let (y, z, stats) = (on.kept(0), on.kept(1), on.kept(2));
-        let (rows, grouped, roots) = (on.rows(input::ROOT), on.rows(input::X), on.rows(input::OWN));
-        let (grid, d) = (Grid::warps(on.capacity(input::ROOT)), on.cols(input::X));
+        let (rows, grouped, roots) = (on.rows(at!(root)), on.rows(at!(x)), on.rows(at!(own)));
+        let (grid, d) = (Grid::warps(on.capacity(at!(root))), on.cols(at!(x)));
         let (eps, epilogue, status) = (layer_norm::EPS as f32, self.0.on_device(on), on.status());
         launch!(
             k, on, ungroup_norm[grid];
@@ -216,10 +181,10 @@ impl Op for UngroupNorm {
         let grads = t.push(UngroupNormGrad(self.0), &ins)?;
         let rows = t.spec(own).rows;
         let down = t.scatter_add_rows(grads[0], root, rows)?;
-        dins[input::X] = Some(grads[1]);
-        dins[input::OWN] = Some(down);
-        dins[input::GAIN] = Some(grads[2]);
-        dins[input::BIAS] = Some(grads[3]);
+        dins[at!(x)] = Some(grads[1]);
+        dins[at!(own)] = Some(down);
+        dins[at!(gain)] = Some(grads[2]);
+        dins[at!(bias)] = Some(grads[3]);
         Ok(dins)
     }
 }
@@ -237,19 +202,17 @@ impl UngroupNormGrad {
 impl Op for UngroupNormGrad {
     const NAME: &'static str = "ungroup_norm_grad";
     const KIND: OpKind = OpKind::Nn;
-    const INPUTS: &'static [&'static str] = &["z", "gain", "stats", "dy", "order", "position", "now"];
-    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, grad_input::COUNT + usize::from(self.0.clock().is_some()))?;
-        let [z, gain, stats] = [grad_input::Z, grad_input::GAIN, grad_input::STATS].map(|i| ins[i]);
-        let [dy, order, position] = [grad_input::DY, grad_input::ORDER, grad_input::POSITION].map(|i| ins[i]);
-        layer_norm::check_gradient(Self::NAME, [&z, &gain, &stats, &dy])?;
-        ensure!(Self::NAME, order == Spec::ids(order.rows, 1), "order is {order}");
-        ensure!(Self::NAME, position == Spec::ids(z.rows, 1), "z is {z}, position is {position}");
-        self.0.check(Self::NAME, ins)?;
-        Ok([z, Spec::real(order.rows, z.cols), gain, gain].map(Out::from).to_vec())
+    const SIGNATURE: &'static str = "z [n, d], gain [1, d], stats [n, 2], dy [n, d], order [m] ids, \
+        position [n] ids, now? [1, c] ids -> dz [n, d], dx [m, d], dgain [1, d], dbias [1, d]";
+    fn has(&self, _: &str) -> Option<bool> {
+        Some(self.0.clock().is_some())
+    }
+    fn check(&self, ins: &[Spec]) -> Result<()> {
+        some_columns(Self::NAME, "z", &ins[at!(z)])?;
+        self.0.check(Self::NAME, ins)
     }
     fn scratch(&self, ins: &[Spec]) -> usize {
-        layer_norm::gradient_scratch(ins[grad_input::Z].cols)
+        layer_norm::gradient_scratch(ins[at!(z)].cols)
     }
     fn tickets(&self, _: &[Spec]) -> usize {
         1
@@ -258,9 +221,8 @@ impl Op for UngroupNormGrad {
         Cost::streaming(ins, outs, 16 * outs[0].len())
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
-        let (z, order, d) =
-            (io.input::<R>(grad_input::Z), io.input::<u32>(grad_input::ORDER), io.cols(grad_input::Z));
-        let (gain, dy) = (io.input(grad_input::GAIN), io.input(grad_input::DY));
+        let (z, order, d) = (io.input::<R>(at!(z)), io.input::<u32>(at!(order)), io.cols(at!(z)));
+        let (gain, dy) = (io.input(at!(gain)), io.input(at!(dy)));
         let (dz, dx, dgain, dbias) = (io.out::<R>(0), io.out::<R>(1), io.out(2), io.out(3));
         layer_norm::gradients(z, gain, dy, dz, dgain, dbias);
         for (i, (dz, &z)) in dz.iter_mut().zip(z).enumerate() {
@@ -271,7 +233,7 @@ impl Op for UngroupNormGrad {
         }
     }
     fn cpu(&self, io: &Io<'_>) {
-        let (order, d) = (io.input::<u32>(grad_input::ORDER), io.cols(grad_input::Z));
+        let (order, d) = (io.input::<u32>(at!(order)), io.cols(at!(z)));
         let epilogue = |first, dz: &mut [f32], z: &[f32]| self.0.grad_in_place(io, first, dz, z);
         let (dz, size) = (layer_norm::gradients_on_host(io, [2, 3], epilogue), team::piece(order.len(), 128));
         io.out::<f32>(1).chunks_mut(size * d).enumerate().in_parallel(1, |(piece, dx)| {
@@ -281,11 +243,10 @@ impl Op for UngroupNormGrad {
         });
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        let (d, rows) = (on.cols(grad_input::Z), on.rows(grad_input::Z));
-        let (grid, block_rows) = layer_norm::gradient_blocks(on.capacity(grad_input::Z));
-        let (z, gain, stats) =
-            (on.input(grad_input::Z), on.input(grad_input::GAIN), on.input(grad_input::STATS));
-        let (dy, position) = (on.input(grad_input::DY), on.input(grad_input::POSITION));
+        let (d, rows) = (on.cols(at!(z)), on.rows(at!(z)));
+        let (grid, block_rows) = layer_norm::gradient_blocks(on.capacity(at!(z)));
+        let (z, gain, stats) = (on.input(at!(z)), on.input(at!(gain)), on.input(at!(stats)));
+        let (dy, position) = (on.input(at!(dy)), on.input(at!(position)));
         let (dz, dx, dgain, dbias) = (on.kept(0), on.out(1), on.out(2), on.out(3));
         let (sums, ticket) = (on.scratch(), on.tickets());
         let (grouped, epilogue) = (on.out_rows(1), self.0.on_device(on));

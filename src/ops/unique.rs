@@ -32,13 +32,6 @@ pub struct Unique {
     repeated: bool,
 }
 
-/// Positions of the first inputs; further inputs are the `others`.
-mod input {
-    pub(super) const STAMP: usize = 0;
-    pub(super) const ROOTS: usize = 1;
-    pub(super) const OTHERS: usize = 2;
-}
-
 /// Positions of the outputs; psi of input `i` is output `PSI + i - 1`.
 mod output {
     pub(super) const COUNT: usize = 0;
@@ -178,23 +171,14 @@ impl Tiles {
 impl Op for Unique {
     const NAME: &'static str = "unique";
     const KIND: OpKind = OpKind::Graph;
-    const INPUTS: &'static [&'static str] = &["stamp", "roots", "others"];
-    fn repeated(&self) -> usize {
-        1
+    const SIGNATURE: &'static str = "stamp [v] ids state, roots [n, k] ids, {others [m, l] ids} ->";
+    fn sizes(&self) -> Sizes {
+        vec![("v", Rows::fixed(self.nodes))]
     }
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        ensure!(
-            Self::NAME,
-            ins.len() >= input::OTHERS,
-            "{} inputs, want stamp, roots, and any other lists of ids",
-            ins.len()
-        );
-        for (i, ids) in ins.iter().enumerate() {
-            typed(Self::NAME, &DynOp::input_name(self, i), ids, DType::U32)?;
-        }
-        shaped(Self::NAME, "stamp", &ins[input::STAMP], self.nodes, 1)?;
+        signature::infer(self, ins)?;
         ensure!(Self::NAME, self.stride > 0, "0 roots per event, want one or more");
-        let lists = &ins[input::ROOTS..];
+        let lists = &ins[at!(roots)..];
         let occurrences: usize = lists.iter().map(Spec::len).sum();
         for (what, n) in [("nodes", self.nodes), ("ids", occurrences), ("roots per event", self.stride)] {
             countable(Self::NAME, what, n)?;
@@ -206,19 +190,16 @@ impl Op for Unique {
         outs.extend(lists.iter().map(|&s| Out::from(s)));
         Ok(outs)
     }
-    fn writes(&self, _: usize) -> Vec<usize> {
-        vec![input::STAMP]
-    }
     fn scratch(&self, ins: &[Spec]) -> usize {
-        let n = ins[input::ROOTS..].iter().map(Spec::len).sum();
+        let n = ins[at!(roots)..].iter().map(Spec::len).sum();
         2 * Tiles::words(n) + Tiles::of(n).tiles
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
-        let n: usize = ins[input::ROOTS..].iter().map(Spec::len).sum();
+        let n: usize = ins[at!(roots)..].iter().map(Spec::len).sum();
         Cost { bytes: 16 * n + 12 * outs[output::UNIQUE].len(), flops: 0 }
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
-        let (stamp, roots) = (io.state::<u32>(input::STAMP), io.input::<u32>(input::ROOTS));
+        let (stamp, roots) = (io.state::<u32>(at!(stamp)), io.input::<u32>(at!(roots)));
         let (unique, phi) = (io.out::<u32>(output::UNIQUE), io.out::<u32>(output::PHI));
         let mut n = 0;
         // Returns the row of node `v`, a new row on its first appearance. The stamp of a node is its row plus
@@ -259,9 +240,9 @@ impl Op for Unique {
         };
         let positives = add_roots(true);
         let root_rows = add_roots(false).max(positives);
-        for other in input::OTHERS..io.inputs() {
+        for other in at!(others)..io.inputs() {
             let ids = io.input::<u32>(other);
-            let psi = io.out::<u32>(output::PSI + other - input::ROOTS);
+            let psi = io.out::<u32>(output::PSI + other - at!(roots));
             for (i, (psi, &v)) in psi.iter_mut().zip(ids).enumerate() {
                 *psi = row_of(i, v);
             }
@@ -276,10 +257,10 @@ impl Op for Unique {
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let ids = self.id_lists(on)?;
-        let n: usize = (input::ROOTS..on.inputs()).map(|i| on.spec(i).len()).sum();
+        let n: usize = (at!(roots)..on.inputs()).map(|i| on.spec(i).len()).sum();
         let Tiles { tiles, rounds } = Tiles::of(n);
         let (words, tile_items) = (Tiles::words(n), rounds * Tiles::THREADS);
-        let (stamp, nodes, phi) = (on.state(input::STAMP), self.nodes as u32, on.kept(output::PHI));
+        let (stamp, nodes, phi) = (on.state(at!(stamp)), self.nodes as u32, on.kept(output::PHI));
         // `scratch` declares the memory of all three.
         let firsts = on.scratch().cast::<u32>();
         let (before, sums) = (firsts.wrapping_add(words), firsts.wrapping_add(2 * words));
@@ -305,7 +286,7 @@ impl Unique {
     /// # Errors
     /// `Device` if there are more lists than a launch takes.
     fn id_lists(&self, on: &Launch<'_>) -> Result<abi::IdLists> {
-        let lists = on.inputs() - input::ROOTS;
+        let lists = on.inputs() - at!(roots);
         if lists > abi::IdLists::MOST {
             return Err(Error::new(
                 ErrorKind::Device,
@@ -314,7 +295,7 @@ impl Unique {
         }
         let id_lists = std::array::from_fn(|list| {
             let list = list.min(lists - 1);
-            let (i, psi) = (input::ROOTS + list, output::PSI + list);
+            let (i, psi) = (at!(roots) + list, output::PSI + list);
             abi::IdList { ids: on.input(i), psi: on.kept(psi), rows: on.rows(i), cols: on.cols(i).into() }
         });
         Ok(abi::IdLists {

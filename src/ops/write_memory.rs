@@ -43,29 +43,6 @@ pub struct WriteMemory {
     content: bool,
 }
 
-/// Positions of the inputs.
-mod input {
-    pub(super) const MEMORY: usize = 0;
-    pub(super) const MEMORY_TIME: usize = 1;
-    pub(super) const MAIL: usize = 2;
-    pub(super) const MAIL_EVENT: usize = 3;
-    pub(super) const MAIL_TIME: usize = 4;
-    pub(super) const NODE: usize = 5;
-    pub(super) const PHI: usize = 6;
-    pub(super) const POSITIVES: usize = 7;
-    pub(super) const PSI: usize = 8;
-    pub(super) const NEW_MEMORY: usize = 9;
-    pub(super) const NEW_TIME: usize = 10;
-    pub(super) const EVENT: usize = 11;
-    pub(super) const EVENT_TIME: usize = 12;
-    pub(super) const EDGE: usize = 13;
-    pub(super) const MAIL_EDGE: usize = 14;
-    pub(super) const EDGE_ROW: usize = 15;
-    /// Number of inputs without, and with, those of the mean combiner; the content comes after these.
-    pub(super) const COUNT: usize = 14;
-    pub(super) const MEAN_COUNT: usize = 16;
-}
-
 /// The batch whose memory is written.
 ///
 /// Example: [`Tape::write_memory`].
@@ -197,24 +174,25 @@ struct Batch<'a, R> {
 
 impl<'a, R: Real> Batch<'a, R> {
     fn new(io: &'a Io<'a>, op: &WriteMemory) -> Self {
-        let positives = io.input::<u32>(input::POSITIVES)[0] as usize;
+        let positives = io.input::<u32>(at!(WriteMemory, positives))[0] as usize;
         // Each row needs a row of s', and a batch has at most two positive roots per event.
-        let written = positives.min(io.rows(input::NEW_MEMORY)).min(2 * io.rows(input::EVENT));
+        let written =
+            positives.min(io.rows(at!(WriteMemory, new_memory))).min(2 * io.rows(at!(WriteMemory, event)));
         Batch {
             io,
-            node: io.input(input::NODE),
-            phi: io.input(input::PHI),
-            psi: io.input(input::PSI),
-            s: io.input(input::NEW_MEMORY),
+            node: io.input(at!(WriteMemory, node)),
+            phi: io.input(at!(WriteMemory, phi)),
+            psi: io.input(at!(WriteMemory, psi)),
+            s: io.input(at!(WriteMemory, new_memory)),
             content: op.content().map(|i| io.input(i)),
-            d: io.cols(input::MEMORY),
+            d: io.cols(at!(WriteMemory, memory)),
             stride: op.stride,
             written,
         }
     }
     /// Returns node and latest root of `row`; reports a fault and returns `None` if one of them is invalid.
     fn target(&self, row: usize) -> Option<(usize, usize)> {
-        let v = self.io.row_of(row, self.node[row], self.io.rows(input::MEMORY))?;
+        let v = self.io.row_of(row, self.node[row], self.io.rows(at!(WriteMemory, memory)))?;
         let latest = self.io.row_of(row, self.phi[row], self.psi.len())?;
         if latest % self.stride > 1 {
             self.io.fault(row, Fault::out_of_range(latest));
@@ -230,7 +208,7 @@ impl<'a, R: Real> Batch<'a, R> {
             Some(content) => (content, 2 * event + other),
             None => {
                 let other = self.psi[event * self.stride + other];
-                (self.s, self.io.row_of(row, other, self.io.rows(input::NEW_MEMORY))?)
+                (self.s, self.io.row_of(row, other, self.io.rows(at!(WriteMemory, new_memory)))?)
             }
         };
         Some(&rows[at * self.d..][..self.d])
@@ -249,12 +227,12 @@ impl WriteMemory {
     }
     /// Returns the number of the other inputs.
     fn others(&self) -> usize {
-        if self.combiner == Combiner::Mean { input::MEAN_COUNT } else { input::COUNT }
+        if self.combiner == Combiner::Mean { at!(content) } else { at!(mail_edge) }
     }
     /// Writes all state, with `add_scaled(y, a, x)` for `y += a x`.
     fn write<R: Real, T: Stored<R>>(&self, io: &Io<'_>, add_scaled: impl Fn(&mut [R], R, &[R])) {
         let batch = Batch::<R>::new(io, self);
-        let mail = io.state::<T>(input::MAIL);
+        let mail = io.state::<T>(at!(mail));
         self.write_latest(&batch, mail);
         if self.combiner == Combiner::Mean {
             self.write_means(&batch, mail, add_scaled);
@@ -263,10 +241,10 @@ impl WriteMemory {
     /// Writes memory, times and events, and with the combiner `Last` the mails.
     fn write_latest<R: Real, T: Stored<R>>(&self, batch: &Batch<'_, R>, mail: &mut [T]) {
         let (io, d) = (batch.io, batch.d);
-        let (memory, memory_time) = (io.state::<T>(input::MEMORY), io.state::<i64>(input::MEMORY_TIME));
-        let (mail_event, mail_time) = (io.state::<u32>(input::MAIL_EVENT), io.state::<i64>(input::MAIL_TIME));
-        let (time, event) = (io.input::<i64>(input::NEW_TIME), io.input::<u32>(input::EVENT));
-        let event_time = io.input::<i64>(input::EVENT_TIME);
+        let (memory, memory_time) = (io.state::<T>(at!(memory)), io.state::<i64>(at!(memory_time)));
+        let (mail_event, mail_time) = (io.state::<u32>(at!(mail_event)), io.state::<i64>(at!(mail_time)));
+        let (time, event) = (io.input::<i64>(at!(new_time)), io.input::<u32>(at!(event)));
+        let event_time = io.input::<i64>(at!(event_time));
         for (row, &time) in time.iter().enumerate().take(batch.written) {
             let Some((v, latest)) = batch.target(row) else { continue };
             let at = v * d..(v + 1) * d;
@@ -289,9 +267,9 @@ impl WriteMemory {
         mail: &mut [T],
         add_scaled: impl Fn(&mut [R], R, &[R]),
     ) {
-        let (io, written, d, f) = (batch.io, batch.written, batch.d, batch.io.cols(input::EDGE));
-        let (mail_edge, edge) = (io.state::<T>(input::MAIL_EDGE), io.input::<R>(input::EDGE));
-        let edge_row = io.input::<u32>(input::EDGE_ROW);
+        let (io, written, d, f) = (batch.io, batch.written, batch.d, batch.io.cols(at!(edge)));
+        let (mail_edge, edge) = (io.state::<T>(at!(mail_edge)), io.input::<R>(at!(edge)));
+        let edge_row = io.input::<u32>(at!(edge_row));
         // For each row, its number of events, then the sums {partners' rows | edge features}.
         let (counts, sums) = io.scratch::<R>()[..written * (1 + d + f)].split_at_mut(written);
         counts.fill(R::ZERO);
@@ -302,7 +280,7 @@ impl WriteMemory {
             if let Some(partner) = batch.partner(row, i) {
                 add_scaled(partners, R::ONE / counts[row], partner);
             }
-            if let Some(e) = io.row_of(row, edge_row[i / self.stride], io.rows(input::EDGE)) {
+            if let Some(e) = io.row_of(row, edge_row[i / self.stride], io.rows(at!(edge))) {
                 add_scaled(features, R::ONE / counts[row], &edge[e * f..][..f]);
             }
         }
@@ -315,7 +293,7 @@ impl WriteMemory {
     }
     /// Returns one warp per positive root, which is the source or the destination of an event.
     fn grid(on: &Launch<'_>) -> Grid {
-        Grid::warps(on.capacity(input::NODE).min(2 * on.capacity(input::EVENT)))
+        Grid::warps(on.capacity(at!(node)).min(2 * on.capacity(at!(event))))
     }
     /// Launches the kernels of the mean combiner: means of the partners' rows into the mails, and of edge
     /// features into the features stored per mail.
@@ -323,22 +301,22 @@ impl WriteMemory {
     /// # Safety
     /// As [`Op::launch`].
     unsafe fn launch_means(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        let (node, phi) = (on.input(input::NODE), on.input(input::PHI));
-        let (positives, psi) = (on.input(input::POSITIVES), on.input(input::PSI));
-        let (rows, roots) = (on.rows(input::NEW_MEMORY), on.rows(input::PSI));
-        let (nodes, stride, status) = (on.capacity(input::MEMORY) as u32, self.stride as u32, on.status());
+        let (node, phi) = (on.input(at!(node)), on.input(at!(phi)));
+        let (positives, psi) = (on.input(at!(positives)), on.input(at!(psi)));
+        let (rows, roots) = (on.rows(at!(new_memory)), on.rows(at!(psi)));
+        let (nodes, stride, status) = (on.capacity(at!(memory)) as u32, self.stride as u32, on.status());
         let by_root = u32::from(self.content);
         // Table to write, source table, its row for each event (null: the row of the other end), its rows,
         // its width.
-        let partners = self.content().unwrap_or(input::NEW_MEMORY);
+        let partners = self.content().unwrap_or(at!(new_memory));
         let of_partners =
-            (input::MAIL, on.input(partners), std::ptr::null(), on.rows(partners), on.cols(input::MEMORY));
+            (at!(mail), on.input(partners), std::ptr::null(), on.rows(partners), on.cols(at!(memory)));
         let of_edges = (
-            input::MAIL_EDGE,
-            on.input(input::EDGE),
-            on.input(input::EDGE_ROW),
-            on.rows(input::EDGE),
-            on.cols(input::EDGE),
+            at!(mail_edge),
+            on.input(at!(edge)),
+            on.input(at!(edge_row)),
+            on.rows(at!(edge)),
+            on.cols(at!(edge)),
         );
         for (table, src, src_row, src_rows, width) in [of_partners, of_edges] {
             // The arguments after the table are the same for f32 and 16 bits.
@@ -365,97 +343,63 @@ impl WriteMemory {
 impl Op for WriteMemory {
     const NAME: &'static str = "write_memory";
     const KIND: OpKind = OpKind::Graph;
-    fn input_names(&self) -> Vec<&'static str> {
-        let mean = self.combiner == Combiner::Mean;
-        let state =
-            ["memory", "memory_time", "mail", "mail_event", "mail_time", "node", "phi", "positives", "psi"];
-        let rest = ["new_memory", "new_time", "event", "event_time"];
-        let edge =
-            present(&[("edge", true), ("mail_edge", mean), ("edge_row", mean), ("content", self.content)]);
-        [&state[..], &rest, &edge].concat()
+    const SIGNATURE: &'static str = "memory [V, d] kept state, memory_time [V] times state, \
+        mail [V, d] kept state, mail_event [V] ids state, mail_time [V] times state, node [n] ids, \
+        phi [n] ids, positives [1] ids, psi [b s] ids, new_memory [n, d], new_time [n] times, event [b] ids, \
+        event_time [b] times, edge [e, f] any, mail_edge? [V, f] kept state, edge_row? [b] ids, \
+        content? [2 b, d] ->";
+    fn sizes(&self) -> Sizes {
+        vec![("s", Rows::fixed(self.stride))]
     }
-    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        let mean = self.combiner == Combiner::Mean;
-        arity(Self::NAME, ins, self.others() + usize::from(self.content))?;
-        let (memory, edge, psi) = (ins[input::MEMORY], ins[input::EDGE], ins[input::PSI]);
-        kept_reals(Self::NAME, "memory", &memory)?;
+    fn has(&self, operand: &str) -> Option<bool> {
+        Some(match operand {
+            "content" => self.content,
+            _ => self.combiner == Combiner::Mean,
+        })
+    }
+    fn check(&self, ins: &[Spec]) -> Result<()> {
+        let (edge, psi) = (ins[at!(edge)], ins[at!(psi)]);
         let fits = (2..NONE as usize).contains(&self.stride);
         ensure!(Self::NAME, fits, "{} roots per event, want at least 2 and less than {NONE}", self.stride);
-        let (v, n, b) = (Rows::fixed(memory.rows.capacity), ins[input::NODE].rows, ins[input::EVENT].rows);
-        let (d, f) = (memory.cols, edge.cols);
-        let table = |cols| Spec { dtype: memory.dtype, ..Spec::real(v, cols) };
-        for (i, what, want) in [
-            (input::MEMORY, "memory", table(d)),
-            (input::MEMORY_TIME, "memory time", Spec::times(v)),
-            (input::MAIL, "mail", table(d)),
-            (input::MAIL_EVENT, "mail event", Spec::ids(v, 1)),
-            (input::MAIL_TIME, "mail time", Spec::times(v)),
-            (input::NODE, "node", Spec::ids(n, 1)),
-            (input::PHI, "phi", Spec::ids(n, 1)),
-            (input::POSITIVES, "positives", Spec::count()),
-            (input::PSI, "psi", Spec::ids(b.times(self.stride), 1)),
-            (input::NEW_MEMORY, "new_memory", Spec::real(n, d)),
-            (input::NEW_TIME, "new_time", Spec::times(n)),
-            (input::EVENT, "event", Spec::ids(b, 1)),
-            (input::EVENT_TIME, "event time", Spec::times(b)),
-            (input::MAIL_EDGE, "mail edge", table(f)),
-            (input::EDGE_ROW, "edge row", Spec::ids(b, 1)),
-        ] {
-            if let Some(found) = ins[..self.others()].get(i) {
-                ensure!(Self::NAME, *found == want, "{what} is {found}, want {want}");
-            }
-        }
-        if let Some(found) = self.content().map(|i| ins[i]) {
-            let want = Spec::real(b.times(2), d);
-            ensure!(Self::NAME, found == want, "content is {found}, want {want}");
-        }
         ensure!(Self::NAME, psi.rows.capacity < NONE as usize, "psi is {psi}, want fewer than {NONE} roots");
-        if mean {
+        if self.combiner == Combiner::Mean {
             typed(Self::NAME, "edge", &edge, DType::F32)?;
         }
-        Ok(vec![])
-    }
-    fn writes(&self, _: usize) -> Vec<usize> {
-        let mut state =
-            vec![input::MEMORY, input::MEMORY_TIME, input::MAIL, input::MAIL_EVENT, input::MAIL_TIME];
-        if self.combiner == Combiner::Mean {
-            state.push(input::MAIL_EDGE);
-        }
-        state
+        Ok(())
     }
     fn scratch(&self, ins: &[Spec]) -> usize {
         if self.combiner == Combiner::Last {
             return 0;
         }
         // A count and the sums for every unique positive root, which is a source or a destination.
-        let positives = ins[input::NODE].rows.capacity.min(2 * ins[input::EVENT].rows.capacity);
-        positives * (1 + ins[input::MEMORY].cols + ins[input::EDGE].cols)
+        let positives = ins[at!(node)].rows.capacity.min(2 * ins[at!(event)].rows.capacity);
+        positives * (1 + ins[at!(memory)].cols + ins[at!(edge)].cols)
     }
     fn cost(&self, ins: &[Spec], _: &[Spec]) -> Cost {
-        let rows = (2 * ins[input::EVENT].rows.capacity).min(ins[input::NODE].rows.capacity);
-        let memory = &ins[input::MEMORY];
+        let rows = (2 * ins[at!(event)].rows.capacity).min(ins[at!(node)].rows.capacity);
+        let memory = &ins[at!(memory)];
         // Each number is read in f32 and written in the table's type.
         let number = 4 + memory.dtype.size(Precision::F32);
         Cost { bytes: rows * (2 * number * memory.cols + 40), flops: 0 }
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
         let add_scaled = |y: &mut [R], a: R, x: &[R]| y.iter_mut().zip(x).for_each(|(y, &x)| *y += a * x);
-        by_kept!(io.spec(input::MEMORY).dtype, R, self.write(io, add_scaled));
+        by_kept!(io.spec(at!(memory)).dtype, R, self.write(io, add_scaled));
     }
     fn cpu(&self, io: &Io<'_>) {
-        by_kept!(io.spec(input::MEMORY).dtype, f32, self.write(io, axpy));
+        by_kept!(io.spec(at!(memory)).dtype, f32, self.write(io, axpy));
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let mean = self.combiner == Combiner::Mean;
-        let memory_time = on.state(input::MEMORY_TIME);
-        let (mail_event, mail_time) = (on.state(input::MAIL_EVENT), on.state(input::MAIL_TIME));
-        let (node, phi) = (on.input(input::NODE), on.input(input::PHI));
-        let (positives, psi) = (on.input(input::POSITIVES), on.input(input::PSI));
-        let (s, time) = (on.input(input::NEW_MEMORY), on.input(input::NEW_TIME));
+        let memory_time = on.state(at!(memory_time));
+        let (mail_event, mail_time) = (on.state(at!(mail_event)), on.state(at!(mail_time)));
+        let (node, phi) = (on.input(at!(node)), on.input(at!(phi)));
+        let (positives, psi) = (on.input(at!(positives)), on.input(at!(psi)));
+        let (s, time) = (on.input(at!(new_memory)), on.input(at!(new_time)));
         let content = self.content().map_or(std::ptr::null(), |i| on.input(i));
-        let (event, event_time) = (on.input(input::EVENT), on.input(input::EVENT_TIME));
-        let (rows, roots) = (on.rows(input::NEW_MEMORY), on.rows(input::PSI));
-        let (nodes, d) = (on.capacity(input::MEMORY) as u32, on.cols(input::MEMORY));
+        let (event, event_time) = (on.input(at!(event)), on.input(at!(event_time)));
+        let (rows, roots) = (on.rows(at!(new_memory)), on.rows(at!(psi)));
+        let (nodes, d) = (on.capacity(at!(memory)) as u32, on.cols(at!(memory)));
         let (stride, status) = (self.stride as u32, on.status());
         // The arguments are the same for f32 and 16 bits, except for the tables of memory and mails. With the
         // mean combiner the mails are left to `launch_means`.
@@ -469,11 +413,11 @@ impl Op for WriteMemory {
                 )
             }};
         }
-        if on.spec(input::MEMORY).dtype.is_half() {
-            let ((memory, kind), (mail, _)) = (on.halves_state(input::MEMORY), on.halves_state(input::MAIL));
+        if on.spec(at!(memory)).dtype.is_half() {
+            let ((memory, kind), (mail, _)) = (on.halves_state(at!(memory)), on.halves_state(at!(mail)));
             write!(write_half_memory, mail, memory, kind)
         } else {
-            write!(write_memory, on.state(input::MAIL), on.state(input::MEMORY))
+            write!(write_memory, on.state(at!(mail)), on.state(at!(memory)))
         }?;
         if mean {
             // SAFETY: the caller's promise.

@@ -3,9 +3,9 @@
 //! | value | shape | meaning |
 //! | --- | --- | --- |
 //! | `index` | `[n]` u32 below `v`, unique, or [`NONE`] | row of each `table` |
+//! | `from` | `[n]` u32 below `m`, or `NONE`, optional | row of `rows` |
 //! | `tables` | 1 to 8, `[v, d]` of any type and width, state | scores by event, losses by batch, memory by node |
 //! | `rows` | for each table `[m, d]`, or `[n, d]` without `from`; u32 or i64 as the table, otherwise f32 | rows to write |
-//! | `from` | `[n]` u32 below `m`, or `NONE`, optional | row of `rows` |
 //!
 //! An index may also refer to *items* of e consecutive rows: a table is `[v e, d]`, its rows `[n e, d]`.
 //! Nothing is written if `index` or `from` is `NONE`. An index outside the tables is reported as a
@@ -98,8 +98,8 @@ impl Tape {
     }
     fn push_write(&mut self, tables: &[(Var, Var, usize)], index: Var, from: Option<Var>) -> Result<()> {
         let mut ins = vec![index];
-        ins.extend(tables.iter().flat_map(|&(table, rows, _)| [table, rows]));
         ins.extend(from);
+        ins.extend(tables.iter().flat_map(|&(table, rows, _)| [table, rows]));
         let each = tables.iter().map(|&(.., each)| each).collect();
         self.push(WriteRows { each, picked: from.is_some() }, &ins).map(drop)
     }
@@ -142,18 +142,21 @@ impl Tape {
 
 /// Position of the index.
 const INDEX: usize = 0;
+const FROM: usize = 1;
 
 impl WriteRows {
-    /// Returns the positions of table `k` and of its rows.
-    fn table(k: usize) -> (usize, usize) {
-        (INDEX + 1 + 2 * k, INDEX + 2 + 2 * k)
+    /// Returns the position of the first table.
+    fn first(&self) -> usize {
+        FROM + usize::from(self.picked)
     }
+    /// Returns the positions of each table and of its rows, and the number of rows that an index refers to.
     fn tables(&self) -> impl Iterator<Item = (usize, usize, usize)> {
-        self.each.iter().enumerate().map(|(k, &each)| (Self::table(k).0, Self::table(k).1, each))
+        let first = self.first();
+        self.each.iter().enumerate().map(move |(k, &each)| (first + 2 * k, first + 2 * k + 1, each))
     }
     /// Returns the position of `from`.
     fn from(&self) -> Option<usize> {
-        self.picked.then_some(Self::table(self.each.len()).0)
+        self.picked.then_some(FROM)
     }
     /// Writes rows into a table stored as `T`.
     fn write<R: Element, T: Stored<R>>(&self, io: &Io<'_>, (table, rows, each): (usize, usize, usize)) {
@@ -173,21 +176,16 @@ impl WriteRows {
 impl Op for WriteRows {
     const NAME: &'static str = "write_rows";
     const KIND: OpKind = OpKind::Copy;
-    fn input_names(&self) -> Vec<&'static str> {
-        let tables = self.each.iter().flat_map(|_| ["table", "rows"]);
-        std::iter::once("index").chain(tables).chain(self.picked.then_some("from")).collect()
+    const SIGNATURE: &'static str = "index [n] ids, from? [n] ids, {table state, rows} ->";
+    fn has(&self, _: &str) -> Option<bool> {
+        Some(self.picked)
     }
     fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
         let tables = self.each.len();
         ensure!(Self::NAME, (1..=abi::Tables::MOST).contains(&tables), "{tables} tables, want 1 to 8");
-        arity(Self::NAME, ins, 1 + 2 * tables + usize::from(self.picked))?;
-        let index = &ins[INDEX];
-        let ids = Spec::ids(index.rows, 1);
-        ensure!(Self::NAME, *index == ids, "index is {index}, want {ids}");
-        if let Some(from) = self.from().map(|from| &ins[from]) {
-            ensure!(Self::NAME, from == index, "index is {index}, from is {from}");
-        }
-        let mut items = None;
+        arity(Self::NAME, ins, self.first() + 2 * tables)?;
+        let outs = signature::infer(self, ins)?;
+        let (index, mut items, mut picked) = (&ins[INDEX], None, None);
         for (table, rows, each) in self.tables() {
             let (table, rows) = (&ins[table], &ins[rows]);
             ensure!(Self::NAME, table.dtype.widened() == rows.dtype, "table is {table}, rows are {rows}");
@@ -198,13 +196,10 @@ impl Op for WriteRows {
             let alike = *items.get_or_insert(of_table) == of_table;
             ensure!(Self::NAME, alike, "table is {table}, the first one has other rows");
             // Where rows are picked, all tables have the same number of them.
-            let want = if self.picked { ins[Self::table(0).1].rows } else { index.rows.times(each) };
+            let want = if self.picked { *picked.get_or_insert(rows.rows) } else { index.rows.times(each) };
             ensure!(Self::NAME, want == rows.rows, "index is {index}, rows are {rows}");
         }
-        Ok(vec![])
-    }
-    fn writes(&self, _: usize) -> Vec<usize> {
-        self.tables().map(|(table, ..)| table).collect()
+        Ok(outs)
     }
     fn cost(&self, ins: &[Spec], _: &[Spec]) -> Cost {
         let index = &ins[INDEX];
@@ -231,8 +226,8 @@ impl Op for WriteRows {
         }));
         let from = self.from().map_or(std::ptr::null(), |from| on.input(from));
         let (grid, index, n) = (Grid::warps(on.capacity(INDEX)), on.input(INDEX), on.rows(INDEX));
-        let (table, rows) = Self::table(0);
-        let [to, given] = [table, rows].map(|at| on.rows(at).items(self.each[0] as u32));
+        let first = self.first();
+        let [to, given] = [first, first + 1].map(|at| on.rows(at).items(self.each[0] as u32));
         launch!(k, on, write_rows[grid]; tables, index, from, to, n, given, on.status())
     }
 }

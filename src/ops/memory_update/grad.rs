@@ -31,7 +31,6 @@ pub(in crate::ops) mod input {
     pub(in crate::ops) const W_X: usize = 6;
     pub(in crate::ops) const W_H: usize = 7;
     pub(in crate::ops) const DOUT: usize = 8;
-    pub(in crate::ops) const COUNT: usize = 9;
 }
 
 /// Positions of the outputs.
@@ -55,13 +54,15 @@ impl<C: Cell> MemoryUpdateGrad<C> {
 impl<C: Cell> Op for MemoryUpdateGrad<C> {
     const NAME: &'static str = C::GRAD_NAME;
     const KIND: OpKind = OpKind::Nn;
-    const INPUTS: &'static [&'static str] =
-        &["row", "message", "gates", "dt", "time_w", "time_b", "w_x", "w_h", "dmemory"];
-    const OUTPUTS: &'static [&'static str] = &["time_w", "time_b", "w_x", "w_h", "b_x", "b_h"];
-    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, input::COUNT)?;
-        let [w, b, w_x, w_h] = [input::W, input::B, input::W_X, input::W_H].map(|i| ins[i]);
-        let (m, c, t, d) = (ins[input::ROW].rows, w_x.cols, w.cols, w_h.cols);
+    const SIGNATURE: &'static str = "row [m] ids, message [m, c], gates [m, s d], dt [m], time_w [1, t], \
+        time_b [1, t], w_x [g d, c], w_h [g d, d], dmemory [n, d] \
+        -> time_w [1, t], time_b [1, t], w_x [g d, c], w_h [g d, d], b_x [1, g d], b_h [1, g d]";
+    fn sizes(&self) -> Sizes {
+        vec![("g", Rows::fixed(C::GATES)), ("s", Rows::fixed(C::SUMS))]
+    }
+    fn check(&self, ins: &[Spec]) -> Result<()> {
+        let [w, w_x, w_h] = [input::W, input::W_X, input::W_H].map(|i| ins[i]);
+        let (c, t, d) = (w_x.cols, w.cols, w_h.cols);
         countable(Self::NAME, "width", d.max(c))?;
         ensure!(
             Self::NAME,
@@ -69,23 +70,7 @@ impl<C: Cell> Op for MemoryUpdateGrad<C> {
             "w_x is {w_x}, want at least {} columns for memory of {d} and time encodings of {t}",
             2 * d + t
         );
-        let (one, gates) = (Rows::fixed(1), Rows::fixed(C::GATES * d));
-        for (i, want) in [
-            (input::ROW, Spec::ids(m, 1)),
-            (input::MESSAGE, Spec::real(m, c)),
-            (input::GATES, Spec::real(m, C::SUMS * d)),
-            (input::DT, Spec::real(m, 1)),
-            (input::W, Spec::real(one, t)),
-            (input::B, Spec::real(one, t)),
-            (input::W_X, Spec::real(gates, c)),
-            (input::W_H, Spec::real(gates, d)),
-            (input::DOUT, Spec::real(ins[input::DOUT].rows, d)),
-        ] {
-            let what = Self::INPUTS[i];
-            ensure!(Self::NAME, ins[i] == want, "{what} is {}, want {want}", ins[i]);
-        }
-        let bias = Spec::real(one, w_h.rows.capacity);
-        Ok([w, b, w_x, w_h, bias, bias].map(Out::from).to_vec())
+        Ok(())
     }
     fn scratch(&self, ins: &[Spec]) -> usize {
         let (message, w_x, w_h) = (ins[input::MESSAGE], ins[input::W_X], ins[input::W_H]);

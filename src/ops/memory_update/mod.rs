@@ -360,77 +360,30 @@ fn keep<R: Real>(memory: Option<&[R]>, out: &mut [R]) {
 impl<C: Cell> Op for MemoryUpdate<C> {
     const NAME: &'static str = C::NAME;
     const KIND: OpKind = OpKind::Nn;
-    const INPUTS: &'static [&'static str] = &[
-        "nodes",
-        "memory",
-        "memory_time",
-        "mail",
-        "mail_event",
-        "mail_time",
-        "edge",
-        "time_w",
-        "time_b",
-        "w_x",
-        "w_h",
-        "b_x",
-        "b_h",
-    ];
-    const OUTPUTS: &'static [&'static str] = &["memory", "time", "count", "row", "message", "gates", "dt"];
-    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, input::COUNT)?;
-        let w = Widths::of(|i| ins[i]);
-        let Widths { d, t, .. } = w;
-        let (unique, memory, mail) = (ins[input::UNIQUE], ins[input::MEMORY], ins[input::MAIL]);
-        let (memory_time, edge) = (ins[input::MEMORY_TIME], ins[input::EDGE]);
-        let n = unique.rows;
-        let nodes = if self.gathered { n } else { memory_time.rows };
-        let v = nodes.capacity;
-        ensure!(Self::NAME, unique == Spec::ids(n, 1), "nodes is {unique}, want {}", Spec::ids(n, 1));
-        for (i, want) in [
-            (input::MEMORY_TIME, Spec::times(nodes)),
-            (input::MAIL_EVENT, Spec::ids(nodes, 1)),
-            (input::MAIL_TIME, Spec::times(nodes)),
-        ] {
-            let what = Self::INPUTS[i];
-            ensure!(Self::NAME, ins[i] == want, "{what} is {}, want {want}", ins[i]);
-        }
-        ensure!(Self::NAME, memory == Spec::real(nodes, d), "memory is {memory}, its times {memory_time}");
-        ensure!(Self::NAME, mail == memory, "mail is {mail}, memory is {memory}");
-        typed(Self::NAME, "edge", &edge, DType::F32)?;
+    const SIGNATURE: &'static str = "nodes [n] ids, memory [v, d], memory_time [v] times, mail [v, d], \
+        mail_event [v] ids, mail_time [v] times, edge [e, f], time_w [1, t], time_b [1, t], \
+        w_x [g d, 2 d + f + t], w_h [g d, d], b_x [1, g d], b_h [1, g d] \
+        -> memory [n, d], time [n] times, count [1] ids, row [n] ids by count, \
+        message [n, 2 d + f + t] by count, gates [n, s d] by count, dt [n] by count";
+    fn sizes(&self) -> Sizes {
+        vec![("g", Rows::fixed(C::GATES)), ("s", Rows::fixed(C::SUMS))]
+    }
+    fn check(&self, ins: &[Spec]) -> Result<()> {
+        let [unique, memory, edge] = [input::UNIQUE, input::MEMORY, input::EDGE].map(|i| ins[i]);
+        let alike = !self.gathered || memory.rows == unique.rows;
+        ensure!(Self::NAME, alike, "memory is {memory}, want the rows of nodes, {unique}");
+        let (v, n) = (memory.rows.capacity, unique.rows.capacity);
         let least = match self.features {
             FeatureRow::Event => 0,
             FeatureRow::Node => v,
-            FeatureRow::Unique => n.capacity,
+            FeatureRow::Unique => n,
         };
         ensure!(Self::NAME, edge.rows.capacity >= least, "edge is {edge}, want at least {least} rows");
-        for (what, n) in
-            [("nodes", v), ("rows", n.capacity), ("events", edge.rows.capacity), ("width", w.message())]
-        {
+        let width = Widths::of(|i| ins[i]).message();
+        for (what, n) in [("nodes", v), ("rows", n), ("events", edge.rows.capacity), ("width", width)] {
             countable(Self::NAME, what, n)?;
         }
-        let gates = C::GATES * d;
-        for (i, rows, cols) in [
-            (input::W, 1, t),
-            (input::B, 1, t),
-            (input::W_X, gates, w.message()),
-            (input::W_H, gates, d),
-            (input::B_X, 1, gates),
-            (input::B_H, 1, gates),
-        ] {
-            let what = Self::INPUTS[i];
-            typed(Self::NAME, what, &ins[i], DType::F32)?;
-            shaped(Self::NAME, what, &ins[i], rows, cols)?;
-        }
-        let listed = |spec| Out::counted_by(spec, output::COUNT);
-        Ok(vec![
-            Spec::real(n, d).into(),
-            Spec::times(n).into(),
-            Spec::count().into(),
-            listed(Spec::ids(n, 1)),
-            listed(Spec::real(n, w.message())),
-            listed(Spec::real(n, C::SUMS * d)),
-            listed(Spec::real(n, 1)),
-        ])
+        Ok(())
     }
     fn scratch(&self, ins: &[Spec]) -> usize {
         // On the host: the message weights with W_h folded into the joint gates. On a device: node and

@@ -71,9 +71,10 @@ pub(crate) fn matrix_of(case: &Case) -> Result<(Vec<u32>, Vec<u32>, Vec<f32>)> {
         Home::Step => Err(Error::shape("spmm", "a case's inputs are stored")),
     };
     // The case reads the last step, whose rows extend to the end of the pool.
-    let (begin, col) = (c.store.read::<u32>(id(Spmm::BEGIN)?)?, c.store.read::<u32>(id(Spmm::COL)?)?);
-    let (scale, first) = (&c.store.read::<f32>(id(Spmm::SCALE)?)?[2 * v..], begin[2 * v] as usize);
-    let weight = if weighted { Some(c.store.read::<f32>(id(Spmm::SLICES + 1)?)?) } else { None };
+    let (begin, col) =
+        (c.store.read::<u32>(id(at!(Spmm, begin))?)?, c.store.read::<u32>(id(at!(Spmm, col))?)?);
+    let (scale, first) = (&c.store.read::<f32>(id(at!(Spmm, scale))?)?[2 * v..], begin[2 * v] as usize);
+    let weight = if weighted { Some(c.store.read::<f32>(id(at!(Spmm, slices) + 1)?)?) } else { None };
     let starts: Vec<u32> =
         begin[2 * v..].iter().chain([&(col.len() as u32)]).map(|b| b - begin[2 * v]).collect();
     let mut values = Vec::with_capacity(col.len() - first);

@@ -166,14 +166,6 @@ impl GraphVars {
 
 impl Spmm {
     // Input indices; the optional weight and bias follow.
-    const X: usize = 0;
-    const STEPS: usize = 1;
-    const BEGIN: usize = 2;
-    const LEN: usize = 3;
-    const COL: usize = 4;
-    const SCALE: usize = 5;
-    const FIRST: usize = 6;
-    const SLICES: usize = 7;
 
     /// Creates the op for step `step_index` of an adjacency with `vertices` rows a step and these maximum
     /// counts ([`LongRows::most`]). Only an op that a tape makes has a backward pass; the gradient of `x` is
@@ -206,18 +198,18 @@ impl Spmm {
     }
     /// Returns the input index of the weights.
     fn weight(&self) -> Option<usize> {
-        self.weighted.then_some(Self::SLICES + 1)
+        self.weighted.then_some(at!(slices) + 1)
     }
     /// Returns the input index of the scales of the columns.
     fn column_scale(&self) -> usize {
-        self.columns.map_or(Self::SCALE, |_| Self::SLICES + 1 + usize::from(self.weighted))
+        self.columns.map_or(at!(scale), |_| at!(slices) + 1 + usize::from(self.weighted))
     }
     /// Returns the input index of the bias.
     fn bias(&self) -> Option<usize> {
         self.bias.then_some(self.inputs() - 1)
     }
     fn inputs(&self) -> usize {
-        Self::SLICES
+        at!(slices)
             + 1
             + [self.weighted, self.columns.is_some(), self.bias].map(usize::from).iter().sum::<usize>()
     }
@@ -226,78 +218,42 @@ impl Spmm {
     fn rows_of_columns(&self, rows: usize) -> usize {
         rows.checked_div(self.vertices).unwrap_or(1).saturating_mul(self.columns())
     }
-    /// Checks the types and shapes of the tables of the adjacency.
-    fn check_tables(&self, ins: &[Spec]) -> Result<()> {
-        let [begin, len, col, scale] = [Self::BEGIN, Self::LEN, Self::COL, Self::SCALE].map(|i| ins[i]);
-        let (first, slices) = (ins[Self::FIRST], ins[Self::SLICES]);
-        let rows = begin.rows.capacity;
-        for (what, spec, rows, cols) in [
-            ("begin", &begin, rows, 1),
-            ("len", &len, rows, 1),
-            ("col", &col, col.rows.capacity, 1),
-            ("slices", &slices, slices.rows.capacity, 4),
-            ("first", &first, first.rows.capacity, 1),
-        ] {
-            typed(Self::NAME, what, spec, DType::U32)?;
-            shaped(Self::NAME, what, spec, rows, cols)?;
-        }
-        typed(Self::NAME, "scale", &scale, DType::F32)?;
-        shaped(Self::NAME, "scale", &scale, rows, 1)?;
-        if let Some(w) = self.weight() {
-            typed(Self::NAME, "weight", &ins[w], DType::F32)?;
-            shaped(Self::NAME, "weight", &ins[w], col.rows.capacity, 1)?;
-        }
-        if self.columns.is_some() {
-            let scale = &ins[self.column_scale()];
-            typed(Self::NAME, "column_scale", scale, DType::F32)?;
-            // Without vertices the number of steps is unknown.
-            let want = if self.vertices == 0 { scale.rows.capacity } else { self.rows_of_columns(rows) };
-            shaped(Self::NAME, "column_scale", scale, want, 1)?;
-        }
-        Ok(())
-    }
 }
 
 impl Op for Spmm {
     const NAME: &'static str = "spmm";
     const KIND: OpKind = OpKind::Graph;
-    const OUTPUTS: &'static [&'static str] = &["y"];
-    fn input_names(&self) -> Vec<&'static str> {
-        present(&[
-            ("x", true),
-            ("steps", true),
-            ("begin", true),
-            ("len", true),
-            ("col", true),
-            ("scale", true),
-            ("first", true),
-            ("slices", true),
-            ("weight", self.weighted),
-            ("column_scale", self.columns.is_some()),
-            ("bias", self.bias),
-        ])
+    const SIGNATURE: &'static str = "x [r, d] kept, steps [s] ids, begin [R] ids, len [R] ids, col [C] ids, \
+        scale [R], first [F] ids, slices [S, 4] ids, weight? [C], column_scale? [Q], bias? [1, d] \
+        -> y [v, d]";
+    fn sizes(&self) -> Sizes {
+        vec![("v", Rows::fixed(self.vertices))]
     }
-    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, self.inputs())?;
-        let (x, steps) = (ins[Self::X], ins[Self::STEPS]);
-        kept_reals(Self::NAME, "x", &x)?;
-        ensure!(Self::NAME, steps == Spec::ids(steps.rows, 1), "steps are {steps}");
+    fn has(&self, operand: &str) -> Option<bool> {
+        Some(match operand {
+            "weight" => self.weighted,
+            "column_scale" => self.columns.is_some(),
+            _ => self.bias,
+        })
+    }
+    fn check(&self, ins: &[Spec]) -> Result<()> {
+        let (x, steps) = (ins[at!(x)], ins[at!(steps)]);
         let (step_index, length) = (self.step_index, steps.rows.capacity);
         ensure!(Self::NAME, step_index < length, "step index is {step_index}, want less than {length}");
-        self.check_tables(ins)?;
-        let (v, rows, most) = (self.vertices, ins[Self::BEGIN].rows.capacity, self.most());
+        let (v, rows, most) = (self.vertices, ins[at!(begin)].rows.capacity, self.most());
         ensure!(
             Self::NAME,
             rows.checked_rem(v).unwrap_or(rows) == 0,
             "the tables have {rows} rows, want a multiple of {v} vertices"
         );
         ensure!(Self::NAME, most.rows <= most.slices, "{} long rows, but {} slices", most.rows, most.slices);
-        let (col, first, slices) = (ins[Self::COL], ins[Self::FIRST], ins[Self::SLICES]);
+        let (col, first, slices) = (ins[at!(col)], ins[at!(first)], ins[at!(slices)]);
+        let (columns, all) = (self.columns(), self.rows_of_columns(rows));
         for (what, n) in [
             ("vertices", v),
-            ("columns", self.columns()),
+            ("columns", columns),
             ("rows", rows),
-            ("rows of columns", self.rows_of_columns(rows)),
+            ("rows of columns", all),
             ("neighbours", col.rows.capacity),
             ("slices", slices.rows.capacity),
             ("slices of a step", most.slices),
@@ -307,26 +263,20 @@ impl Op for Spmm {
             countable(Self::NAME, what, n)?;
         }
         Spec::real(Rows::fixed(most.slices), x.cols).check_size(Self::NAME)?;
-        ensure!(
-            Self::NAME,
-            v == 0 || first.rows.capacity == rows / v + 1,
-            "first is {first}, want one row a step and one more"
-        );
-        let (columns, all) = (self.columns(), self.rows_of_columns(rows));
+        // Without vertices the number of steps is unknown.
+        let (steps, scale) = (v == 0 || first.rows.capacity == rows / v + 1, ins[self.column_scale()]);
+        ensure!(Self::NAME, steps, "first is {first}, want one row a step and one more");
+        let scaled = self.columns.is_none() || v == 0 || scale.rows.capacity == all;
+        ensure!(Self::NAME, scaled, "column_scale is {scale}, want {all} rows");
         ensure!(
             Self::NAME,
             x.rows == Rows::fixed(columns) && !x.dtype.is_half() || x.rows == Rows::fixed(all),
             "x is {x}, want {columns} rows of f32, one for each column of the matrix, or {all} rows"
         );
-        let out = Spec::real(Rows::fixed(v), x.cols);
-        if let Some(b) = self.bias() {
-            typed(Self::NAME, "bias", &ins[b], DType::F32)?;
-            shaped(Self::NAME, "bias", &ins[b], 1, out.cols)?;
-        }
-        Ok(vec![out.into()])
+        Ok(())
     }
     fn scratch(&self, ins: &[Spec]) -> usize {
-        let x = ins[Self::X];
+        let x = ins[at!(x)];
         let stripes = cpu::stripes_len(self.columns(), x.cols, x.dtype.size(Precision::F32));
         self.most().slices * x.cols + stripes
     }
@@ -336,72 +286,72 @@ impl Op for Spmm {
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
         let (v, u, d, n) = (self.vertices, self.columns(), outs[0].cols, self.most().neighbors);
         let entry = 4 + 4 * usize::from(self.weight().is_some());
-        let rows = u * d * ins[Self::X].dtype.size(Precision::F32) + v * (4 * d + 12);
+        let rows = u * d * ins[at!(x)].dtype.size(Precision::F32) + v * (4 * d + 12);
         // The number of neighbours is the caller's claim and may be anything, so the sums saturate.
         Cost { bytes: rows.saturating_add(n.saturating_mul(entry)), flops: n.saturating_mul(2 * d) }
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
-        by_kept!(io.spec(Self::X).dtype, R, self.define_stored(io));
+        by_kept!(io.spec(at!(x)).dtype, R, self.define_stored(io));
     }
     fn cpu(&self, io: &Io<'_>) {
-        match io.spec(Self::X).dtype {
+        match io.spec(at!(x)).dtype {
             DType::Bf16 => self.multiply_stored::<half::bf16>(io),
             DType::F16 => self.multiply_stored::<half::f16>(io),
             _ => self.multiply_stored::<f32>(io),
         }
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        let (d, v, most) = (on.cols(Self::X), self.vertices, self.most());
+        let (d, v, most) = (on.cols(at!(x)), self.vertices, self.most());
         if v == 0 {
             return Ok(()); // the number of steps is unknown
         }
         let operands = abi::Spmm {
-            steps: on.input(Self::STEPS),
-            begin: on.input(Self::BEGIN),
-            len: on.input(Self::LEN),
-            col: on.input(Self::COL),
-            first: on.input(Self::FIRST),
-            slices: on.input(Self::SLICES),
+            steps: on.input(at!(steps)),
+            begin: on.input(at!(begin)),
+            len: on.input(at!(len)),
+            col: on.input(at!(col)),
+            first: on.input(at!(first)),
+            slices: on.input(at!(slices)),
             weight: self.weight().map_or(null(), |w| on.input(w)),
-            scale: on.input(Self::SCALE),
+            scale: on.input(at!(scale)),
             column_scale: on.input(self.column_scale()),
             bias: self.bias().map_or(null(), |b| on.input(b)),
             y: on.out(0),
             parts: on.scratch(),
             tickets: on.tickets(),
             place: self.step_index as u32,
-            most_steps: self.steps(on.capacity(Self::BEGIN)) as u32,
-            x_rows: on.capacity(Self::X) as u32,
+            most_steps: self.steps(on.capacity(at!(begin))) as u32,
+            x_rows: on.capacity(at!(x)) as u32,
             vertices: v as u32,
             columns: self.columns() as u32,
             d,
             short_rows: most.short as u32,
             most_slices: most.slices as u32,
             most_rows: most.rows as u32,
-            pool: on.capacity(Self::COL) as u32,
-            cut: on.capacity(Self::SLICES) as u32,
+            pool: on.capacity(at!(col)) as u32,
+            cut: on.capacity(at!(slices)) as u32,
             unused: 0,
             then: Epilogue::from(self.act).on_device(on),
         };
         // A thread for every four numbers of a row; the blocks of the slices come before those of the rows.
         let mut grid = Grid::items(v * (d as usize).div_ceil(4).next_power_of_two());
         grid.blocks.0 += operands.most_slices;
-        match on.spec(Self::X).dtype.is_half() {
+        match on.spec(at!(x)).dtype.is_half() {
             true => {
-                let (x, kind) = on.halves(Self::X);
+                let (x, kind) = on.halves(at!(x));
                 launch!(k, on, spmm_half[grid]; x, kind, operands, on.status())
             }
-            false => launch!(k, on, spmm[grid]; on.input(Self::X), operands, on.status()),
+            false => launch!(k, on, spmm[grid]; on.input(at!(x)), operands, on.status()),
         }
     }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         let mut dins = vec![None; node.ins.len()];
         let Some(dy) = douts[0] else { return Ok(dins) };
         let dz = Epilogue::from(self.act).grad(t, node.outs[0], dy)?;
-        if t.spec(node.ins[Self::X]).rows.capacity == self.columns() {
+        if t.spec(node.ins[at!(x)]).rows.capacity == self.columns() {
             let graph = self.graph.ok_or_else(|| Error::shape(Self::NAME, "its transpose is unknown"))?;
-            let step = (node.ins[Self::STEPS], self.step_index);
-            dins[Self::X] = Some(t.spmm(graph.transposed(), dz, step, None, Activation::Identity)?);
+            let step = (node.ins[at!(steps)], self.step_index);
+            dins[at!(x)] = Some(t.spmm(graph.transposed(), dz, step, None, Activation::Identity)?);
         }
         if let Some(b) = self.bias() {
             dins[b] = Some(t.push1(SumRows, &[dz])?);
@@ -420,19 +370,19 @@ impl Spmm {
     /// Returns the step that the op reads; `None` for [`NONE`], and, with a fault, for a step outside of the
     /// tables.
     fn step(&self, io: &Io<'_>) -> Option<usize> {
-        let step = io.input::<u32>(Self::STEPS).get(self.step_index).copied().unwrap_or(NONE);
-        io.row_of(self.step_index, step, self.steps(io.input::<u32>(Self::BEGIN).len()))
+        let step = io.input::<u32>(at!(steps)).get(self.step_index).copied().unwrap_or(NONE);
+        io.row_of(self.step_index, step, self.steps(io.input::<u32>(at!(begin)).len()))
     }
     /// Runs the definition on an `x` stored as `T`.
     fn define_stored<R: Real, T: Stored<R>>(&self, io: &Io<'_>) {
-        let (d, v, u, x) = (io.cols(Self::X), self.vertices, self.columns(), io.input::<T>(Self::X));
-        let [begin, len, col] = [Self::BEGIN, Self::LEN, Self::COL].map(|i| io.input::<u32>(i));
-        let (scale, column_scale) = (io.input::<R>(Self::SCALE), io.input::<R>(self.column_scale()));
+        let (d, v, u, x) = (io.cols(at!(x)), self.vertices, self.columns(), io.input::<T>(at!(x)));
+        let [begin, len, col] = [at!(begin), at!(len), at!(col)].map(|i| io.input::<u32>(i));
+        let (scale, column_scale) = (io.input::<R>(at!(scale)), io.input::<R>(self.column_scale()));
         let weight = self.weight().map(|w| io.input::<R>(w));
         let bias = self.bias().map(|b| io.input::<R>(b));
         let step = self.step(io);
         let first_column = step.unwrap_or(0) * u;
-        let first_row = if io.rows(Self::X) == u { 0 } else { first_column };
+        let first_row = if io.rows(at!(x)) == u { 0 } else { first_column };
         let mut row = vec![R::ZERO; d];
         for (i, y) in io.out::<R>(0).chunks_exact_mut(d.max(1)).enumerate() {
             y.fill(R::ZERO);
@@ -451,29 +401,29 @@ impl Spmm {
     }
     /// Runs the fast host path on an `x` stored as `T`.
     fn multiply_stored<T: Element + cpu::StoredNumber>(&self, io: &Io<'_>) {
-        let (d, v, u, y) = (io.cols(Self::X), self.vertices, self.columns(), io.out::<f32>(0));
+        let (d, v, u, y) = (io.cols(at!(x)), self.vertices, self.columns(), io.out::<f32>(0));
         if y.is_empty() {
             return;
         }
-        let [begin, len, first] = [Self::BEGIN, Self::LEN, Self::FIRST].map(|i| io.input::<u32>(i));
+        let [begin, len, first] = [at!(begin), at!(len), at!(first)].map(|i| io.input::<u32>(i));
         let step = self.step(io);
         let [rows, columns] = [v, u].map(|n| step.map_or(0..0, |s| s * n..(s + 1) * n));
         let slices = step.map_or(0..0, |s| first[s] as usize..first[s + 1] as usize);
-        let first_row = if io.rows(Self::X) == u { 0 } else { columns.start };
+        let first_row = if io.rows(at!(x)) == u { 0 } else { columns.start };
         let step = cpu::Step {
             io,
-            x: io.input::<T>(Self::X).get(first_row * d..(first_row + u) * d).unwrap_or(&[]),
+            x: io.input::<T>(at!(x)).get(first_row * d..(first_row + u) * d).unwrap_or(&[]),
             begin: &begin[rows.clone()],
             len: &len[rows.clone()],
-            col: io.input(Self::COL),
+            col: io.input(at!(col)),
             weight: self.weight().map(|w| io.input(w)),
-            scale: &io.input(Self::SCALE)[rows],
+            scale: &io.input(at!(scale))[rows],
             column_scale: &io.input(self.column_scale())[columns],
             bias: self.bias().map(|b| io.input(b)),
             act: self.act,
         };
         // The tables may list more slices than the scratch buffer has space for.
-        let slices = io.input::<u32>(Self::SLICES).as_chunks::<4>().0.get(slices).unwrap_or(&[]);
+        let slices = io.input::<u32>(at!(slices)).as_chunks::<4>().0.get(slices).unwrap_or(&[]);
         let slices = &slices[..slices.len().min(self.most().slices)];
         cpu::multiply(&step, slices, io.scratch(), y, d);
     }
@@ -491,13 +441,7 @@ const BLOCK_ROWS: usize = 64;
 impl Op for SumRows {
     const NAME: &'static str = "sum_rows";
     const KIND: OpKind = OpKind::Nn;
-    const INPUTS: &'static [&'static str] = &["x"];
-    const OUTPUTS: &'static [&'static str] = &["y"];
-    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, 1)?;
-        typed(Self::NAME, "x", &ins[0], DType::F32)?;
-        Ok(vec![Spec::real(Rows::fixed(1), ins[0].cols).into()])
-    }
+    const SIGNATURE: &'static str = "x [n, d] -> y [1, d]";
     fn define<R: Real>(&self, io: &Io<'_>) {
         let (x, y) = (io.input::<R>(0), io.out::<R>(0));
         y.fill(R::ZERO);

@@ -1,7 +1,7 @@
 //! Gradients of `query`, `w`, `b`, and of `h` unless it is data.
 use super::{
     super::*,
-    Operands, THREADS, TemporalAttention, input, output,
+    Operands, THREADS, TemporalAttention, input,
     rows::{Upstream, Workspace, backward, sum_rows},
 };
 use crate::runtime::{parts, simd::LANES, team::InParallel};
@@ -19,9 +19,6 @@ mod saved {
     pub(super) const DSUM: usize = 2;
     pub(super) const STARTS: usize = 3;
     pub(super) const SLOTS: usize = 4;
-    /// Number of these inputs without, and with, a gradient of h.
-    pub(super) const COUNT: usize = 3;
-    pub(super) const LEARN_H_COUNT: usize = 5;
 }
 
 /// Position of the output that is the gradient of the queries.
@@ -71,33 +68,22 @@ impl TemporalAttentionGrad {
 impl Op for TemporalAttentionGrad {
     const NAME: &'static str = "temporal_attention_grad";
     const KIND: OpKind = OpKind::Graph;
-    const OUTPUTS: &'static [&'static str] = &["query", "time_w", "time_b", "h"];
-    fn input_names(&self) -> Vec<&'static str> {
-        let forward = TemporalAttention::INPUTS;
-        let own = if self.0.drop.is_some() { forward } else { &forward[..input::NOW] };
-        [own, &["weight", "dmix", "dsum", "starts", "slots"]].concat()
+    const SIGNATURE: &'static str = "query [q, h (d + f + t)], starts [q + 1] ids, h [v, d], row [n, k] ids, \
+        event [n, k] ids, dt [n, k], count [n] ids, edge [e, f], time_w [1, t], time_b [1, t], \
+        order [o] ids, own [o] ids, now? [1, c] ids, weight [o, h k], dmix [o, h (d + f + t)], dsum [o, h], \
+        starts? [v + 1] ids, slots? [s] ids \
+        -> query [q, h (d + f + t)], time_w [1, t], time_b [1, t], h? [v, d]";
+    fn sizes(&self) -> Sizes {
+        vec![("h", Rows::fixed(self.0.heads))]
     }
-    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        let base = self.0.operands();
-        let count = if self.0.learn_h { saved::LEARN_H_COUNT } else { saved::COUNT };
-        arity(Self::NAME, ins, base + count)?;
-        let outs = Op::infer(&self.0, &ins[..base])?;
-        for (at, what, out) in [
-            (saved::WEIGHT, "weight", output::WEIGHT),
-            (saved::DMIX, "dmix", output::MIX),
-            (saved::DSUM, "dsum", output::SUM),
-        ] {
-            let (found, want) = (ins[base + at], outs[out].spec);
-            ensure!(Self::NAME, found == want, "{what} is {found}, want {want}");
-        }
-        let [query, h, w, b] = [input::QUERY, input::H, input::W, input::B].map(|i| ins[i]);
-        if let [starts, slots] = ins[base + saved::STARTS..] {
-            let want = Spec::ids(Rows::fixed(h.rows.capacity + 1), 1);
-            ensure!(Self::NAME, starts == want, "starts are {starts}, want {want}");
-            let want = Spec::ids(slots.rows, 1);
-            ensure!(Self::NAME, slots == want, "slots are {slots}, want {want}");
-        }
-        Ok([query, w, b].into_iter().chain(self.0.learn_h.then_some(h)).map(Out::from).collect())
+    fn has(&self, operand: &str) -> Option<bool> {
+        Some(match operand {
+            "now" => self.0.drop.is_some(),
+            _ => self.0.learn_h,
+        })
+    }
+    fn check(&self, ins: &[Spec]) -> Result<()> {
+        self.0.check_limits(ins)
     }
     fn scratch(&self, ins: &[Spec]) -> usize {
         let (host, device) = (self.layout(|i| ins[i]), self.device_layout(|i| ins[i]));

@@ -184,6 +184,32 @@ impl TemporalAttention {
     fn operands(&self) -> usize {
         input::NOW + usize::from(self.drop.is_some())
     }
+    /// Checks the options, and that the numbers of slots, roots and columns are not too large.
+    fn check_limits(&self, ins: &[Spec]) -> Result<()> {
+        let (heads, width) = (self.heads, self.head_width);
+        ensure!(
+            Self::NAME,
+            heads > 0 && width > 0,
+            "{heads} heads of width {width}, want at least one head and a width of at least 1"
+        );
+        if let Some(rate) = self.drop {
+            ensure!(Self::NAME, (0.0..1.0).contains(&rate.p), "p is {}, want 0 <= p < 1", rate.p);
+            clock(Self::NAME, &ins[input::NOW])?;
+        }
+        let [query, row, order] = [input::QUERY, input::ROW, input::ORDER].map(|i| ins[i]);
+        // Kernels count slots, and pairs of a root and a head, in 32 bits.
+        let rows = row.rows.capacity.max(order.rows.capacity);
+        let most = rows.saturating_mul(row.cols.max(heads)).max(query.cols);
+        ensure!(
+            Self::NAME,
+            most < NONE as usize,
+            "{heads} heads, order is {order}, row is {row}, want fewer than {NONE} slots, roots times heads, \
+             and columns"
+        );
+        let queries = query.rows.capacity > 0 || order.is_empty();
+        ensure!(Self::NAME, queries, "query is {query}, order is {order}, want a query for the roots");
+        Ok(())
+    }
     /// Returns the number of attention weights of each event, given the shape of `row`.
     fn per_event(&self, row: Spec) -> usize {
         per_event(row.rows, self.heads.saturating_mul(row.cols))
@@ -219,61 +245,17 @@ impl TemporalAttention {
 impl Op for TemporalAttention {
     const NAME: &'static str = "temporal_attention";
     const KIND: OpKind = OpKind::Graph;
-    const INPUTS: &'static [&'static str] = &[
-        "query", "starts", "h", "row", "event", "dt", "count", "edge", "time_w", "time_b", "order", "own",
-        "now",
-    ];
-    const OUTPUTS: &'static [&'static str] = &["mix", "sum", "weight"];
-    fn infer(&self, ins: &[Spec]) -> Result<Vec<Out>> {
-        arity(Self::NAME, ins, self.operands())?;
-        let (heads, width) = (self.heads, self.head_width);
-        ensure!(
-            Self::NAME,
-            heads > 0 && width > 0,
-            "{heads} heads of width {width}, want at least one head and a width of at least 1"
-        );
-        if let Some(rate) = self.drop {
-            ensure!(Self::NAME, (0.0..1.0).contains(&rate.p), "p is {}, want 0 <= p < 1", rate.p);
-        }
-        let [query, h, row, edge, w, order] =
-            [input::QUERY, input::H, input::ROW, input::EDGE, input::W, input::ORDER].map(|i| ins[i]);
-        let (n, k) = (ins[input::COUNT].rows, row.cols);
-        let c = h.cols.saturating_add(edge.cols).saturating_add(w.cols);
-        let [mix_width, weights] = [c, k].map(|each| heads.saturating_mul(each));
-        // Kernels count slots, and pairs of a root and a head, in 32 bits.
-        let most = n.capacity.max(order.rows.capacity).saturating_mul(k.max(heads)).max(mix_width);
-        ensure!(
-            Self::NAME,
-            most < NONE as usize,
-            "{heads} heads, order is {order}, row is {row}, want fewer than {NONE} slots, roots times heads, \
-             and columns"
-        );
-        ensure!(
-            Self::NAME,
-            query.rows.capacity > 0 || order.is_empty(),
-            "query is {query}, order is {order}, want a query for the roots"
-        );
-        for (i, want) in [
-            (input::QUERY, Spec::real(query.rows, mix_width)),
-            (input::STARTS, Spec::ids(Rows::fixed(query.rows.capacity + 1), 1)),
-            (input::H, Spec::real(h.rows, h.cols)),
-            (input::ROW, Spec::ids(n, k)),
-            (input::EVENT, Spec::ids(n, k)),
-            (input::DT, Spec::real(n, k)),
-            (input::COUNT, Spec::ids(n, 1)),
-            (input::EDGE, Spec::real(edge.rows, edge.cols)),
-            (input::W, Spec::real(Rows::fixed(1), w.cols)),
-            (input::B, Spec::real(Rows::fixed(1), w.cols)),
-            (input::ORDER, Spec::ids(order.rows, 1)),
-            (input::OWN, Spec::ids(order.rows, 1)),
-        ] {
-            let what = Self::INPUTS[i];
-            if let Some(found) = ins.get(i) {
-                ensure!(Self::NAME, *found == want, "{what} is {found}, want {want}");
-            }
-        }
-        self.drop.map_or(Ok(()), |_| clock(Self::NAME, &ins[input::NOW]))?;
-        Ok([mix_width, heads, weights].map(|cols| Spec::real(order.rows, cols).into()).to_vec())
+    const SIGNATURE: &'static str = "query [q, h (d + f + t)], starts [q + 1] ids, h [v, d], row [n, k] ids, \
+        event [n, k] ids, dt [n, k], count [n] ids, edge [e, f], time_w [1, t], time_b [1, t], \
+        order [o] ids, own [o] ids, now? [1, c] ids -> mix [o, h (d + f + t)], sum [o, h], weight [o, h k]";
+    fn sizes(&self) -> Sizes {
+        vec![("h", Rows::fixed(self.heads))]
+    }
+    fn has(&self, _: &str) -> Option<bool> {
+        Some(self.drop.is_some())
+    }
+    fn check(&self, ins: &[Spec]) -> Result<()> {
+        self.check_limits(ins)
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
         let [query, h, row, edge, w] =
