@@ -518,7 +518,7 @@ mod tests {
     #[test]
     fn live_rows_are_divided_and_a_sum_is_of_all_rows() {
         let mut ins = required();
-        let rows = Rows::live(5, Var::of(0, 3));
+        let rows = Rows::live(5, Var::new(0, 3));
         ins[0].rows = rows.times(2);
         assert_eq!(inferred(&ins).unwrap()[0].spec, Spec::real(rows, 7));
         ins[0].rows.live = rows.live;
