@@ -239,7 +239,7 @@ impl Signature {
     fn infer(&self, op: &'static str, has: Has<'_>, sizes: Sizes, ins: &[Spec]) -> Result<Vec<Out>> {
         let Layout { once, group } = self.layout(has, ins.len());
         let repeated = ins.len().checked_sub(once.len());
-        if !repeated.is_some_and(|n| n.checked_rem(group.len()).unwrap_or(n) == 0) {
+        if repeated.is_none_or(|n| n.checked_rem(group.len()).unwrap_or(n) != 0) {
             let names =
                 |operands: &[&Operand]| operands.iter().map(|o| o.name).collect::<Vec<_>>().join(", ");
             let each = if group.is_empty() { String::new() } else { format!(", and any {}", names(&group)) };
