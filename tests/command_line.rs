@@ -452,6 +452,62 @@ fn a_wrong_flag_or_key_is_refused_with_its_valid_values() {
 }
 
 #[test]
+fn an_error_of_the_command_line_says_in_one_line_what_is_wrong_and_what_to_give() {
+    let dir = tempfile::tempdir().unwrap();
+    for (words, said) in [
+        ("train --epoch 3", "unexpected argument '--epoch' found; did you mean '--epochs'?"),
+        ("train --bogus", "unexpected argument '--bogus' found; see --help"),
+        ("train a b", "unexpected argument 'b' found; see --help"),
+        ("trian", "unrecognized subcommand 'trian'; did you mean 'train'?"),
+        (
+            "embed",
+            "the following required arguments were not provided: --checkpoint <DIR>, --out <FILE>; see --help",
+        ),
+        (
+            "train --tensorboard",
+            "the following required arguments were not provided: --out <DIR>; see --help",
+        ),
+        ("train --json=3", "unexpected value '3' for '--json' found; no more were expected; see --help"),
+        ("train --seed", "a value is required for '--seed <N>' but none was supplied; see --help"),
+        (
+            "train --seed 1.5",
+            "invalid value '1.5' for '--seed <N>': give a whole number, 0 or more; see --help",
+        ),
+        (
+            "train --batch 99999999999999999999",
+            "invalid value '99999999999999999999' for '--batch <N>': the number is too large; see --help",
+        ),
+        (
+            "train --learning-rate fast",
+            "invalid value 'fast' for '--learning-rate <X>': give a number; see --help",
+        ),
+        (
+            "train --from f --weights w",
+            "the argument '--from <DIR>' cannot be used with '--weights <FILE>'; see --help",
+        ),
+        (
+            "train --from f --weights w --resume",
+            "the argument '--from <DIR>' cannot be used with '--weights <FILE>' or '--resume'; see --help",
+        ),
+        (
+            "compare --as pdf",
+            "invalid value 'pdf' for '--as <FORMAT>'; give one of table, markdown, json, csv, html, tgb",
+        ),
+        (
+            "train --precision fp8",
+            "invalid value 'fp8' for '--precision <PRECISION>': unknown precision `fp8`; give f32, tf32 or bf16; \
+             see --help",
+        ),
+    ] {
+        let words: Vec<&str> = words.split(' ').collect();
+        refused(dir.path(), &words, 2, &[&format!("error: {said}\n")]);
+    }
+    refused(dir.path(), &["train", "--seed", "1\n2"], 2, &["invalid value '1 2' for '--seed <N>'"]);
+    let bare = tgnn(dir.path(), &["data"]);
+    assert!(bare.code == 2 && bare.out.is_empty() && bare.err.contains("Usage: tgnn-bench data <COMMAND>"));
+}
+
+#[test]
 fn a_run_starts_from_the_weights_of_a_file_or_reports_what_is_wrong_with_them() {
     let dir = made();
     let dir = dir.path();

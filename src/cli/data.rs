@@ -2,7 +2,7 @@
 use super::{
     output::{print_json, say, tell},
     report,
-    settings::ReadArgs,
+    settings::{ReadArgs, with_default},
     snapshots::{Describe, MakeUp},
     train_data::announce,
 };
@@ -31,6 +31,7 @@ pub enum DataCommand {
 
 /// Arguments of `data import`.
 #[derive(Clone, Debug, Args)]
+#[command(mut_args(|arg| with_default(arg, ReadArgs::KEYS)))]
 pub struct Import {
     /// Event file, folder, or bundled name (wikipedia)
     pub file: String,
@@ -53,6 +54,7 @@ pub struct Import {
 
 /// Arguments of `data info`.
 #[derive(Clone, Debug, Args)]
+#[command(mut_args(|arg| with_default(arg, ReadArgs::KEYS)))]
 pub struct Inspect {
     /// Event file, folder, or bundled name (wikipedia); or a file or folder of snapshots
     pub path: String,

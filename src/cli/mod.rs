@@ -140,3 +140,37 @@ fn hide_caught_panics() {
 fn as_scripts_expect(command: clap::Command) -> clap::Command {
     command.allow_negative_numbers(true).args_override_self(true).mut_subcommands(as_scripts_expect)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the help of a command in a terminal of `width` columns.
+    fn help(name: &str, width: usize) -> String {
+        let program = as_scripts_expect(Cli::command()).term_width(width);
+        let shown = program.try_get_matches_from(["tgnn-bench", name, "--help"]);
+        shown.unwrap_err().to_string()
+    }
+
+    #[test]
+    fn the_many_options_of_a_training_are_listed_under_four_headings() {
+        for (name, heading) in
+            [("train", "Output:"), ("sweep", "Sweep:"), ("compare", "Comparison:"), ("profile", "Profile:")]
+        {
+            let text = help(name, 80);
+            assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+            let headings = text.lines().filter(|line| !line.starts_with(' ') && line.ends_with(':'));
+            let mut headings: Vec<&str> = headings.filter(|line| *line != "Examples:").collect();
+            headings.sort_unstable();
+            let mut want = ["Arguments:", "Data:", "Model and training:", "Ranks and plan:", heading];
+            want.sort_unstable();
+            assert_eq!(headings, want, "{name}: {text}");
+            assert_eq!(text.matches("--help").count(), 1, "{name}: {text}");
+        }
+    }
+
+    #[test]
+    fn the_arguments_of_every_command_are_consistent() {
+        Cli::command().debug_assert();
+    }
+}

@@ -1,5 +1,5 @@
-//! What the program prints, and how it ends. A failed write to standard output does not end a command, whose results may be
-//! in files as well: it is remembered, and [`finish`] makes it the error of the program.
+//! What the program prints, and how it ends. A failed write to standard output does not end a command, whose
+//! results may be in files as well: it is remembered, and [`finish`] makes it the error of the program.
 use crate::{
     error::{Error, Result},
     runtime::comm::launched,

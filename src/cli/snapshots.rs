@@ -3,7 +3,7 @@
 use super::{
     output::{print_json, say},
     report::{WIDTH, bar, line, percentage, width},
-    settings::ReadArgs,
+    settings::{Keys, ReadArgs, with_default},
 };
 use crate::{
     data::{
@@ -27,20 +27,24 @@ const BAR: usize = 18;
 
 /// How a data set is cut into snapshots. What no flag sets keeps the value of the configuration.
 #[derive(Clone, Debug, Default, Args)]
+#[command(mut_args(|arg| with_default(arg, Self::KEYS)))]
 pub struct SnapshotArgs {
-    /// Length of a step: day, week, month, year, step, or 2w, 7d, 36h, 90m, 600s, 1000e (events) [default:
-    /// week]
+    /// Length of a step: day, week, month, year, step, or 2w, 7d, 36h, 90m, 600s, 1000e (events)
     #[arg(long, value_name = "STEP")]
     pub every: Option<Every>,
-    /// Edge weights: auto, none, count, or feature:K [default: auto]
+    /// Edge weights: auto, none, count, or feature:K
     #[arg(long, value_name = "WHAT")]
     pub weights: Option<EdgeWeights>,
-    /// When a vertex is present: seen, active or all [default: seen]
+    /// When a vertex is present: seen, active or all
     #[arg(long, value_name = "WHEN")]
     pub presence: Option<Presence>,
 }
 
 impl SnapshotArgs {
+    /// The flags, and the keys of the configuration that are the same settings.
+    const KEYS: Keys =
+        &[("every", "snapshots.every"), ("weights", "snapshots.weights"), ("presence", "snapshots.presence")];
+
     /// Overrides the options that the flags set.
     pub fn apply(&self, options: &mut SnapshotOptions) {
         options.every = self.every.unwrap_or(options.every);
@@ -51,6 +55,7 @@ impl SnapshotArgs {
 
 /// Arguments of `data snapshots`.
 #[derive(Clone, Debug, Args)]
+#[command(mut_args(|arg| with_default(arg, ReadArgs::KEYS)))]
 pub struct Describe {
     /// Snapshots (JSON, a folder of edge lists, a folder of tables), or events (a file, a folder, a bundled
     /// name)

@@ -12,22 +12,28 @@ use crate::{
         search::{Draw, Space, values},
     },
 };
-use clap::Args;
+use clap::{Args, builder::Resettable};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 
 /// Arguments of `sweep`.
 #[derive(Args)]
+#[command(next_help_heading = "Sweep", disable_help_flag = true)]
 #[command(after_help = "\
-The folder --out has a run folder for every trial, and nothing else. The same command goes on where a sweep
+The folder --out has a run folder for every trial, and nothing else. The same command goes on where a sweep \
 was interrupted. The best is chosen by validation, over all seeds, never by test.
 
 Examples:
-  tgnn-bench sweep --data tgbl_wiki --protocol tgb --seeds 5 --out s    one setting with five seeds, as TGB asks for
-  tgnn-bench sweep --data events --grid learning_rate=0.0001,0.001 --grid tgn.layers=1,2 --seeds 1,2,3 --out s
-  tgnn-bench sweep --random learning_rate=log:1e-5..1e-2 --random batch=100..1000 --trials 20 --out s")]
+  One setting with five seeds, as TGB asks for:
+    tgnn-bench sweep --data tgbl_wiki --protocol tgb --seeds 5 --out s
+  Every combination of two learning rates and two depths, with three seeds:
+    tgnn-bench sweep --grid learning_rate=1e-4,1e-3 --grid tgn.layers=1,2 \\
+      --seeds 1,2,3 --out s
+  Twenty draws:
+    tgnn-bench sweep --random learning_rate=log:1e-5..1e-2 --trials 20 --out s")]
 pub struct Sweep {
     /// Configuration file of all trials: TOML, in which every key is optional, or TGL's YAML (.yml)
+    #[arg(help_heading = Resettable::Reset)]
     config: Option<PathBuf>,
     /// TOML file of the sweep: [grid], [random], trials, seeds, sweep_seed; flags override it
     #[arg(long, value_name = "FILE")]
@@ -49,14 +55,14 @@ pub struct Sweep {
     /// Seed of the draws [default: 1]
     #[arg(long, value_name = "N")]
     sweep_seed: Option<u64>,
-    #[command(flatten)]
-    trials_have: TrialArgs,
     /// Folder of the sweep
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
     /// Print the comparison, the best settings and the failures as JSON, and nothing else on standard output
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    trials_have: TrialArgs,
 }
 
 /// What a sweep prints as JSON.

@@ -2,7 +2,7 @@
 use super::{
     output::{command_line, print_json},
     plan::{Logged, Wanted, planned},
-    settings::{Settings, set_flag, with_flag},
+    settings::{Settings, headings::TRAINING, set_flag, with_flag},
     train_data::Data,
     watch::Display,
 };
@@ -12,31 +12,40 @@ use crate::{
     runtime::Device,
     task::{Config, RunOptions, Watch, config::table::keys_of, with_model_of},
 };
-use clap::Args;
+use clap::{ArgAction, Args};
 use std::path::PathBuf;
 
 /// Arguments of `train`.
 #[derive(Args)]
+#[command(disable_help_flag = true)]
 pub struct Train {
     /// Configuration file: TOML, in which every key is optional, or TGL's YAML (.yml)
     config: Option<PathBuf>,
     #[command(flatten)]
     settings: Settings,
+    /// Start from the weights in a safetensors file, such as PyTorch's; names and shapes: docs/weights.md
+    #[arg(long, value_name = "FILE", conflicts_with = "resume", help_heading = TRAINING)]
+    weights: Option<PathBuf>,
+    /// Start from the model of another run's best epoch, with its settings and a new head
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["resume", "weights"], help_heading = TRAINING)]
+    from: Option<PathBuf>,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// What a training writes and prints.
+#[derive(Args)]
+#[command(next_help_heading = "Output")]
+struct OutputArgs {
     /// Folder of the run: config.toml, metrics.jsonl, summary.json, checkpoint/
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Also write an event file of TensorBoard into the run folder
-    #[arg(long, requires = "out")]
-    tensorboard: bool,
     /// Continue the run in --out; start it if it has no epoch yet
     #[arg(long)]
     resume: bool,
-    /// Start from the weights in a safetensors file, such as PyTorch's; names and shapes: docs/weights.md
-    #[arg(long, value_name = "FILE", conflicts_with = "resume")]
-    weights: Option<PathBuf>,
-    /// Start from the model of another run's best epoch, with its settings and a new head
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["resume", "weights"])]
-    from: Option<PathBuf>,
+    /// Also write an event file of TensorBoard into the run folder
+    #[arg(long, requires = "out")]
+    tensorboard: bool,
     /// Print the summary as JSON, and nothing else on standard output
     #[arg(long)]
     json: bool,
@@ -51,6 +60,9 @@ pub struct Train {
     /// Write a log of how the ranks read and wrote node memory in the last pass that trains, as CSV
     #[arg(long, value_name = "FILE")]
     accesses: Option<PathBuf>,
+    /// Print help
+    #[arg(short, long, action = ArgAction::Help)]
+    help: Option<bool>,
 }
 
 impl Train {
@@ -58,7 +70,7 @@ impl Train {
     /// file that have no counterpart.
     fn config(&self) -> Result<(Config, toml::Table, Vec<String>)> {
         let (mut table, notes) = self.settings.table(self.config.as_ref())?;
-        if self.tensorboard {
+        if self.output.tensorboard {
             set_flag(&mut table, "tensorboard", &true)?;
         }
         if let Some(from) = &self.from {
@@ -75,12 +87,12 @@ impl Train {
             return Ok(());
         }
         let on_gpu = !matches!(config.device.as_str(), "auto" | "cpu");
-        config.plan_over(on_gpu, self.settings.ranks.size()?).map(drop)
+        config.plan_over(on_gpu, self.settings.ranks().size()?).map(drop)
     }
     /// Lets the planner replace the plan `disttgl` by one for the data and the ranks; says why in `notes`.
     fn planned(&self, config: Config, data: &Data, notes: &mut Vec<String>) -> Result<Config> {
         let Data::Events(events) = data else { return Ok(config) };
-        let ranks = (self.settings.ranks.size()?, self.settings.ranks.size_of_node()?);
+        let ranks = (self.settings.ranks().size()?, self.settings.ranks().size_of_node()?);
         Ok(match planned(&config, events, ranks)? {
             Some((config, reasons)) => {
                 notes.extend(reasons);
@@ -95,7 +107,7 @@ impl Train {
         self.check_plan(&config)?;
         notes.extend(self.from.iter().map(|dir| format!("starts from the model of {}", dir.display())));
         let load = Data::load(&config).map_err(|e| match &self.config {
-            Some(_) => with_flag(e, &config, self.settings.data.is_some()),
+            Some(_) => with_flag(e, &config, self.settings.gives_data()),
             None => e,
         });
         let data = load?;
@@ -104,19 +116,19 @@ impl Train {
         let given = keys_of(&given);
         let config = data.fitted(config, |key| given.contains_key(key), &mut notes)?;
         let options = RunOptions {
-            out: self.out.clone(),
-            resume: self.resume,
+            out: self.output.out.clone(),
+            resume: self.output.resume,
             weights: self.weights.clone(),
             from: self.from.clone(),
             command: command_line(),
         };
         // Checked now rather than after the last epoch.
-        let timeline = self.timeline.as_ref().and_then(Option::as_ref);
-        if matches!(self.timeline, Some(None)) && self.out.is_none() {
+        let timeline = self.output.timeline.as_ref().and_then(Option::as_ref);
+        if matches!(self.output.timeline, Some(None)) && self.output.out.is_none() {
             return Err(Error::usage("--timeline has neither a file nor a run folder to write into")
                 .remedy("give --timeline FILE, or --out"));
         }
-        for (flag, path) in [("timeline", timeline), ("accesses", self.accesses.as_ref())] {
+        for (flag, path) in [("timeline", timeline), ("accesses", self.output.accesses.as_ref())] {
             let folder = path.and_then(|path| path.parent());
             if let Some(folder) = folder.filter(|f| !f.as_os_str().is_empty() && !f.is_dir()) {
                 let path = path.map_or(folder, PathBuf::as_path).display();
@@ -124,29 +136,31 @@ impl Train {
                 return Err(Error::usage(what).remedy("make it first"));
             }
         }
-        if self.accesses.is_some() && config.has_memory() == Some(false) {
+        if self.output.accesses.is_some() && config.has_memory() == Some(false) {
             let what = format!("--accesses, and the model {} has no node memory", config.model_name());
             return Err(Error::usage(what).remedy("leave it out"));
         }
-        let wanted = Wanted { accesses: self.accesses.as_deref(), timeline: timeline.map(PathBuf::as_path) };
+        let wanted =
+            Wanted { accesses: self.output.accesses.as_deref(), timeline: timeline.map(PathBuf::as_path) };
         let train = |device: &Device, watch: &mut dyn Watch| {
             let mut logged = Logged::new(watch, wanted);
             let summary = data.train(&config, device, &options, &mut logged)?;
             logged.write(device)?;
             Ok(summary)
         };
-        self.settings.ranks.run(&config, |device| {
+        self.settings.ranks().run(&config, |device| {
             if !device.is_first() {
                 return train(&device, &mut ()).map(drop);
             }
-            let mut display = Display::new(self.json, self.profile, self.timeline.is_some());
+            let mut display =
+                Display::new(self.output.json, self.output.profile, self.output.timeline.is_some());
             display.configuration(&config, &data, &device, &notes)?;
             let summary = train(&device, &mut display)?;
-            display.finish(&summary, &config, self.out.as_deref());
+            display.finish(&summary, &config, self.output.out.as_deref());
             if let Some(path) = timeline {
                 display.tell_timeline(path, &device);
             }
-            if self.json { print_json(&summary) } else { Ok(()) }
+            if self.output.json { print_json(&summary) } else { Ok(()) }
         })
     }
 }

@@ -18,7 +18,7 @@ use crate::{
         training::folder::write_whole,
     },
 };
-use clap::{Args, ValueEnum};
+use clap::{Args, ValueEnum, builder::Resettable};
 use std::path::{Path, PathBuf};
 use toml::Value;
 
@@ -60,17 +60,20 @@ impl Format {
 
 /// Arguments of `compare`.
 #[derive(Args)]
+#[command(next_help_heading = "Comparison", disable_help_flag = true)]
 #[command(after_help = "\
 Runs that differ in nothing but their seed are one line, with mean and standard deviation.
 
 Examples:
-  tgnn-bench compare runs/*                             a table
-  tgnn-bench compare runs/* --out compare.html          a page with curves
-  tgnn-bench compare runs/* --as tgb                    rows for TGB's leaderboards
-  tgnn-bench compare --models tgn,jodie --seeds 1,2,3 --data events --out runs/both
-                                                        trains what is missing in runs/both, then compares")]
+  A table, a page with curves, and rows for TGB's leaderboards:
+    tgnn-bench compare runs/*
+    tgnn-bench compare runs/* --out compare.html
+    tgnn-bench compare runs/* --as tgb
+  Train what is missing in runs/both, then compare:
+    tgnn-bench compare --models tgn,jodie --seeds 5 --out runs/both")]
 pub struct Compare {
     /// Run folders, or folders of sweeps
+    #[arg(help_heading = Resettable::Reset)]
     runs: Vec<PathBuf>,
     /// Compare these models by name: train what has no finished run in --out yet
     #[arg(long, value_name = "LIST", conflicts_with = "runs")]
@@ -87,14 +90,15 @@ pub struct Compare {
     /// Configuration file of what is trained
     #[arg(long, value_name = "FILE", conflicts_with = "runs")]
     config: Option<PathBuf>,
-    #[command(flatten)]
-    trials: TrialArgs,
-    /// How to write the comparison [default: by the ending of --out, else a table]
-    #[arg(long = "as", value_enum, value_name = "FORMAT")]
+    /// How to write the comparison: table, markdown, json, csv, html or tgb [default: by the ending of --out,
+    /// else a table]
+    #[arg(long = "as", value_enum, value_name = "FORMAT", hide_possible_values = true)]
     written_as: Option<Format>,
     /// File of the comparison; by name, the folder of the run folders
     #[arg(long, value_name = "FILE|DIR")]
     out: Option<PathBuf>,
+    #[command(flatten)]
+    trials: TrialArgs,
 }
 
 impl Compare {

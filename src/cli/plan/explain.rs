@@ -2,7 +2,7 @@
 use crate::{
     cli::{
         output::{print_json, say},
-        settings::ReadArgs,
+        settings::{ReadArgs, with_default},
     },
     data::{self, Events},
     error::{Error, Result},
@@ -58,6 +58,7 @@ fn copy_bytes(config: &Config, events: &Events) -> Result<usize> {
 
 /// Arguments of the command.
 #[derive(Args)]
+#[command(mut_args(|arg| with_default(arg, ReadArgs::KEYS)))]
 pub struct Explain {
     /// The plan: disttgl
     plan: String,

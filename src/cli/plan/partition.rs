@@ -3,7 +3,7 @@ use super::traffic::{Found, Tried, report};
 use crate::{
     cli::{
         output::{print_json, say},
-        settings::ReadArgs,
+        settings::{ReadArgs, with_default},
     },
     data,
     error::{Error, Result},
@@ -15,6 +15,7 @@ use std::{path::PathBuf, time::Instant};
 
 /// Arguments of the command.
 #[derive(Args)]
+#[command(mut_args(|arg| with_default(arg, ReadArgs::KEYS)))]
 pub struct PartitionArgs {
     /// Event file, folder, or bundled name (wikipedia)
     #[arg(long, value_name = "PATH", default_value = "wikipedia")]

@@ -3,7 +3,7 @@ use super::ranks::{RankedArgs, refuse_host};
 use crate::{
     cli::{
         output::{print_json, say},
-        settings::set_keys,
+        settings::{keys, set_keys, with_default},
         train_data::Data,
     },
     data::Every,
@@ -23,6 +23,7 @@ const COLUMNS: f64 = 100.0;
 
 /// Arguments of `plan simulate`.
 #[derive(Args)]
+#[command(mut_args(|arg| with_default(arg, Self::KEYS)))]
 pub struct Simulate {
     /// A plan of `train --plan`, such as prefetch, mspipe:k=2 or sven, or a file: PLAN.toml
     plan: String,
@@ -31,19 +32,19 @@ pub struct Simulate {
     /// Configuration file, TOML or TGL's YAML
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Events or snapshots, as for `train` [default: wikipedia]
+    /// Events or snapshots, as for `train`
     #[arg(long, value_name = "PATH")]
     data: Option<String>,
-    /// Model, as for `train` [default: tgn]
+    /// Model, as for `train`
     #[arg(long)]
     model: Option<ModelName>,
-    /// Length of a snapshot [default: week]
+    /// Length of a snapshot
     #[arg(long, value_name = "LENGTH")]
     every: Option<Every>,
-    /// CPU threads; 0 uses every core [default: 0]
+    /// CPU threads; 0 uses every core
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
-    /// Maximum number of steps of an epoch; 0 runs all [default: 0]; with --ranks, 0 means 12
+    /// Maximum number of steps of an epoch; 0 runs all, or 12 with --ranks
     #[arg(long, value_name = "N")]
     max_batches: Option<usize>,
     /// Set any key of the configuration: --set group.batch=4 (may be repeated)
@@ -57,17 +58,21 @@ pub struct Simulate {
     json: bool,
 }
 
+keys!(Simulate {
+    data => "data.path",
+    model => "model",
+    every => "snapshots.every",
+    threads => "threads",
+    max_batches => "max_batches",
+});
+
 impl Simulate {
     fn config(&self) -> Result<Config> {
         let mut table = self.config.as_ref().map(Config::read).transpose()?.unwrap_or_default().0;
         set_keys(&mut table, &self.set)?;
+        self.set_given(&mut table)?;
         let mut c = Config::of_table(&table)?;
         c.plan = self.plan.clone();
-        c.data.path = self.data.clone().unwrap_or(c.data.path);
-        c.model = self.model.unwrap_or(c.model);
-        c.snapshots.every = self.every.unwrap_or(c.snapshots.every);
-        c.threads = self.threads.unwrap_or(c.threads);
-        c.max_batches = self.max_batches.unwrap_or(c.max_batches);
         c.validate()?;
         Ok(c)
     }

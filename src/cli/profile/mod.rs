@@ -17,7 +17,7 @@ use crate::{
     runtime::Device,
     task::{Config, config::table::keys_of},
 };
-use clap::Args;
+use clap::{ArgAction, Args, builder::Resettable};
 use measured::{How, Measured};
 use op::OpCases;
 use report::Report;
@@ -29,10 +29,11 @@ const KEYS_OF_OPS: [&str; 3] = ["device", "threads", "precision"];
 
 /// Arguments of the command.
 #[derive(Args)]
+#[command(next_help_heading = "Profile", disable_help_flag = true)]
 pub struct ProfileArgs {
     /// An op, by its name in tables, such as gru_memory_grad; or step, or epoch: of a training whose settings
     /// are those of `train`
-    #[arg(value_name = "OP|step|epoch")]
+    #[arg(value_name = "OP|step|epoch", help_heading = Resettable::Reset)]
     what: String,
     /// Sizes of the op's operands, such as 1487x100 [default: those in a training step]
     #[arg(long, value_name = "DIMS")]
@@ -48,10 +49,10 @@ pub struct ProfileArgs {
     cold: bool,
     /// Run under a tool, on a CUDA device: ncu (Nsight Compute) counts what each kernel does, nsys (Nsight
     /// Systems) writes a timeline, sanitizer (compute-sanitizer) finds faults
-    #[arg(long, value_enum, value_name = "TOOL")]
+    #[arg(long, value_enum, value_name = "TOOL", hide_possible_values = true)]
     with: Option<Tool>,
-    /// What --with sanitizer looks for
-    #[arg(long, value_enum, value_name = "CHECK", default_value_t = Check::Memcheck)]
+    /// What --with sanitizer looks for: memcheck, racecheck, initcheck or synccheck
+    #[arg(long, value_enum, value_name = "CHECK", default_value_t = Check::Memcheck, hide_possible_values = true)]
     tool: Check,
     /// Report of --with nsys, without extension [default: profile-OP]
     #[arg(long, value_name = "FILE")]
@@ -63,14 +64,14 @@ pub struct ProfileArgs {
     #[arg(long, value_name = "FILE", hide = true)]
     inside: Option<PathBuf>,
     /// Configuration file, TOML or TGL's YAML
-    #[arg(long, value_name = "FILE", help_heading = SETTINGS)]
+    #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    #[command(flatten, next_help_heading = SETTINGS)]
+    /// Print help
+    #[arg(short, long, action = ArgAction::Help)]
+    help: Option<bool>,
+    #[command(flatten)]
     settings: Settings,
 }
-
-/// Heading of the flags that `train` has, too.
-const SETTINGS: &str = "Settings, as of `train`";
 
 /// What is profiled.
 enum Subject {
@@ -142,7 +143,7 @@ impl ProfileArgs {
             let what = format!("`{key}` is a setting of a training, and `{}` is an op", self.what);
             return Err(Error::usage(what).remedy("leave it out, or profile step or epoch"));
         }
-        if self.settings.ranks.size()? > 1 {
+        if self.settings.ranks().size()? > 1 {
             return Err(Error::usage("one rank is profiled, and there are several").remedy(
                 "leave out --ranks; `train --profile --ranks N` measures the first of several ranks",
             ));

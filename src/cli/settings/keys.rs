@@ -3,9 +3,46 @@ use crate::{
     error::{Error, Result},
     task::{
         Config,
-        config::table::{set_key, value_of},
+        config::table::{keys_of, set_key, text_of, value_of},
     },
 };
+use clap::Arg;
+use indexmap::IndexMap;
+use std::sync::LazyLock;
+
+/// Flags, by their ids, and the keys that they set.
+pub type Keys = &'static [(&'static str, &'static str)];
+
+/// Says which keys the flags of some arguments set.
+macro_rules! keys {
+    ($args:ident { $($flag:ident => $key:literal,)* }) => {
+        impl $args {
+            /// The flags, and the keys that they set.
+            pub const KEYS: $crate::cli::settings::Keys = &[$((stringify!($flag), $key),)*];
+
+            /// Sets the keys of the flags that are given.
+            fn set_given(&self, table: &mut toml::Table) -> $crate::error::Result<()> {
+                $(if let Some(value) = &self.$flag {
+                    $crate::cli::settings::set_flag(table, $key, value)?;
+                })*
+                Ok(())
+            }
+        }
+    };
+}
+pub(in crate::cli) use keys;
+
+/// Adds to the help of a flag the default of the key that it sets, unless the help has a default of its own.
+pub fn with_default(arg: Arg, keys: Keys) -> Arg {
+    static DEFAULTS: LazyLock<IndexMap<String, toml::Value>> =
+        LazyLock::new(|| Config::default().to_table().map(|table| keys_of(&table)).unwrap_or_default());
+    let key = keys.iter().find(|(flag, _)| arg.get_id() == flag).map(|(_, key)| *key);
+    let help = arg.get_help().map(ToString::to_string).filter(|help| !help.contains("[default: "));
+    match (key.and_then(|key| DEFAULTS.get(key)), help) {
+        (Some(default), Some(help)) => arg.help(format!("{help} [default: {}]", text_of(default))),
+        _ => arg,
+    }
+}
 
 /// Sets the keys of `pairs`, one after another.
 ///

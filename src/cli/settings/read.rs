@@ -1,5 +1,5 @@
 //! The flags that tell how to read event data.
-use super::keys::set_flag;
+use super::keys::{keys, set_flag};
 use crate::{
     data::{Columns, Delimiter, Format, Missing, ReadOptions, TimeFormat},
     error::Result,
@@ -13,9 +13,8 @@ pub struct ReadArgs {
     /// Layout: jodie, dyglib, tgl, snap, signed, table, tgb, tkg or native
     #[arg(long, value_name = "NAME")]
     pub format: Option<Format>,
-    /// Columns by name or number:
-    /// src=origin,dst=3,time=day+clock,label=x,features=a+5-,one-hot=b,hashed=c:32; what is not given is
-    /// recognised by the header
+    /// Columns by name or number, as in src=origin,dst=3,time=day+clock; also label=x, features=a+5-,
+    /// one-hot=b and hashed=c:32. What is not given is recognised by the header
     #[arg(long, value_name = "LIST")]
     pub columns: Option<Columns>,
     /// What separates the fields of a text: , ; | :: or others, tab, or blanks [default: as the lines show]
@@ -24,7 +23,7 @@ pub struct ReadArgs {
     /// How times are written: s, ms, us, ns, min, h, d, iso, or a pattern such as '%d/%m/%Y %H:%M'
     #[arg(long, value_name = "FORMAT")]
     pub time_format: Option<TimeFormat>,
-    /// Missing values: zero (features are 0), drop (the row) or refuse [default: zero]
+    /// Missing values: zero (features are 0), drop (the row) or refuse
     #[arg(long, value_name = "RULE")]
     pub missing: Option<Missing>,
     /// Refuse events out of time order instead of sorting them
@@ -32,7 +31,7 @@ pub struct ReadArgs {
     pub strict: bool,
     /// Treat sources and destinations as two kinds of nodes; with `=false`, as one kind
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true",
-          action = ArgAction::Set)]
+          hide_possible_values = true, action = ArgAction::Set)]
     pub bipartite: Option<bool>,
     /// Edge features: .npy, .pt or a table, with one row per event
     #[arg(long, value_name = "FILE")]
@@ -45,20 +44,24 @@ pub struct ReadArgs {
     pub labels: Option<PathBuf>,
 }
 
+keys!(ReadArgs {
+    format => "data.format",
+    columns => "data.columns",
+    delimiter => "data.delimiter",
+    time_format => "data.time_format",
+    missing => "data.missing",
+    bipartite => "data.bipartite",
+    edge_features => "data.edge_features",
+    node_features => "data.node_features",
+    labels => "data.labels",
+});
+
 impl ReadArgs {
     /// Sets the keys of a configuration that the flags give.
     pub fn set(&self, table: &mut toml::Table) -> Result<()> {
-        macro_rules! take {
-            ($($flag:ident => $key:literal),*) => {$(
-                if let Some(value) = &self.$flag { set_flag(table, $key, value)?; }
-            )*};
-        }
-        take!(format => "data.format", columns => "data.columns", delimiter => "data.delimiter", time_format => "data.time_format",
-              missing => "data.missing", bipartite => "data.bipartite", edge_features => "data.edge_features",
-              node_features => "data.node_features", labels => "data.labels");
+        self.set_given(table)?;
         if self.strict { set_flag(table, "data.strict", &true) } else { Ok(()) }
     }
-
     /// Whether no flag is given that only events have.
     pub fn tells_nothing(&self) -> bool {
         !self.options().says_events() && self.bipartite.is_none()

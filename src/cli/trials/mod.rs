@@ -6,7 +6,7 @@ mod runner;
 pub(super) use child::end_with_parent;
 pub(super) use runner::Outcome;
 
-use super::settings::Settings;
+use super::settings::{Settings, headings::TRAINING};
 use crate::{
     error::{Error, Result},
     task::{
@@ -15,7 +15,7 @@ use crate::{
         search::{self, Space},
     },
 };
-use clap::Args;
+use clap::{ArgAction, Args};
 use runner::{Runner, Words};
 use std::{
     path::{Path, PathBuf},
@@ -23,27 +23,30 @@ use std::{
 };
 use toml::Value;
 
-/// What the trials of a sweep have in common.
+/// What trials have in common. Of the flags, those that no training has are under the heading of the command.
 #[derive(Args)]
 pub(super) struct TrialArgs {
-    #[command(flatten)]
-    settings: Settings,
     /// Trials at the same time; without --threads each gets its share of the cores [default: one until the
     /// first has ended, then as many as its memory and the --threads of a trial leave room for]
     #[arg(long, value_name = "N")]
     jobs: Option<usize>,
-    /// Start every trial from the weights in a safetensors file
-    #[arg(long, value_name = "FILE")]
-    weights: Option<PathBuf>,
-    /// Start every trial from the model of another run's best epoch
-    #[arg(long, value_name = "DIR", conflicts_with = "weights")]
-    from: Option<PathBuf>,
     /// Time every op, for the stage times of the comparison
     #[arg(long)]
     profile: bool,
     /// Keep the timeline of some steps in each run folder, for the comparison
     #[arg(long)]
     timeline: bool,
+    /// Print help
+    #[arg(short, long, action = ArgAction::Help)]
+    help: Option<bool>,
+    #[command(flatten)]
+    settings: Settings,
+    /// Start every trial from the weights in a safetensors file
+    #[arg(long, value_name = "FILE", help_heading = TRAINING)]
+    weights: Option<PathBuf>,
+    /// Start every trial from the model of another run's best epoch
+    #[arg(long, value_name = "DIR", conflicts_with = "weights", help_heading = TRAINING)]
+    from: Option<PathBuf>,
 }
 
 impl TrialArgs {
@@ -90,7 +93,7 @@ impl TrialArgs {
     }
     /// Returns the words that every trial's command line has, besides its keys.
     fn words(&self) -> Result<Words> {
-        let mut always = self.settings.ranks.words();
+        let mut always = self.settings.ranks().words();
         always.extend(self.profile.then(|| "--profile".into()));
         always.extend(self.timeline.then(|| "--timeline".into()));
         let start = [("--weights", &self.weights), ("--from", &self.from)];
