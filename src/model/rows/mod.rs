@@ -33,7 +33,7 @@ use handed_rows::{Handed, HandedRows};
 use missed_writes::MissedWrites;
 use roots_first::UpdatedRoots;
 use similar_nodes::{Mixed, SimilarNodes};
-use turns::TurnWrites;
+use turns::{TurnWrites, WriteRows};
 
 /// How steps get the rows of nodes, as a plan says. By default, one rank reads and writes them in place.
 #[derive(Clone, Debug, Default)]
@@ -132,6 +132,9 @@ pub struct RowCounts {
     pub errors: Option<BufferId>,
 }
 
+/// Appends tables of new rows, and the rows of them for some nodes.
+type SentRows<'a> = dyn Fn(&mut Tape, Var) -> Result<Vec<(Var, Var)>> + 'a;
+
 /// What a step has read, for its writes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Read {
@@ -161,10 +164,10 @@ pub(super) struct Writes<'a> {
     pub in_place: &'a dyn Fn(&mut Tape) -> Result<()>,
     /// Returns for each table a table of new rows, and the rows of it to send, for the nodes that its
     /// argument lists; `parts` of them are one row of the table.
-    pub sent: &'a dyn Fn(&mut Tape, Var) -> Result<Vec<(Var, Var)>>,
+    pub sent: &'a SentRows<'a>,
     pub parts: usize,
     /// Appends the writes of received rows to the rows `place` of the tables.
-    pub received: &'a dyn Fn(&mut Tape, Var, &[Var]) -> Result<()>,
+    pub received: &'a WriteRows<'a>,
 }
 
 impl NodeRows {

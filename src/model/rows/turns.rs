@@ -25,7 +25,7 @@ pub(super) struct TurnWrites {
 }
 
 /// Appends the writes of rows, given where each belongs.
-type WriteRows<'a> = dyn Fn(&mut Tape, Var, &[Var]) -> Result<()> + 'a;
+pub(super) type WriteRows<'a> = dyn Fn(&mut Tape, Var, &[Var]) -> Result<()> + 'a;
 
 /// The rows of the steps of a turn.
 #[derive(Debug)]
