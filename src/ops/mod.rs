@@ -177,7 +177,7 @@ pub trait Op: Sized + std::fmt::Debug + Send + Sync + 'static {
     const NAME: &'static str;
     /// Resource that bounds the op.
     const KIND: OpKind;
-    /// What the op reads and writes, as a [signature](signature): names, shapes and types of its inputs and
+    /// What the op reads and writes, as a [signature]: names, shapes and types of its inputs and
     /// outputs. Without one, the op implements [`infer`](Self::infer) and [`writes`](Self::writes).
     const SIGNATURE: &'static str = "";
     /// What is at fault, as errors call it; `{}` is the row that the fault names.
