@@ -1,9 +1,6 @@
 //! Ablation of the TGN: on a stream whose signal needs both memory and attention, a TGN without either scores
 //! far lower.
-use crate::{
-    models,
-    properties::{run, stream},
-};
+use crate::support::trainings::{run, small_config, stream};
 use tgnn::{
     data::{Events, Features},
     model::ModelName,
@@ -55,7 +52,7 @@ fn a_tgn_without_attention_or_without_memory_scores_far_lower() {
                 batch,
                 eval_batch: batch,
                 learning_rate,
-                ..models::small_config(model, 48)
+                ..small_config(model, 48)
             };
             // A TGAT with one layer is this TGN without the memory.
             (c.tgn.layers, c.tgn.neighbors, c.tgn.dropout) = (layers, 2, 0.0);

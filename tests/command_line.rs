@@ -1,87 +1,11 @@
 //! The program as its users see it: what it prints, what it writes, and how it refuses bad input.
 use crate::{
-    paths::{program, root},
-    properties::listing,
+    paths::root,
+    support::program::{SYNTH, done, json, made, refused, small, tgnn, write_npy},
 };
 use serde_json::Value;
-use std::{fs, path::Path, process::Command};
+use std::{fs, path::Path};
 use tempfile::TempDir;
-
-/// Result of one call of the program.
-pub struct Ran {
-    pub code: i32,
-    pub out: String,
-    pub err: String,
-}
-
-pub fn tgnn(dir: &Path, words: &[&str]) -> Ran {
-    let ran = Command::new(program()).args(words).current_dir(dir).output().unwrap();
-    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-    Ran { code: ran.status.code().unwrap(), out: text(ran.stdout), err: text(ran.stderr) }
-}
-
-/// Runs a call that must succeed.
-pub fn done(dir: &Path, words: &[&str]) -> Ran {
-    let ran = tgnn(dir, words);
-    assert_eq!(ran.code, 0, "{words:?}: {}", ran.err);
-    ran
-}
-
-pub fn json(text: &str) -> Value {
-    serde_json::from_str(text).unwrap_or_else(|e| panic!("{e} in {text}"))
-}
-
-/// Runs a call that must be refused: with this exit code, one line of error that contains all of `texts`, and
-/// nothing written.
-pub fn refused(dir: &Path, words: &[&str], code: i32, texts: &[&str]) {
-    let before = listing(dir);
-    let ran = tgnn(dir, words);
-    assert_eq!(ran.code, code, "{words:?}: {}", ran.err);
-    assert_eq!(ran.err.matches('\n').count(), 1, "{words:?}: {}", ran.err);
-    assert!(ran.err.starts_with("error: ") && ran.err.ends_with('\n'), "{words:?}: {}", ran.err);
-    for text in texts {
-        assert!(ran.err.contains(text), "{words:?}: no `{text}` in {}", ran.err);
-    }
-    assert!(listing(dir) == before, "{words:?}: something was written");
-}
-
-const SYNTH: &[&str] = &[
-    "data",
-    "synth",
-    "--out",
-    "made",
-    "--events",
-    "400",
-    "--sources",
-    "30",
-    "--destinations",
-    "10",
-    "--edge-features",
-    "3",
-    "--name",
-    "made",
-];
-const SMALL: &str = "\
-epochs = 2
-batch = 50
-eval_batch = 50
-threads = 1
-data.path = \"made\"
-tgn = { memory = 8, time = 8, embedding = 8, neighbors = 3 }
-";
-
-/// Makes a folder with a synthetic stream and the configuration of a short training on it.
-pub fn made() -> TempDir {
-    let dir = tempfile::tempdir().unwrap();
-    done(dir.path(), SYNTH);
-    fs::write(dir.path().join("small.toml"), SMALL).unwrap();
-    dir
-}
-
-/// Returns the words of a call for that training, followed by `more`.
-pub fn small<'a>(more: &[&'a str]) -> Vec<&'a str> {
-    [&["train", "small.toml"], more].concat()
-}
 
 /// Keys of the summary that `train --json` prints, in order.
 const SUMMARY_KEYS: &[&str] = &[
@@ -188,17 +112,6 @@ fn npy(path: &Path) -> (String, Vec<f32>) {
     let shape = &header[header.find('(').unwrap()..=header.find(')').unwrap()];
     let values = bytes[start..].as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect();
     (shape.to_owned(), values)
-}
-
-/// Writes a `.npy` with values of type `descr`.
-pub fn write_npy<T: bytemuck::Pod>(path: &Path, descr: &str, rows: usize, cols: usize, values: &[T]) {
-    let header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({rows}, {cols}), }}");
-    let header = format!("{header:<117}\n");
-    let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
-    bytes.extend_from_slice(&(header.len() as u16).to_le_bytes());
-    bytes.extend_from_slice(header.as_bytes());
-    bytes.extend_from_slice(bytemuck::cast_slice(values));
-    fs::write(path, bytes).unwrap();
 }
 
 #[test]

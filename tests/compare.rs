@@ -1,7 +1,7 @@
 //! `tgnn-bench sweep` and `compare`, from trials to the page that a browser shows.
 use crate::{
-    command_line::{Ran, done, json, made, refused, tgnn},
     paths::program,
+    support::program::{Ran, done, json, made, refused, tgnn},
 };
 use std::{
     fs,

@@ -1,5 +1,5 @@
 //! Event models that are written outside of the crate, from its public parts, and wrap none of its models.
-use crate::properties::small;
+use crate::support::trainings::small;
 use tgnn::{
     autograd::{Parameters, ScaledInit},
     data::{Events, Features},
@@ -219,7 +219,7 @@ fn events() -> Events {
 
 fn config(reads: Reads, task: TaskName) -> Config {
     let custom_model = Some(CustomModel::new(format!("{reads:?}"), reads));
-    Config { epochs: 1, task, custom_model, ..crate::properties::config(1, WIDTH) }
+    Config { epochs: 1, task, custom_model, ..crate::support::trainings::config(1, WIDTH) }
 }
 
 fn trained(config: &Config, out: &std::path::Path, resume: bool) -> Summary {

@@ -2,7 +2,7 @@
 //! works.
 use crate::{
     emulated::{device, drawn},
-    properties::{config, small},
+    support::trainings::{config, small},
 };
 use std::path::Path;
 use tgnn::{

@@ -1,7 +1,7 @@
 //! `tgnn-bench kernels`: what it prints, and what a defect of a device leaves readable.
 use crate::{
-    command_line::{done, json},
     paths::program,
+    support::program::{done, json},
 };
 use serde_json::Value;
 use std::process::Command;

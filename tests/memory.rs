@@ -1,8 +1,8 @@
 //! Replayed memory: the scores of a test with memory as trained and with memory replayed, and the settling
 //! epoch that makes them equal.
-use crate::{
-    command_line::{done, json, made, small as small_words},
-    properties::{config, run, small},
+use crate::support::{
+    program::{done, json, made, small as small_words},
+    trainings::{config, run, small},
 };
 use tgnn::{
     error::ErrorKind,

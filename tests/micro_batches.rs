@@ -1,7 +1,7 @@
 //! The number of micro-batches that fits profiled steps: equation 12 of Sven.
-use crate::{
-    properties::small,
+use crate::support::{
     ranks::{of_model, parts_plan, tensors, train},
+    trainings::small,
 };
 use std::{fs, path::Path};
 use tgnn::{

@@ -1,57 +1,20 @@
 //! Properties of every model: determinism, checkpoints, embeddings, and degenerate streams.
 use crate::{
     paths::root,
-    properties::{config, found, listing, run, small, stream},
+    support::{
+        program::listing,
+        trainings::{every_model, found, run, small, small_config, stream},
+        weights::{OF_SNAPSHOTS, documented},
+    },
 };
 use std::collections::BTreeSet;
 use tgnn::{
     data::{Events, Features, NodeLabel, NodeLabels, SynthOptions, synth},
     error::ErrorKind,
-    model::{ModelName, StaticMode},
+    model::ModelName,
     runtime::*,
     task::{self, After, Checkpoint, Config, EventTask, PropertyTask, Protocol, Scores, Task, TaskName},
 };
-
-/// Returns a narrow configuration of a model.
-pub fn small_config(model: ModelName, width: usize) -> Config {
-    let mut c = Config { model, ..config(2, width) };
-    (c.jodie.memory, c.jodie.time) = (width, width);
-    (c.dyrep.memory, c.dyrep.time, c.dyrep.neighbors) = (width, width, 3);
-    (c.apan.memory, c.apan.time, c.apan.mails, c.apan.neighbors) = (width, width, 4, 3);
-    (c.tgat.embedding, c.tgat.time, c.tgat.neighbors) = (width, width, 3);
-    let mixer = &mut c.graph_mixer;
-    (mixer.embedding, mixer.width, mixer.time, mixer.neighbors) = (width, width, width, 5);
-    (c.static_memory.width, c.static_memory.epochs, c.static_memory.batch) = (6, 2, 150);
-    c
-}
-
-/// Returns every model, with the choices that change its structure.
-pub fn every_model(width: usize) -> Vec<(&'static str, Config)> {
-    let with = |model, change: fn(&mut Config)| {
-        let mut c = small_config(model, width);
-        change(&mut c);
-        c
-    };
-    vec![
-        ("tgn", with(ModelName::Tgn, |_| {})),
-        ("tgn of three layers", with(ModelName::Tgn, |c| (c.tgn.layers, c.tgn.neighbors) = (3, 2))),
-        ("tgn without attention", with(ModelName::Tgn, |c| c.tgn.layers = 0)),
-        ("jodie", with(ModelName::Jodie, |_| {})),
-        ("dyrep", with(ModelName::DyRep, |_| {})),
-        ("apan", with(ModelName::Apan, |_| {})),
-        ("apan, mean mails", with(ModelName::Apan, |c| c.apan.combiner = "mean".into())),
-        ("tgat", with(ModelName::Tgat, |_| {})),
-        ("graph-mixer", with(ModelName::GraphMixer, |_| {})),
-        ("static", with(ModelName::Static, |_| {})),
-        ("jodie, static memory", with(ModelName::Jodie, |c| c.static_memory.mode = StaticMode::Trained)),
-        ("dyrep, static memory", with(ModelName::DyRep, |c| c.static_memory.mode = StaticMode::Trained)),
-        ("tgat, static memory", with(ModelName::Tgat, |c| c.static_memory.mode = StaticMode::Pretrained)),
-        (
-            "graph-mixer, static memory",
-            with(ModelName::GraphMixer, |c| c.static_memory.mode = StaticMode::Trained),
-        ),
-    ]
-}
 
 /// Returns the buffers of a checkpoint: name and bytes.
 fn state(task: &EventTask) -> Vec<(String, Vec<u8>)> {
@@ -254,29 +217,6 @@ fn every_model_and_task_handles_degenerate_streams() {
             }
         }
     }
-}
-
-/// Prefixes of the names of weights that only snapshot models have.
-pub const OF_SNAPSHOTS: [&str; 7] =
-    ["vertices.", "gcn.", "lstm.", "cell.", "evolve.", "class_head.", "value_head."];
-
-/// Returns the names and sizes of the weights in a row of docs/weights.md; `letter` gives the numbers for its
-/// letters.
-pub fn documented(row: &str, letter: impl Fn(&str) -> usize) -> Vec<(String, [usize; 2])> {
-    let cell = |i: usize| -> Vec<String> {
-        let cell = row.split('|').nth(i).unwrap();
-        cell.split('`').skip(1).step_by(2).map(Into::into).collect()
-    };
-    let term = |t: &str| t.split_whitespace().map(&letter).product::<usize>();
-    let size = |text: &String| -> [usize; 2] {
-        let mut sizes = vec![1];
-        let dimensions = text.trim_matches(['[', ']']).split(',');
-        sizes.extend(dimensions.map(|d| d.split('+').map(term).sum::<usize>()));
-        [sizes[sizes.len() - 2], sizes[sizes.len() - 1]]
-    };
-    let (names, sizes) = (cell(1), cell(2));
-    assert!([1, names.len()].contains(&sizes.len()), "{row}");
-    names.into_iter().zip(sizes.iter().cycle().map(size)).collect()
 }
 
 /// Returns the size that a letter of docs/weights.md stands for in the test below, in a weight of attention

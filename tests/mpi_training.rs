@@ -2,7 +2,7 @@
 use crate::{
     mpi::{LIMIT, installed, is_alive, run},
     paths::program,
-    rank_features::plan_file,
+    support::ranks::plan_file,
 };
 use std::{
     fs::{self, File},

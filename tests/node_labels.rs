@@ -1,9 +1,11 @@
 //! Node property prediction: labels of nodes at times, from the library and from the command line.
 use crate::{
-    command_line::{done, json, refused},
     emulated,
-    models::{every_model, small_config},
     paths::root,
+    support::{
+        program::{done, json, refused},
+        trainings::{every_model, small_config},
+    },
 };
 use std::{fmt::Write, fs, path::Path};
 use tgnn::{

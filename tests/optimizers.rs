@@ -1,8 +1,10 @@
 //! Optimisers: their updates against PyTorch's, learning rates, clipping, runs with them and resumed ones.
 use crate::{
     emulated::device,
-    properties::{config, found, run, small},
-    snapshots::{config as snapshot_config, turning},
+    support::{
+        snapshots::{config as snapshot_config, turning},
+        trainings::{config, found, run, small},
+    },
 };
 use serde::Deserialize;
 use std::{fs, panic};

@@ -1,7 +1,7 @@
 //! Output that nobody can read: full disks, closed pipes, locales without box characters, narrow terminals.
 use crate::{
-    command_line::{done, made, small as small_words},
     paths::program,
+    support::program::{done, made, small as small_words},
 };
 use std::{
     fs::{self, File},

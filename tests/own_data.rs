@@ -1,7 +1,7 @@
 //! Events as people have them, from the command line: names, dates, odd headers, many kinds of files.
 use crate::{
-    command_line::{done, refused},
     paths::{program, root},
+    support::program::{done, refused},
 };
 use std::{fmt::Write, fs, path::Path};
 

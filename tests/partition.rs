@@ -1,6 +1,6 @@
 //! Partitions of node memory: their limits, their costs against plain counts and against the best of all
 //! partitions, their files, and the command.
-use crate::command_line::{done, json, refused, write_npy};
+use crate::support::program::{done, json, refused, write_npy};
 use proptest::prelude::*;
 use std::{collections::BTreeMap, collections::BTreeSet, fs};
 use tgnn::{

@@ -2,9 +2,10 @@
 //! are as old as there are other ranks.
 use crate::{
     emulated::{devices, drawn},
-    properties::small,
-    ranks::{STATE, of_model, sent, tensors, train},
-    turns::frozen,
+    support::{
+        ranks::{STATE, frozen, of_model, sent, tensors, train},
+        trainings::small,
+    },
 };
 use std::{
     collections::{BTreeMap, BTreeSet},

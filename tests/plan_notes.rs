@@ -1,9 +1,11 @@
 //! What a plan says without effect is said when a run starts, and what cannot be done is refused.
 use crate::{
-    command_line::refused,
-    models::small_config,
     plans::rich,
-    snapshots::{config as snapshot_config, turning},
+    support::{
+        program::refused,
+        snapshots::{config as snapshot_config, turning},
+        trainings::small_config,
+    },
 };
 use tgnn::{
     model::ModelName,

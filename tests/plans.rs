@@ -1,12 +1,13 @@
 //! Plans: which ones are legal, that a legal plan changes only when work runs, and that the stages'
 //! dependencies (`NEEDS`) are those of the models.
 use crate::{
-    command_line::{done, json, refused},
     emulated::{device, drawn as schedules},
-    models::{every_model, small_config},
-    properties::small,
-    rank_features::plan_file,
-    snapshots::{config as snapshot_config, turning},
+    support::{
+        program::{done, json, refused},
+        ranks::plan_file,
+        snapshots::{config as snapshot_config, turning},
+        trainings::{every_model, small, small_config},
+    },
 };
 use std::{
     collections::{BTreeMap, HashMap, HashSet},

@@ -2,7 +2,7 @@
 //! does.
 use crate::{
     emulated::device,
-    properties::{config, small},
+    support::trainings::{config, small},
 };
 use proptest::prelude::*;
 use std::{

@@ -1,7 +1,7 @@
 //! `tgnn-bench predict` as its users see it.
 use crate::{
-    command_line::{done, made, refused, small},
     paths::program,
+    support::program::{done, made, refused, small},
 };
 use std::{
     fs,

@@ -1,9 +1,11 @@
 //! Passes over ranks that are recorded, and what other machines would take for them.
 use crate::{
-    command_line::{done, json, refused},
     paths::root,
-    properties::small,
-    ranks::of_model,
+    support::{
+        program::{done, json, refused},
+        ranks::of_model,
+        trainings::small,
+    },
 };
 use tgnn::{
     autograd::MAX_LANES,

@@ -1,7 +1,7 @@
 //! `tgnn-bench profile`: alone and under tools, which are scripts here; and the ranges that profilers see.
 use crate::{
-    command_line::{Ran, json, made, refused},
     paths::{program, root},
+    support::program::{Ran, json, made, refused},
 };
 use serde_json::Value;
 use std::{
@@ -119,7 +119,7 @@ impl Tools {
 fn an_op_is_profiled_on_the_cpu_in_the_words_of_the_table_for_gpus() {
     let dir = tempfile::tempdir().unwrap();
     let cpu = |words: &[&str]| {
-        crate::command_line::done(
+        crate::support::program::done(
             dir.path(),
             &[&["profile", "--threads", "1", "--runs", "3"], words].concat(),
         )
@@ -160,7 +160,7 @@ fn what_cannot_be_profiled_is_refused_in_one_line() {
     refused(&["epoch", "--cold"], &["--cold is for an op"]);
     refused(&["step", "--ranks", "2"], &["one rank is profiled", "--ranks"]);
     let code = |words: &[&str], code, texts: &[&str]| {
-        crate::command_line::refused(dir.path(), &[&["profile"], words].concat(), code, texts);
+        crate::support::program::refused(dir.path(), &[&["profile"], words].concat(), code, texts);
     };
     code(&["add", "--with", "ncu", "--device", "cpu"], 5, &["--with ncu is for GPUs", "--device cuda"]);
     // Without a GPU that is missing first; with one, the tool is.
@@ -195,7 +195,7 @@ fn steps_are_profiled_after_those_that_warm_up_with_the_row_counts_of_the_cpu() 
         let numbers = |op: &Value| ["runs", "bytes", "flops"].map(|key| op[key].clone());
         ops.iter().map(|op| (op["op"].as_str().unwrap().to_owned(), numbers(op))).collect()
     };
-    let cpu = crate::command_line::done(tools.dir.path(), &[&["profile"], &words[..]].concat());
+    let cpu = crate::support::program::done(tools.dir.path(), &[&["profile"], &words[..]].concat());
     assert_eq!(per_op(&emulated.out), per_op(&cpu.out), "the same runs, bytes and operations");
     assert!(per_op(&cpu.out).len() > 20);
     let late = ["step", "--config", "small.toml", "--warm-up", "100"];

@@ -1,43 +1,23 @@
 //! Properties of every stream: no leakage, unique nodes that represent all their occurrences, the same bits
 //! however a run is threaded or interrupted, checkpoints that load completely or not at all.
+use crate::support::{
+    program::listing,
+    trainings::{config, found, run, small, stream},
+};
 use proptest::prelude::*;
 use std::{fs, path::Path};
 use tgnn::{
     autograd::Program,
-    data::{Events, Features, SynthOptions, synth},
+    data::{Events, Features},
     error::ErrorKind,
-    model::{EventTables, TgnConfig},
+    model::EventTables,
     ops::{
         Backend, Tape,
         sample_neighbors::{History, Neighbors, Strategy as Draw},
     },
     runtime::*,
-    task::{self, Checkpoint, Config, EpochRecord, EventTask, Protocol, RunOptions, Scores, Summary, Task},
+    task::{self, Checkpoint, Config, EpochRecord, EventTask, Protocol, Scores, Summary, Task},
 };
-
-pub fn stream(nodes: usize, ends: &[(usize, usize)], time: Vec<i64>) -> Events {
-    let events = Events {
-        name: "made".into(),
-        src: ends.iter().map(|e| (e.0 % nodes) as u32).collect(),
-        dst: ends.iter().map(|e| (e.1 % nodes) as u32).collect(),
-        time,
-        label: None,
-        classes: None,
-        node_labels: None,
-        nodes,
-        first_destination: None,
-        ticks_per_second: 2.0,
-        encoding: None,
-        time_format: tgnn::data::TimeFormat::Seconds,
-        origin: 0,
-        ids: None,
-        edge_features: None,
-        node_features: None,
-        notes: Vec::new(),
-    };
-    events.validate("made").unwrap();
-    events
-}
 
 /// Streams among few nodes, in which most events have the time of the event before.
 fn any_stream() -> impl Strategy<Value = Events> {
@@ -271,30 +251,6 @@ proptest! {
     }
 }
 
-pub fn small(events: usize) -> Events {
-    let options =
-        SynthOptions { events, sources: 60, destinations: 20, edge_features: 4, ..SynthOptions::default() };
-    synth(&options).unwrap()
-}
-
-pub fn config(epochs: usize, width: usize) -> Config {
-    let tgn =
-        TgnConfig { memory: width, time: width, embedding: width, neighbors: 5, ..TgnConfig::default() };
-    let (batch, protocol, settle) = (100, Protocol::Dyglib, false);
-    Config { epochs, batch, eval_batch: batch, protocol, threads: 1, settle, tgn, ..Config::default() }
-}
-
-pub fn run(
-    config: &Config,
-    events: &Events,
-    out: Option<&Path>,
-    resume: bool,
-) -> tgnn::error::Result<Summary> {
-    let options =
-        RunOptions { out: out.map(Into::into), resume, command: "test".into(), ..RunOptions::default() };
-    task::train(config, events, &Device::cpu(config.threads)?, &options, &mut ())
-}
-
 #[test]
 fn a_time_encoding_is_a_parameter_if_and_only_if_it_is_learned() {
     let events = small(400);
@@ -336,12 +292,6 @@ fn one_and_two_threads_leave_the_same_bits_in_parameters_optimiser_memory_and_ma
     }
 }
 
-/// Returns the results of a run, without its times.
-pub fn found(s: &Summary) -> String {
-    let epochs: Vec<_> = s.epochs.iter().map(|e| (e.epoch, e.train_loss.to_bits(), e.val)).collect();
-    format!("{epochs:?} {:?} {:?} {:?} {}", s.best_epoch, s.test, s.test_by_memory, s.parameters)
-}
-
 #[test]
 fn two_epochs_resumed_to_four_equal_four_epochs_in_every_result_and_every_byte_of_the_checkpoint() {
     let (events, dir) = (small(1200), tempfile::tempdir().unwrap());
@@ -377,22 +327,6 @@ fn two_epochs_resumed_to_four_equal_four_epochs_in_every_result_and_every_byte_o
         let e = run(&config, events, Some(out), true).unwrap_err();
         assert_eq!((e.kind(), listing(dir.path())), (ErrorKind::Checkpoint, before), "{e}");
     }
-}
-
-/// Returns every file below `dir` with its bytes, sorted by path.
-pub fn listing(dir: &Path) -> Vec<(std::path::PathBuf, Vec<u8>)> {
-    let mut entries = Vec::new();
-    for entry in fs::read_dir(dir).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            entries.push((path.clone(), Vec::new()));
-            entries.extend(listing(&path));
-        } else {
-            entries.push((path.clone(), fs::read(&path).unwrap()));
-        }
-    }
-    entries.sort();
-    entries
 }
 
 /// The checkpoint of a short run.

@@ -1,10 +1,10 @@
 //! Several ranks on CUDA devices: what they compute equals what one device computes.
 use crate::{
     emulated::{TestDevice, devices, drawn},
-    properties::{config, small},
-    rank_features::plan_file,
-    ranks::{STATE, apart, of_model, parts_plan, tensors},
-    turns::{accessed_on, check_log, frozen},
+    support::{
+        ranks::{STATE, accessed_on, apart, check_log, frozen, of_model, parts_plan, plan_file, tensors},
+        trainings::{config, small},
+    },
 };
 use std::{
     collections::BTreeMap,

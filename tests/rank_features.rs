@@ -1,11 +1,12 @@
 //! Features over ranks: a rank that keeps only its share of the rows computes the same bits.
 use crate::{
-    command_line::{refused, write_npy},
     emulated::{devices, drawn},
-    models::{every_model, small_config},
     paths::program,
-    properties::{listing, small},
-    ranks::sent,
+    support::{
+        program::{listing, refused, write_npy},
+        ranks::{plan_file, sent},
+        trainings::{every_model, small, small_config},
+    },
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -27,14 +28,6 @@ use tgnn::{
         self, After, Config, CustomModel, EventTask, RunOptions, Summary, Task, TaskName, on_local_ranks,
     },
 };
-
-/// Writes a plan with these keys of `[ranks]` and these stages, and returns its path.
-pub fn plan_file(dir: &Path, features: &str, ranks: &str, stages: &str) -> String {
-    let path = dir.join(format!("{features}.toml"));
-    let ranks = format!("[ranks]\nfeatures = \"{features}\"\n{ranks}");
-    fs::write(&path, format!("name = \"{features}\"\n{ranks}\n{stages}")).unwrap();
-    path.to_str().unwrap().to_owned()
-}
 
 /// Keys of `[ranks]` and stages of plans that move rows in different ways.
 const PLANS: [(&str, &str); 6] = [

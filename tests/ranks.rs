@@ -1,69 +1,32 @@
 //! Several ranks of one process: what they compute equals what a single rank computes.
 use crate::{
     emulated::drawn,
-    properties::{config, small},
+    support::{
+        ranks::{STATE, apart, of_model, parts_plan, sent, tensors, train},
+        trainings::{config, small},
+    },
 };
-use safetensors::{SafeTensors, tensor::TensorView};
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
-    path::Path,
     time::Duration,
 };
 use tgnn::{
     autograd::Stage,
     data::Events,
     error::{Error, ErrorKind, Result},
-    model::{ApanConfig, JodieConfig, ModelName},
+    model::ModelName,
     runtime::{
         Device,
         comm::{DEADLINE, TrafficKind},
     },
-    task::{self, Config, EventTask, RunOptions, Summary, Task, TaskName, TrafficRecord, on_local_ranks},
+    task::{self, Config, EventTask, RunOptions, Task, TaskName, TrafficRecord, on_local_ranks},
 };
 
 /// Opens the device of a rank: a thread.
 fn cpu(_: usize) -> Result<Device> {
     Device::cpu(1)
 }
-
-/// Trains over `ranks` ranks, with `out` as the folder of the run.
-pub fn train(
-    ranks: usize,
-    config: &Config,
-    events: &Events,
-    out: Option<&Path>,
-    resume: bool,
-) -> Result<Summary> {
-    let options = RunOptions { out: out.map(Into::into), resume, ..RunOptions::default() };
-    on_local_ranks(
-        ranks,
-        DEADLINE,
-        |_| Device::cpu(1),
-        |device| task::train(config, events, &device, &options, &mut ()),
-    )
-}
-
-/// Returns the tensors in the file of an epoch, by name.
-pub fn tensors(dir: &Path, epoch: usize) -> Vec<(String, Vec<u8>)> {
-    let bytes = fs::read(dir.join(format!("checkpoint/epoch-{epoch}.safetensors"))).unwrap();
-    let file = SafeTensors::deserialize(&bytes).unwrap();
-    let owned = |(name, view): (String, TensorView<'_>)| (name, view.data().to_vec());
-    let mut all: Vec<_> = file.tensors().into_iter().map(owned).collect();
-    all.sort();
-    all
-}
-
-/// Returns the largest difference of two lists of f32, relative to the largest magnitude.
-pub fn apart(a: &[u8], b: &[u8]) -> f32 {
-    let [a, b]: [Vec<f32>; 2] = [a, b].map(bytemuck::pod_collect_to_vec);
-    assert_eq!(a.len(), b.len());
-    let largest = a.iter().fold(f32::MIN_POSITIVE, |m, x| m.max(x.abs()));
-    a.iter().zip(&b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max) / largest
-}
-
-/// Names of the tensors of node memory and mails.
-pub const STATE: [&str; 6] = ["memory", "memory time", "mail", "mail event", "mail time", "next mail"];
 
 /// The models whose state is kept over ranks, and those without state.
 const MODELS: [ModelName; 6] = [
@@ -74,22 +37,6 @@ const MODELS: [ModelName; 6] = [
     ModelName::Tgat,
     ModelName::GraphMixer,
 ];
-
-pub fn of_model(model: ModelName, plan: &str, epochs: usize) -> Config {
-    // Batches of 100 events do not divide evenly among three ranks.
-    let jodie = JodieConfig { memory: 8, time: 8, ..JodieConfig::default() };
-    let apan = ApanConfig { memory: 8, time: 8, mails: 3, neighbors: 4, ..ApanConfig::default() };
-    Config { model, plan: plan.into(), batch: 100, eval_batch: 100, jodie, apan, ..config(epochs, 8) }
-}
-
-/// Writes a plan in which rows travel on a lane of their own, in so many parts, and returns its path.
-pub fn parts_plan(dir: &Path, micro_batches: &str) -> String {
-    let name = format!("parts-{}", micro_batches.trim_matches('"'));
-    let ranks = format!("[ranks]\nupdate = \"readers\"\nmicro_batches = {micro_batches}\n");
-    let path = dir.join(format!("{name}.toml"));
-    fs::write(&path, format!("name = \"{name}\"\n{ranks}[stages.dispatch]\nlane = 2\n")).unwrap();
-    path.to_str().unwrap().to_owned()
-}
 
 #[test]
 fn with_frozen_weights_the_memory_after_an_epoch_has_the_same_bits_for_any_number_of_ranks() {
@@ -222,28 +169,6 @@ fn stale_gradients_are_added_up_beside_the_next_step_and_used_by_its_update() {
         let after = computed.iter().filter(|c| c.0 == step + 2);
         assert!(after.clone().all(|c| start <= c.1), "step {} missed the update of step {step}", step + 2);
     }
-}
-
-/// Returns, for each rank, the rows that it sent for `kind` in a training pass, and the bytes; `open` opens
-/// the device of a rank.
-pub fn sent(
-    ranks: usize,
-    config: &Config,
-    events: &Events,
-    kind: TrafficKind,
-    open: &(dyn Fn(usize) -> Result<Device> + Sync),
-) -> Vec<(u64, u64)> {
-    let of_rank = |device: Device| {
-        let ranks = device.ranks().unwrap().clone();
-        let mut task = EventTask::new(config, events, device)?;
-        task.train_epoch(0, &mut |_| {})?;
-        let own = [ranks.traffic().rows(kind) as f32, ranks.traffic().bytes(kind) as f32];
-        let mut all = vec![0.0; 2 * ranks.size()];
-        all[2 * ranks.rank()..][..2].copy_from_slice(&own);
-        ranks.sum(&mut all)?;
-        Ok(all.chunks_exact(2).map(|x| (x[0] as u64, x[1] as u64)).collect())
-    };
-    on_local_ranks(ranks, DEADLINE, open, of_rank).unwrap()
 }
 
 #[test]

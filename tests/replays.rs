@@ -1,11 +1,12 @@
 //! Training on a device: an epoch is a sequence of replays of captured graphs.
 use crate::{
-    command_line,
     emulated::{device, drawn},
-    models,
     paths::program,
-    properties::{config, small},
-    snapshots::{config as snapshot_config, turning},
+    support::{
+        program::{done, json, made, small as small_words},
+        snapshots::{config as snapshot_config, turning},
+        trainings::{config, small, small_config},
+    },
 };
 use std::path::Path;
 use tempfile::TempDir;
@@ -67,7 +68,7 @@ fn with_lists(events: &Events, dir: &Path) {
 
 /// Returns the configuration of a few short batches of a model, with a change.
 fn with(model: ModelName, change: fn(&mut Config)) -> Config {
-    let mut c = Config { batch: 30, eval_batch: 30, max_batches: 3, ..models::small_config(model, 8) };
+    let mut c = Config { batch: 30, eval_batch: 30, max_batches: 3, ..small_config(model, 8) };
     change(&mut c);
     c
 }
@@ -348,7 +349,7 @@ fn epochs_leave_no_device_memory_allocated() {
             eval_batch: 60,
             max_batches: 2,
             plan: plan.into(),
-            ..models::small_config(ModelName::Tgn, 8)
+            ..small_config(ModelName::Tgn, 8)
         };
         let left = left_behind(&gpu, || Box::new(EventTask::new(&c, &events, gpu.clone()).unwrap()));
         assert!(left[0] <= allowed_by_passes && left[1] <= allowed_by_task, "tgn, {plan}: {left:?}");
@@ -366,11 +367,11 @@ fn epochs_leave_no_device_memory_allocated() {
 #[test]
 #[cfg_attr(not(feature = "emu"), ignore = "wants --features emu")]
 fn graphs_are_captured_in_the_first_epoch_and_the_summary_says_so() {
-    let dir = command_line::made();
+    let dir = made();
     let captured = |plan: &str| {
         let words = "--device emu --model jodie --batch 7 --epochs 3 --no-eval --json --plan";
         let words: Vec<&str> = words.split(' ').chain([plan]).collect();
-        let summary = command_line::json(&command_line::done(dir.path(), &command_line::small(&words)).out);
+        let summary = json(&done(dir.path(), &small_words(&words)).out);
         let epochs = summary["epochs"].as_array().unwrap().iter();
         epochs.map(|epoch| epoch["graphs_captured"].as_u64().unwrap()).collect::<Vec<u64>>()
     };

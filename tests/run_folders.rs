@@ -1,7 +1,7 @@
 //! Run folders: which data a run goes on with, wherever they are, who may write, and how damage is told.
-use crate::{
-    command_line::{Ran, done, json, made, refused, small as small_words, tgnn},
-    properties::{config, found, run, small},
+use crate::support::{
+    program::{Ran, done, json, made, refused, small as small_words, tgnn},
+    trainings::{config, found, run, small},
 };
 use std::{
     fs::{self, File},

@@ -1,8 +1,10 @@
 //! Runs: how they end, what they start from, what they write, and which checkpoints they refuse.
 use crate::{
-    command_line::{Ran, done, json, made, refused, small as small_words, tgnn},
     emulated::drawn,
-    properties::{config, found, run, small},
+    support::{
+        program::{Ran, done, json, made, refused, small as small_words, tgnn},
+        trainings::{config, found, run, small},
+    },
 };
 use safetensors::SafeTensors;
 use std::{fs, panic, path::Path};

@@ -1,7 +1,7 @@
 //! Files of snapshots, in the layouts of PyTorch Geometric Temporal, from the command line.
 use crate::{
-    command_line::{done, json, refused},
     paths::root,
+    support::program::{done, json, refused},
 };
 use std::fs;
 

@@ -2,9 +2,10 @@
 use crate::{
     emulated::{device, drawn},
     plans,
-    properties::small,
-    ranks::of_model,
-    turns::frozen,
+    support::{
+        ranks::{frozen, of_model},
+        trainings::small,
+    },
 };
 use std::{fs, ops::Range, path::Path};
 use tgnn::{

@@ -55,6 +55,7 @@ mod snapshots;
 mod soundness;
 mod staleness;
 mod step_ops;
+mod support;
 mod tasks;
 mod tgb;
 mod turns;

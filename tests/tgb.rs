@@ -1,7 +1,7 @@
 //! TGB's data sets, from their folders to a row of a leaderboard.
 use crate::{
-    command_line::{done, json, made, refused, tgnn},
     paths::{program, root},
+    support::program::{done, json, made, refused, tgnn},
 };
 use std::path::Path;
 

@@ -1,24 +1,21 @@
 //! Ranks that train several batches at the same time: epoch and memory parallelism (DistTGL).
-use crate::{
-    command_line::{done, json, refused},
-    properties::small,
-    ranks::{STATE, apart, of_model, tensors, train},
+use crate::support::{
+    program::{done, json, refused},
+    ranks::{STATE, accessed_on, apart, check_log, frozen, of_model, tensors, train},
+    trainings::small,
 };
 use proptest::{
     prelude::*,
     test_runner::{Config as Cases, FileFailurePersistence},
 };
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Mutex,
-};
+use std::collections::BTreeMap;
 use tgnn::{
     data::{Events, SynthOptions, synth},
-    error::{ErrorKind, Result},
+    error::ErrorKind,
     model::{ModelName, StaticConfig, StaticMode},
-    plan::{Access, AccessKind, access_log},
-    runtime::{Device, comm::DEADLINE},
-    task::{self, Checkpoint, Config, EventTask, Protocol, Scores, Task, TaskName, on_local_ranks},
+    plan::{Access, access_log},
+    runtime::Device,
+    task::{self, Checkpoint, Config, Protocol, Scores, TaskName},
 };
 
 /// Ranks that share a batch, groups that share a copy of the memory, and copies.
@@ -35,14 +32,6 @@ const PARALLEL: [[usize; 3]; 11] = [
     [1, 8, 1],
     [1, 1, 8],
 ];
-
-/// A configuration whose weights do not change, and without drop-out, so that memory is the same in all
-/// epochs.
-pub fn frozen(model: ModelName, plan: &str, epochs: usize) -> Config {
-    let mut config = Config { learning_rate: 1e-30, settle: false, ..of_model(model, plan, epochs) };
-    (config.apan.dropout, config.dyrep.dropout) = (0.0, 0.0);
-    config
-}
 
 fn named([i, j, k]: [usize; 3]) -> String {
     format!("disttgl:{i}x{j}x{k}")
@@ -94,75 +83,6 @@ fn with_frozen_weights_turns_leave_the_memory_of_one_rank_and_train_its_epochs()
 /// pass and of the events on which all ranks together trained.
 fn accessed(ranks: usize, config: &Config, events: &Events) -> (Vec<Access>, usize, usize) {
     accessed_on(ranks, &|_| Device::cpu(1), config, events)
-}
-
-/// As [`accessed`], on devices that `open` opens.
-pub fn accessed_on(
-    ranks: usize,
-    open: &(dyn Fn(usize) -> Result<Device> + Sync),
-    config: &Config,
-    events: &Events,
-) -> (Vec<Access>, usize, usize) {
-    let all = Mutex::new(Vec::new());
-    let work = |device: Device| {
-        let mut task = EventTask::new(config, events, device)?;
-        task.trace();
-        let (_, trained) = task.train_epoch(0, &mut |_| {})?;
-        all.lock().unwrap().extend(task.accesses());
-        Ok((task.split.train.len().div_ceil(task.batch()), trained))
-    };
-    let (batches, trained) = match ranks {
-        1 => work(open(0).unwrap()).unwrap(),
-        _ => on_local_ranks(ranks, DEADLINE, open, work).unwrap(),
-    };
-    (all.into_inner().unwrap(), batches, trained)
-}
-
-/// Returns the order in which DistTGL's process serves the ranks of a copy of the memory in a pass over
-/// `batches` batches (its algorithm 1): the set of ranks that read, those that write, those that read, ...
-fn in_order(copy: usize, [i, j, _]: [usize; 3], batches: usize) -> Vec<(AccessKind, BTreeSet<usize>)> {
-    let (mut order, mut rank) = (Vec::new(), 0);
-    for _ in 0..batches {
-        let group: BTreeSet<usize> = (rank..rank + i).map(|rank| copy * i * j + rank).collect();
-        order.extend([(AccessKind::Read, group.clone()), (AccessKind::Write, group)]);
-        rank = (rank + i) % (i * j);
-    }
-    order
-}
-
-/// Checks a log against DistTGL's order.
-pub fn check_log(log: &[Access], [i, j, k]: [usize; 3], batches: usize, what: &str) {
-    for copy in 0..k {
-        let of_copy: Vec<&Access> = log.iter().filter(|a| a.copy == copy).collect();
-        // The order of the first reads and of the writes.
-        let mut found: BTreeMap<(usize, AccessKind), BTreeSet<usize>> = BTreeMap::new();
-        for access in of_copy.iter().filter(|a| a.repeat == 0) {
-            let is_new = found.entry((access.step, access.kind)).or_default().insert(access.rank);
-            assert!(is_new, "{what}: {access:?} is twice in the log");
-        }
-        let found: Vec<_> = found.into_iter().map(|((_, kind), ranks)| (kind, ranks)).collect();
-        assert_eq!(found, in_order(copy, [i, j, k], batches), "{what}, copy {copy}");
-        // Batches follow one another from where the copy begins; each is written once, and read j times.
-        let mut written: Vec<(usize, usize)> =
-            of_copy.iter().filter(|a| a.kind == AccessKind::Write).map(|a| (a.step, a.batch)).collect();
-        written.sort_unstable();
-        written.dedup();
-        let rotated = (0..batches).map(|at| (at, (copy * batches / k + at) % batches));
-        assert_eq!(written, rotated.collect::<Vec<_>>(), "{what}, copy {copy}");
-        for batch in 0..batches {
-            let reads = of_copy.iter().filter(|a| a.kind == AccessKind::Read && a.batch == batch);
-            assert_eq!(reads.count(), i * j, "{what}, copy {copy}, batch {batch}");
-        }
-    }
-    // On its own copy of the rows, each rank ends an access before the next one begins.
-    for rank in 0..i * j * k {
-        let mut own: Vec<&Access> = log.iter().filter(|a| a.rank == rank).collect();
-        own.sort_by_key(|a| (a.step, a.kind));
-        assert!(
-            own.is_sorted_by(|a, b| a.begin <= a.end && a.end <= b.begin),
-            "{what}, rank {rank}: {own:?}"
-        );
-    }
 }
 
 /// Products of up to eight ranks.

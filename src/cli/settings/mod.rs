@@ -45,7 +45,7 @@ pub(super) struct Settings {
 #[command(next_help_heading = DATA)]
 #[command(mut_args(|arg| with_default(arg, Self::KEYS)), mut_args(|arg| with_default(arg, ReadArgs::KEYS)))]
 struct DataArgs {
-    /// Events or snapshots: a file, a folder, or wikipedia
+    /// Events or snapshots: a file, or a folder
     #[arg(long, value_name = "PATH")]
     data: Option<String>,
     /// Length of a snapshot: day, week, month, year; 7d, 12h, 600s, from the first event on; 1000e (events);
