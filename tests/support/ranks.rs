@@ -112,8 +112,8 @@ pub fn frozen(model: ModelName, plan: &str, epochs: usize) -> Config {
     config
 }
 
-/// Trains for a pass over ranks, on devices that `open` opens; returns their accesses to node memory, with the
-/// number of batches of the pass and of the events on which all ranks together trained.
+/// Trains for a pass over ranks, on devices that `open` opens. Returns their accesses to node memory, with
+/// the number of batches of the pass and of the events on which all ranks together trained.
 pub fn accessed_on(
     ranks: usize,
     open: &(dyn Fn(usize) -> Result<Device> + Sync),

@@ -29,9 +29,9 @@ pub enum EdgeBank {
 
 impl EdgeBank {
     /// Scores every event of `part`, in batches of `batch` events. Returns the table that
-    /// [`Scores::from_table`](super::Scores::from_table) reads: `[events, candidates]`, with the event itself in column 0,
-    /// followed by the pairs that `negatives` returns for the event. Missing pairs score 0, surplus pairs are
-    /// ignored.
+    /// [`Scores::from_table`](super::Scores::from_table) reads: `[events, candidates]`, with the event itself
+    /// in column 0, followed by the pairs that `negatives` returns for the event. Missing pairs score 0,
+    /// surplus pairs are ignored.
     ///
     /// Takes nearly linear time in the number of events and candidates.
     pub fn scores<P: IntoIterator<Item = Pair>>(

@@ -81,10 +81,10 @@ impl Scores {
         let rows = picked(table.chunks_exact(candidates.max(1)), mask);
         Self::of_rows(rows, candidates > 2)
     }
-    /// Computes the metrics as [`of`](Self::from_table) does, but each event has its own number of candidates: event
-    /// `i` has the first `counts[i]` columns, including itself; the other columns are ignored. MRR and hits
-    /// are always computed; an event without negatives has rank 1. Rows beyond the end of `counts` are
-    /// ignored, and counts are clamped to `1..=candidates`.
+    /// Computes the metrics as [`from_table`](Self::from_table) does, but each event has its own number of
+    /// candidates: event `i` has the first `counts[i]` columns, including itself; the other columns are
+    /// ignored. MRR and hits are always computed; an event without negatives has rank 1. Rows beyond the end
+    /// of `counts` are ignored, and counts are clamped to `1..=candidates`.
     ///
     /// MRR and hits equal those of TGB's `Evaluator`, but are computed in f64.
     pub fn of_lists(table: &[f32], candidates: usize, counts: &[u32], mask: Option<&[bool]>) -> Self {
@@ -93,7 +93,7 @@ impl Scores {
             table.chunks_exact(width).zip(counts).map(|(row, &n)| &row[..(n as usize).clamp(1, width)]);
         Self::of_rows(picked(rows, mask), true)
     }
-    /// Computes the metrics as [`of`](Self::from_table) does, but AP and AUC use only the event and its first
+    /// Computes the metrics as [`from_table`](Self::from_table) does, but AP and AUC use only the event and its first
     /// negative, so that they do not depend on the number of negatives.
     pub fn of_candidates(table: &[f32], candidates: usize, mask: Option<&[bool]>) -> Self {
         let first: Vec<f32> = table

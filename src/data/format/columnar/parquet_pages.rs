@@ -142,8 +142,8 @@ fn values(page: &Page, levels: [i16; 2]) -> Option<&[u8]> {
     }
 }
 
-/// Takes numbers in the encoding `DELTA_BINARY_PACKED`, and returns their count: a block's size, the number of
-/// its parts, the count, the first number; then for each block the smallest difference, the bits of a
+/// Takes numbers in the encoding `DELTA_BINARY_PACKED`, and returns their count: a block's size, the number
+/// of its parts, the count, the first number; then for each block the smallest difference, the bits of a
 /// difference for each part, and the parts. Parts of the last block that have no numbers may be missing.
 fn delta_count(bytes: &mut &[u8]) -> Option<u64> {
     let [block, parts, count] = [varint(bytes)?, varint(bytes)?, varint(bytes)?];
@@ -192,7 +192,8 @@ mod tests {
     };
     use std::fs::{self, File};
 
-    /// Writes 300 events whose sources have names in an encoding, and reads them; `damage` may change the bytes.
+    /// Writes 300 events whose sources have names in an encoding, and reads them; `damage` may change the
+    /// bytes.
     fn read(
         encoding: Encoding,
         version: WriterVersion,
