@@ -380,7 +380,8 @@ impl TimeScale {
         }
     }
 
-    /// Converts a time in seconds as [`of`](Self::of) does, but cuts off digits that are finer than a tick.
+    /// Converts a time in seconds as [`to_ticks`](Self::to_ticks) does, but cuts off digits that are finer
+    /// than a tick.
     #[cfg(feature = "cli")]
     pub(crate) fn cut(&self, time: Decimal) -> Option<i64> {
         let digits = (0..time.digits).find(|&d| 10f64.powi(d as i32) == self.ticks_per_second)?;

@@ -93,8 +93,8 @@ impl Scores {
             table.chunks_exact(width).zip(counts).map(|(row, &n)| &row[..(n as usize).clamp(1, width)]);
         Self::of_rows(picked(rows, mask), true)
     }
-    /// Computes the metrics as [`from_table`](Self::from_table) does, but AP and AUC use only the event and its first
-    /// negative, so that they do not depend on the number of negatives.
+    /// Computes the metrics as [`from_table`](Self::from_table) does, but AP and AUC use only the event and
+    /// its first negative, so that they do not depend on the number of negatives.
     pub fn of_candidates(table: &[f32], candidates: usize, mask: Option<&[bool]>) -> Self {
         let first: Vec<f32> = table
             .chunks_exact(candidates.max(1))
