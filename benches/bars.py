@@ -6,7 +6,7 @@ LEFT, WIDTH, ROW, BAR, TOP = 130, 560, 24, 15, 52
 
 
 def drawn(title, groups):
-    """Returns groups of bars as SVG; each group is a label, a color, and the name and value of each bar. A line marks 1."""
+    """Returns groups of bars as SVG: for each group a label, a color, and the names and values. A line marks 1."""
     most = max(value for *_, found in groups for _, value in found)
     out, y, x = [], TOP, LEFT
     for label, color, found in groups:
