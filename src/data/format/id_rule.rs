@@ -43,7 +43,7 @@ impl IdRule {
     /// Returns the rule where all ids so far are `numbers`, or are names.
     #[cfg(feature = "cli")]
     pub(crate) fn among(numbers: bool) -> Self {
-        IdRule { numbers, from_0: false }
+        IdRule { numbers, from_0: numbers }
     }
 
     /// Whether the cell has no id.

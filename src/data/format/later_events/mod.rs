@@ -288,6 +288,13 @@ impl Rows {
         self.check_width(row)?;
         let [src, dst] = self.places.ends;
         let ids = self.format.ids;
+        for i in [src, dst] {
+            if ids.is_doubtful(&row.cell(i)) {
+                return Err(row
+                    .error(Some(i), "-1 is not a node id among numbers from 0".into())
+                    .remedy(IDS));
+            }
+        }
         let ends = [ids.node(row, src, IDS)?.into(), ids.node(row, dst, IDS)?.into()];
         let (time, written) = self.time(row)?;
         let Some(features) = self.features(row)? else { return Ok(None) };

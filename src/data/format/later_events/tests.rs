@@ -176,6 +176,11 @@ fn among_numbers_a_number_in_any_notation_is_a_node_and_a_word_for_nothing_is_no
     assert_eq!((event.ends, event.text.as_str()), ([100_000, 25].map(NodeId::Number), "1e+05,+25,7"));
     let e = parse(&mut among_numbers, "3,nan,7").unwrap_err().to_string();
     assert_eq!(e, "x.csv:2:3: `nan` is not a node id among numbers; give the id of a node, as in the data");
+    let e = parse(&mut among_numbers, "3,-1,7").unwrap_err().to_string();
+    assert_eq!(
+        e,
+        "x.csv:3:3: -1 is not a node id among numbers from 0; give the id of a node, as in the data"
+    );
     let mut names = lines(0, 1.0, 0);
     let event = parse(&mut names, "1e+05,nan,7").unwrap().unwrap();
     assert_eq!(event.ends, ["1e+05", "nan"].map(|name| NodeId::Text(name.into())));
