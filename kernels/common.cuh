@@ -446,10 +446,11 @@ struct MemoryUpdate {
   // For every mail: its row among the unique nodes, its row of memory and mail, its row of the edge features.
   const uint32_t *mailed, *node, *feature;
   const float* dt;
-  float *out, *messages, *gates;            // `messages` and `gates` may be null
+  float* weights;  // of whole messages, for each sum of the cell: row `sums j + g` for sum g of memory column j
+  float *out, *messages, *gates;  // `gates` may be null
   Rows rows, mails;
   // `gathered`: whether state has one row per unique node instead of one per node.
-  uint32_t d, f, t, gathered, precision, nodes;
+  uint32_t d, f, t, gathered, precision, nodes, joint, apart;
   __device__ __forceinline__ uint32_t width() const { return 2 * d + f + t; }
 };
 

@@ -1,10 +1,10 @@
 // gru_memory: memory of the unique nodes after their mails, `s' = GRU({s | s_partner | e | Phi(t_mail - t_s)}, s)`
 //
 // shapes    see memory_update.cuh; gates [m, 4 d]: r, z, n, n_h
-// grid      one block of 256 per tile of 64 mails x 16 memory columns, with all gates of each column
-// memory    reads m (2 d + f) words, scattered over the tables, d / 16 times, mostly from L2; writes n d, messages and
-//           gates
-// limiter   f32 arithmetic, 2 m d (3 c + d) operations
+// grid      one block of 256 per tile of 64 mails x 16 memory columns, with all gates of each column, up to 1024 blocks
+// memory    reads m c words of messages d / 16 times and 4 d c of weights m / 64 times, mostly from L2; writes n d words
+//           and the gates
+// limiter   f32 arithmetic, 8 m d c operations, of which 2 m d (c - d) multiply zeros
 // backward  gru_memory_gates_grad, then memory_update.cu
 // source    TGN, equations 1 to 4; GRU: Cho et al. 2014 in PyTorch's form
 #include "memory_update.cuh"
@@ -17,17 +17,7 @@ extern "C" __global__ void __launch_bounds__(256, 2)
 gru_memory(MemoryUpdate u) {
   after_previous_kernel();
   uint32_t d = u.d, c = u.width();
-  auto input_row = [=](uint32_t column) {
-    uint32_t j = column / SUMS, gate = column % SUMS;
-    return gate < 3 ? u.w_x + uint64_t(gate * d + j) * c : nullptr;
-  };
-  // The node's own memory is both message and state: in r and z it is multiplied once, by the sum of both weights.
-  auto own_weight = [=](uint32_t l, uint32_t column) {
-    uint32_t j = column / SUMS, gate = column % SUMS;
-    float h = gate == 2 ? 0.f : u.w_h[uint64_t(min(gate, 2u) * d + j) * d + l];
-    return gate < 3 ? input_row(column)[l] + h : h;
-  };
-  auto take = [=](const Sums& sums, Tile tile, const uint32_t* nodes) {
+  update_memory(u, SUMS * d, [=](const Sums& sums, Tile tile) {
     uint32_t j = (tile.column0 + own_column()) / SUMS;
     if (j >= d) return;
     const float *b_x = u.b_x, *b_h = u.b_h;
@@ -37,8 +27,8 @@ gru_memory(MemoryUpdate u) {
     uint32_t to_row[EACH];
 #pragma unroll
     for (uint32_t i = 0; i < EACH; i++) {
-      uint32_t own = own_row() + i, k = tile.row0 + own;
-      if (k < tile.rows) state[i] = u.memory[uint64_t(nodes[own]) * d + j], to_row[i] = u.mailed[k];
+      uint32_t k = tile.row0 + own_row() + i;  // a message begins with the node's own memory
+      if (k < tile.rows) state[i] = u.messages[uint64_t(k) * c + j], to_row[i] = u.mailed[k];
     }
 #pragma unroll
     for (uint32_t i = 0; i < EACH; i++) {
@@ -54,8 +44,7 @@ gru_memory(MemoryUpdate u) {
         to[0] = r, to[d] = z, to[2 * d] = candidate, to[3 * d] = h;
       }
     }
-  };
-  update_memory(u, SUMS * d, own_weight, input_row, take);
+  });
 }
 
 // Gradients of the pre-activations, dpre [m, 4 d]: r, z, n_x, n_h.

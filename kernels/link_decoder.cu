@@ -54,7 +54,7 @@ extern "C" __global__ void __launch_bounds__(256, 2)
 link_decoder_grad(const float* w, const float* hidden, const float* dlogits, const float* dloss, float* dhidden, float* made,
                   uint32_t* tickets, float* db, float* dw, float* db_out, Rows events, uint32_t x, uint32_t c) {
   after_previous_kernel();
-  constexpr uint32_t WARPS = 256 / WARP;
+  constexpr uint32_t WARPS = 256 / WARP, AT_ONCE = 2;  // candidates
   __shared__ float of_b[WARPS][WARP], of_w[WARPS][WARP];
   Part part(events.live(), gridDim.z, 32);
   if (part.is_idle()) return;  // the whole block
@@ -66,13 +66,22 @@ link_decoder_grad(const float* w, const float* hidden, const float* dlogits, con
   for (uint32_t i = part.first() + warp; i < last; i += WARPS) {
     float* to = dhidden + uint64_t(i) * (1 + x) * c + l;
     float du = 0.f;
-    for (uint32_t j = 0; j < x; j++) {
-      uint64_t row = uint64_t(i) * x + j;
-      float dlogit = dlogits[row];
-      if (dloss) dlogit = bce_gradient(dlogit, j, j ? of_negatives : of_positives);
-      float h = column ? hidden[row * c + l] : 1.f, dh = h > 0.f ? dlogit * own_w : 0.f;
-      if (column) to[uint64_t(1 + j) * c] = dh;
-      du += dh, sum_w = fmaf(dlogit, h, sum_w);
+    for (uint32_t first = 0; first < x; first += AT_ONCE) {
+      float h[AT_ONCE], dlogit[AT_ONCE];  // loaded before anything is stored, so that a warp waits for memory once
+#pragma unroll
+      for (uint32_t j = 0; j < AT_ONCE; j++) {
+        uint64_t row = uint64_t(i) * x + first + j;
+        bool is = first + j < x;
+        h[j] = is && column ? hidden[row * c + l] : 1.f, dlogit[j] = is ? dlogits[row] : 0.f;
+      }
+#pragma unroll
+      for (uint32_t j = 0; j < AT_ONCE; j++) {
+        if (first + j >= x) break;
+        if (dloss) dlogit[j] = bce_gradient(dlogit[j], first + j, first + j ? of_negatives : of_positives);
+        float dh = h[j] > 0.f ? dlogit[j] * own_w : 0.f;
+        if (column) to[uint64_t(1 + first + j) * c] = dh;
+        du += dh, sum_w = fmaf(dlogit[j], h[j], sum_w);
+      }
     }
     if (column) *to = du;
     sum_b += du;

@@ -1,15 +1,18 @@
-// memory_update: the part that all memory update cells share: the list of mails and the gradients of the weights
+// memory_update: the part that all memory update cells share: the list of mails, their messages, the gradients of the
+// weights
 //
 // shapes    see memory_update.cuh; W_x [joint + apart, c] and W_h [joint + apart, d]: the first `joint` rows belong to
 //           gates that see the sum W_x m + W_h s, the others to gates that see the two terms separately; dpre
 //           [m, joint + 2 apart]: gradients of the sums, then of the message terms, then of the state terms
-// grid      list: one block; weight_grad: one block of 256 per tile of 64 x 64, ranges of mails along z; time_grad: one
-//           block of 1024 per 32 columns
-// memory    list: reads 24 n bytes, scattered over the tables; weight_grad: reads dpre c / 64 times and messages
-//           (joint + 2 apart) / 64 times, mostly from L2
-// limiter   list: latency; weight_grad: f32 arithmetic, 2 m ((joint + apart) (c + 2 t) + apart d) operations
-// backward  these kernels are the backward pass, except for the list: the cell computes dpre, then one product yields
-//           the gradients of the weights, the biases and the time encoding
+// grid      list: one block; messages: one warp per message, per row of the weights and per row of the unique nodes;
+//           weight_grad: one block of 256 per tile of 64 x 64, ranges of mails along z; time_grad: one block of 1024 per
+//           32 columns
+// memory    list: reads 24 n bytes, scattered over the tables; messages: reads m (2 d + f) words, scattered, and the
+//           weights, writes m c words and (joint + 2 apart) d c, and copies rows without a mail; weight_grad: reads dpre
+//           c / 64 times and messages (joint + 2 apart) / 64 times, mostly from L2
+// limiter   list, messages: latency; weight_grad: f32 arithmetic, 2 m ((joint + apart) (c + 2 t) + apart d) operations
+// backward  weight_grad and time_grad are the backward pass: the cell computes dpre, then one product yields the
+//           gradients of the weights, the biases and the time encoding
 // source    TGN, equations 1 to 4
 #include "product.cuh"
 #include "time_encoding.cuh"
@@ -76,6 +79,74 @@ memory_update_list(const uint32_t* unique, const int64_t* memory_time, const uin
     }
   }
   if (threadIdx.x == 0) *count = made;
+}
+
+// Element l of the message {s | s_partner | e | Phi(dt)} of the mail at row `node` of memory and mail and row `feature`
+// of the edge features: in a table, or computed.
+struct Message {
+  const float *s, *partner, *edge;
+  float dt;
+  __device__ __forceinline__ Message(const MemoryUpdate& u, uint32_t k)
+      : s(u.memory + uint64_t(u.node[k]) * u.d), partner(u.mail + uint64_t(u.node[k]) * u.d),
+        edge(u.edge + uint64_t(u.feature[k]) * u.f), dt(u.dt[k]) {}
+  // Where element l is stored; null in the time encoding.
+  __device__ __forceinline__ const float* where(const MemoryUpdate& u, uint32_t l) const {
+    uint32_t d = u.d, f = u.f;
+    return l < d ? s + l : l < 2 * d ? partner + (l - d) : l < 2 * d + f ? edge + (l - 2 * d) : nullptr;
+  }
+  __device__ __forceinline__ float phi(const MemoryUpdate& u, uint32_t l) const {
+    uint32_t p = l - 2 * u.d - u.f;
+    return Turned(time_angle(dt, u.w[p], u.b[p])).cosine();
+  }
+};
+
+// What a warp writes to row `k` of the messages.
+template <int V> __device__ __forceinline__ void write_message(const MemoryUpdate& u, uint32_t k) {
+  uint32_t c = u.width(), stored = c - u.t;
+  Message from(u, k);
+  float* to = u.messages + uint64_t(k) * c;
+#pragma unroll 4  // four loads in flight at once
+  for (uint32_t l = lane_id() * V; l < stored; l += WARP * V) {
+    float x[V];
+    load(from.where(u, l), x), store(to + l, x);
+  }
+#pragma unroll 1
+  for (uint32_t l = stored + lane_id(); l < c; l += WARP) to[l] = from.phi(u, l);
+}
+
+// Writes row `column` of the weights: those of sum `column % sums` of memory column `column / sums`. A message begins
+// with the node's own memory, which is also the state: in the joint gates it is multiplied by the sum of both weights.
+__device__ __forceinline__ void write_weights(const MemoryUpdate& u, uint32_t column) {
+  uint32_t c = u.width(), d = u.d, gates = u.joint + u.apart, sums = gates + u.apart, j = column / sums, sum = column % sums;
+  const float* x = sum < gates ? u.w_x + uint64_t(sum * d + j) * c : nullptr;
+  uint32_t gate = sum < gates ? sum : sum - u.apart;
+  const float* h = sum < u.joint || sum >= gates ? u.w_h + uint64_t(gate * d + j) * d : nullptr;
+  float* to = u.weights + uint64_t(column) * c;
+#pragma unroll 4  // eight loads in flight at once
+  for (uint32_t l = lane_id(); l < c; l += WARP) to[l] = (x ? x[l] : 0.f) + (h && l < d ? h[l] : 0.f);
+}
+
+// The messages of all mails; the memory of rows without a mail, which stays; and the weights of messages.
+extern "C" __global__ void __launch_bounds__(256, 4)
+memory_update_messages(MemoryUpdate u) {
+  after_previous_kernel();
+  uint32_t n = u.rows.live(), m = u.mails.live(), d = u.d, columns = d * (u.joint + 2 * u.apart);
+  bool four = by_four(u.memory, d) && by_four(u.mail, d) && by_four(u.edge, u.f) && by_four(u.messages, u.width());
+  for (uint32_t i = warp_row(); i < m + columns + n; i += warp_rows()) {
+    if (i < m) {
+      if (four) write_message<4>(u, i);
+      else write_message<1>(u, i);
+    } else if (i < m + columns) {
+      write_weights(u, i - m);
+    } else {
+      uint32_t row = i - m - columns, v = u.gathered ? row : u.unique[row];
+      bool is = v < u.nodes;  // if not, `memory_update_list` has reported a fault
+      if (is && u.mail_event[v] != NONE) continue;
+      for (uint32_t j = lane_id(); j < d; j += WARP) {
+        u.out[uint64_t(row) * d + j] = is ? u.memory[uint64_t(v) * d + j] : 0.f;
+      }
+    }
+  }
 }
 
 // dpre^T {message | -sin(angle) | -sin(angle) dt | 1}. The gradients of the time encoding are sums over dpre and over

@@ -1,10 +1,9 @@
-// Tiled dense products: out[i, j] = sum over l of a(i, l) b(l, j), where operands may be computed on the fly.
+// Tiled dense products: out[i, j] = sum over l of a(i, l) b(l, j), of matrices that may have extra, computed columns.
 //
-// A block of 256 threads computes a tile of 64 x 64. It loads 64 x 16 elements of both operands into shared memory at a
-// time, prefetching the next slab while it sums the current one; each of its eight warps sums 16 x 32 elements on the
-// matrix units. Each operand is therefore read once per tile, whatever gather, activation or mask computes its
-// elements. The caller also decides what happens with each sum. The order of the additions over l is fixed, so the bits
-// of the result depend on the operands alone.
+// A block of 256 threads computes a tile of 64 x 64. It copies slabs of 64 x 16 elements of both operands to shared
+// memory, three of them ahead of the one that it sums; each of its eight warps sums 16 x 32 elements on the matrix
+// units. Each operand is therefore read once per tile. The caller decides what happens with each sum. The order of the
+// additions over l is fixed, so the bits of the result depend on the operands alone.
 //
 // The matrix units multiply TF32 (11 significant bits) or bfloat16 (8 bits): operands are rounded to that format,
 // products are exact (`precision` is `runtime::MatmulPrecision` on the host). For f32, an operand is split into the sum
@@ -12,8 +11,13 @@
 // ("3xTF32"); that of the low halves hardly counts.
 //
 // The units cut sums off instead of rounding them (emu/matrix.hpp), so a long sum of theirs drifts towards zero: over a
-// depth of 376 it is 8 to 23 times as far off as a sum in f32. For f32, therefore, they sum one slab at a time, from
-// zero, and the vector units add that to the sums of the slabs before, rounding to nearest.
+// depth of 376 it is 8 to 23 times as far off as a sum in f32. For f32, therefore, they sum the products of high halves
+// one slab at a time, from zero, and the vector units add that to the sums of the slabs before, rounding to nearest.
+// The products with a low half have sums of their own, which are so small that it does not matter there.
+//
+// What a slab takes was measured (H200): 24.5 cycles from a product of the units to one that needs its sum, 6.1 cycles a
+// product if there are four chains of them; tens of cycles for an address that the compiler makes anew in each round,
+// so that addresses in shared memory are kept (`Shared`).
 //
 // An infinity has no such split, and neither has a number that rounds to one: their sums become NaN. A tile with a NaN
 // is therefore computed again without the matrix units, so that it has infinities and NaN where IEEE 754 has them.
@@ -26,7 +30,8 @@ constexpr uint32_t PRODUCT_THREADS = 256;
 constexpr uint32_t F32 = 0, TF32 = 1, BF16 = 2;  // precisions of products
 constexpr uint32_t UNSPLIT = 3;                  // f32 without the matrix units
 constexpr uint32_t EACH = 4;            // rows and columns of a thread
-constexpr uint32_t PITCH = TILE + 8;    // row stride in shared memory: no bank conflicts when a warp reads
+constexpr uint32_t PITCH = TILE + 8;    // row stride of a tile in shared memory: no bank conflicts
+constexpr uint32_t STAGES = 4;          // slabs in shared memory: one is summed while the others arrive
 
 // The index of an operand that is contiguous in memory; neighbouring threads take neighbouring elements along it.
 enum class Along { Sum, Edge };
@@ -98,21 +103,12 @@ struct Tile {
   }
 };
 
-// Operands. Any function object that returns an element (edge, l), or (l, column) for the second operand, is an
-// operand. It may also have a `four(edge, l, x)` that loads four elements consecutive along the sum and returns whether
-// it did. The other operands describe a memory layout:
-// - a matrix whose rows are `stride` apart; a row is an edge or a depth, depending on `Along`;
+// An operand: a matrix whose rows are `stride` apart. A row is an edge or a depth, depending on `Along`.
 struct Matrix {
   const float* x;
   uint64_t stride;
 };
-// - rows at arbitrary addresses, one per edge: `row(edge)`, null for a row of zeros; for Along::Sum;
-template <class Row> struct ByRow {
-  Row row;
-  bool aligned;  // whether all rows are aligned to 16 bytes
-};
-template <class Row> ByRow(Row, bool) -> ByRow<Row>;
-// - a matrix with extra columns: from column `columns` on, row l has `extra(l, column)`; for Along::Edge.
+// A matrix with extra columns: from column `columns` on, row l has `extra(l, column)`; for Along::Edge.
 template <class Extra> struct WithColumns {
   Matrix m;
   uint32_t columns;
@@ -120,21 +116,21 @@ template <class Extra> struct WithColumns {
 };
 template <class Extra> WithColumns(Matrix, uint32_t, Extra) -> WithColumns<Extra>;
 
-// The second operand with its indices swapped, edge first, as in the first operand.
-template <class B> __device__ __forceinline__ auto by_edge(B b) {
-  return [=](uint32_t column, uint32_t l) { return b(l, column); };
+// DEPTH x TILE elements of an operand in shared memory: its four consecutive elements, which are also consecutive in
+// global memory if the operand is a matrix, are adjacent. An operand along the sum has DEPTH elements of one edge after
+// the other; an operand along the edge has TILE elements of one depth after the other. Groups of elements swap places
+// such that a warp's simultaneous accesses hit different banks.
+template <Along along> __device__ __forceinline__ uint32_t place(uint32_t edge, uint32_t l) {
+  return along == Along::Sum ? edge * DEPTH + (l ^ (edge / 2 % 4 * 4)) : l * TILE + (edge ^ (l % 4 * 8));
 }
-__device__ __forceinline__ Matrix by_edge(Matrix m) { return m; }
-template <class Row> __device__ __forceinline__ ByRow<Row> by_edge(ByRow<Row> m) { return m; }
-template <class Extra> __device__ __forceinline__ WithColumns<Extra> by_edge(WithColumns<Extra> m) { return m; }
+constexpr uint32_t SLAB = DEPTH * TILE;
 
-// DEPTH x TILE elements of an operand, divided among the threads of the block. Each thread has four consecutive
-// elements, which are also consecutive in memory if the operand is a matrix. So a row of a gather is looked up once,
-// and a matrix is read 16 bytes at a time if its rows are aligned.
+// The elements of a thread in a slab: four consecutive ones. So a row of a gather is looked up once, and a matrix is
+// read 16 bytes at a time if its rows are aligned.
 struct Slab {
   float x[EACH];
 };
-static_assert(EACH == 4 && DEPTH == 4 * EACH && TILE * DEPTH == EACH * PRODUCT_THREADS, "four elements for each thread");
+static_assert(EACH == 4 && DEPTH == 4 * EACH && SLAB == EACH * PRODUCT_THREADS, "four elements for each thread");
 template <Along along> __device__ __forceinline__ uint32_t own_edge() {
   return along == Along::Sum ? threadIdx.x / EACH : threadIdx.x % (TILE / EACH) * EACH;
 }
@@ -142,211 +138,208 @@ template <Along along> __device__ __forceinline__ uint32_t own_depth() {
   return along == Along::Sum ? threadIdx.x % EACH * EACH : threadIdx.x / (TILE / EACH);
 }
 
-// Whether an operand has a `four`.
-template <class Operand, class = void> constexpr bool says_four = false;
-template <class Operand> constexpr bool says_four<Operand, decltype(void(&Operand::four))> = true;
-
-// Loads this thread's elements of one slab after the other, starting at edge0; zeros outside the operand.
-template <Along along, class Operand> struct Source {
-  Operand element;
-  uint32_t edge, edges;
-  __device__ __forceinline__ Source(Operand operand, uint32_t edge0, uint32_t edges, uint32_t)
-      : element(operand), edge(edge0 + own_edge<along>()), edges(edges) {}
-  __device__ __forceinline__ Slab next(uint32_t l, uint32_t l1) {
-    Slab slab = {};
-    l += own_depth<along>();
-    if constexpr (says_four<Operand>) {
-      if (edge < edges && l + EACH <= l1 && element.four(edge, l, slab.x)) return slab;
-    }
-#pragma unroll
-    for (uint32_t q = 0; q < EACH; q++) {
-      uint32_t e = along == Along::Sum ? edge : edge + q, at = along == Along::Sum ? l + q : l;
-      if (e < edges && at < l1) slab.x[q] = element(e, at);
-    }
-    return slab;
-  }
-};
-// The first `there` of four elements starting at p; zeros for the rest.
-__device__ __forceinline__ Slab first_of(const float* p, uint32_t there, bool aligned) {
-  Slab slab = {};
-  if (there == EACH && aligned) return load(p, slab.x), slab;
-#pragma unroll
-  for (uint32_t q = 0; q < EACH; q++) {
-    if (q < there) slab.x[q] = p[q];
-  }
-  return slab;
-}
-template <class Row> struct Source<Along::Sum, ByRow<Row>> {
-  const float* row;
-  bool aligned;
-  __device__ __forceinline__ Source(ByRow<Row> m, uint32_t edge0, uint32_t edges, uint32_t l0)
-      : row(edge0 + own_edge<Along::Sum>() < edges ? m.row(edge0 + own_edge<Along::Sum>()) : nullptr),
-        aligned(m.aligned && l0 % EACH == 0) {}
-  __device__ __forceinline__ Slab next(uint32_t l, uint32_t l1) {
-    l += own_depth<Along::Sum>();
-    return first_of(row + l, row && l < l1 ? min(l1 - l, EACH) : 0, aligned);
-  }
-};
-// A matrix whose rows are edges is a special case of ByRow.
-struct RowOf {
-  Matrix m;
-  __device__ __forceinline__ const float* operator()(uint32_t edge) const { return m.x + edge * m.stride; }
-};
-template <> struct Source<Along::Sum, Matrix> : Source<Along::Sum, ByRow<RowOf>> {
-  __device__ __forceinline__ Source(Matrix m, uint32_t edge0, uint32_t edges, uint32_t l0)
-      : Source<Along::Sum, ByRow<RowOf>>({RowOf{m}, by_four(m.x, uint32_t(m.stride % EACH))}, edge0, edges, l0) {}
-};
-template <> struct Source<Along::Edge, Matrix> {
-  const float* p;   // this thread's first element of the next slab
+// Fetches this thread's elements of one slab after the other, from l0 on, starting at edge0; zeros outside the operand.
+// `fetch` starts to copy them to shared memory and returns false, or computes some of them, in `slab`, and returns true:
+// then they are stored when the slab before has been summed.
+template <Along along, class Operand> struct Source;
+template <Along along> struct Source<along, Matrix> {
+  const float* next;  // this thread's first element of the next slab
   uint64_t step;
+  int32_t left;     // depths from there on
   uint32_t inside;  // number of this thread's edges inside the matrix
   bool aligned;
-  __device__ __forceinline__ Source(Matrix m, uint32_t edge0, uint32_t edges, uint32_t l0) {
-    uint32_t edge = edge0 + own_edge<Along::Edge>(), l = l0 + own_depth<Along::Edge>();
+  __device__ __forceinline__ Source(Matrix m, uint32_t edge0, uint32_t edges, uint32_t l0, uint32_t l1) {
+    uint32_t edge = edge0 + own_edge<along>(), l = l0 + own_depth<along>();
     inside = edge < edges ? min(edges - edge, EACH) : 0;
-    p = m.x + (l * m.stride + edge), step = DEPTH * m.stride;
-    aligned = by_four(m.x, uint32_t(m.stride % EACH));
+    left = inside ? int32_t(l1 - l) : 0;
+    next = m.x + (along == Along::Sum ? edge * m.stride + l : l * m.stride + edge);
+    step = along == Along::Sum ? DEPTH : DEPTH * m.stride;
+    aligned = by_four(m.x, uint32_t(m.stride % EACH)) && (along == Along::Sum ? (l0 | l1) % EACH == 0 : edges % EACH == 0);
   }
-  __device__ __forceinline__ Slab next(uint32_t l, uint32_t l1) {
-    Slab slab = first_of(p, l + own_depth<Along::Edge>() < l1 ? inside : 0, aligned);
-    p += step;
-    return slab;
+  __device__ __forceinline__ void go_on() { next += step, left -= int32_t(DEPTH); }
+  __device__ __forceinline__ bool fetch(Shared to, Slab&) {
+    if (aligned) {
+      if (left > 0) to.template copy<4>(next);
+      else to.store({0.f, 0.f, 0.f, 0.f});
+    } else {
+#pragma unroll 1  // a branch, which is not taken as a rule
+      for (uint32_t q = 0; q < EACH; q++) {
+        bool there = along == Along::Sum ? left > int32_t(q) : left > 0 && q < inside;
+        if (there) (to + q).template copy<1>(next + q);
+        else (to + q).store(0.f);
+      }
+    }
+    go_on();
+    return false;
   }
 };
 template <class Extra> struct Source<Along::Edge, WithColumns<Extra>> {
   Source<Along::Edge, Matrix> of;
   Extra extra;
-  uint32_t edge, edges, columns;
-  __device__ __forceinline__ Source(WithColumns<Extra> m, uint32_t edge0, uint32_t edges, uint32_t l0)
-      : of(m.m, edge0, m.columns, l0), extra(m.extra), edge(edge0 + own_edge<Along::Edge>()), edges(edges), columns(m.columns) {}
-  __device__ __forceinline__ Slab next(uint32_t l, uint32_t l1) {
-    Slab slab = of.next(l, l1);
-    l += own_depth<Along::Edge>();
-    if (edge + EACH > columns && l < l1) {
+  uint32_t edge, edges, columns, l;
+  bool mixed;  // whether some of this thread's columns are extra ones
+  __device__ __forceinline__ Source(WithColumns<Extra> m, uint32_t edge0, uint32_t edges, uint32_t l0, uint32_t l1)
+      : of(m.m, edge0, m.columns, l0, l1), extra(m.extra), edge(edge0 + own_edge<Along::Edge>()), edges(edges),
+        columns(m.columns), l(l0 + own_depth<Along::Edge>()), mixed(edge + EACH > columns && edge < edges) {
+    if (mixed) of.left = int32_t(l1 - l);  // also without columns of the matrix
+  }
+  __device__ __forceinline__ bool fetch(Shared to, Slab& slab) {
+    if (!mixed) return of.fetch(to, slab);
 #pragma unroll
-      for (uint32_t q = 0; q < EACH; q++) {
-        if (edge + q >= columns && edge + q < edges) slab.x[q] = extra(l, edge + q);
-      }
+    for (uint32_t q = 0; q < EACH; q++) {
+      bool is = of.left > 0 && edge + q < edges;
+      slab.x[q] = !is ? 0.f : edge + q < columns ? of.next[q] : extra(l, edge + q);
     }
-    return slab;
+    of.go_on(), l += DEPTH;
+    return true;
   }
 };
-
-// The row of shared memory of depth l of a slab, for both operands: a warp's simultaneous stores hit different banks.
-__device__ __forceinline__ uint32_t row_of_depth(uint32_t l) { return l % EACH * EACH + l / EACH; }
-template <Along along> __device__ __forceinline__ void share(const Slab& slab, float (&to)[DEPTH][PITCH]) {
-  uint32_t edge = own_edge<along>(), first = own_depth<along>();
-  if (along == Along::Sum) {
-#pragma unroll
-    for (uint32_t q = 0; q < EACH; q++) to[row_of_depth(first + q)][edge] = slab.x[q];
-  } else {
-    store(&to[row_of_depth(first)][edge], slab.x);
-  }
-}
 
 // The sums of a warp on the matrix units: four adjacent fragments of 16 x 8 elements.
 struct Fragments {
   float at[4][4];
+  __device__ __forceinline__ void add(const Fragments& other) {
+#pragma unroll
+    for (uint32_t n = 0; n < 4; n++) {
+#pragma unroll
+      for (uint32_t i = 0; i < 4; i++) at[n][i] += other.at[n][i];
+    }
+  }
 };
 __device__ __forceinline__ uint32_t warp_tile_row() { return threadIdx.x / WARP % 4 * 16; }
 __device__ __forceinline__ uint32_t warp_tile_column() { return threadIdx.x / WARP / 4 * 32; }
 
-// Converts x to TF32; with SPLIT, `low` is the remainder. The remainder has up to 12 significant bits and the units
-// read 11 (CUTLASS relies on this, too): truncating the last bit is as accurate as rounding it, so `low` is not
-// rounded. With SPLIT the remainder is not finite if `x` or `high` is not.
-template <bool SPLIT, int N> __device__ __forceinline__ void to_tf32(const float (&x)[N], float (&high)[N], float (&low)[N]) {
+// Splits x into the sum of two TF32 numbers. `low`, the remainder, has up to 12 significant bits and the units read 11
+// (CUTLASS relies on this, too): truncating the last bit is as accurate as rounding it, so `low` is not rounded. It is
+// not finite if `x` or `high` is not. The units ignore the bits of `high` beyond the first 11 significant ones.
+template <int N> __device__ __forceinline__ void split(const float (&x)[N], float (&high)[N], float (&low)[N]) {
 #pragma unroll
   for (int i = 0; i < N; i++) {
-    if (SPLIT) high[i] = __uint_as_float((__float_as_uint(x[i]) + 0x1000u) & 0xFFFFE000u), low[i] = x[i] - high[i];
-    else high[i] = to_tf32(x[i]);
+    high[i] = __uint_as_float(__float_as_uint(x[i]) + 0x1000u);
+    low[i] = x[i] - __uint_as_float(__float_as_uint(high[i]) & 0xFFFFE000u);
   }
 }
 
-// A lane's operands of products of depth 8: its elements of `a` from row `r` on, or of `b` from column `c` on, at
-// depths `k` and `k + 4`.
-__device__ __forceinline__ void take(const float (&s)[DEPTH][PITCH], uint32_t k, uint32_t r, float (&a)[4]) {
-  a[0] = s[k][r], a[1] = s[k][r + 8], a[2] = s[k + 4][r], a[3] = s[k + 4][r + 8];
-}
-__device__ __forceinline__ void take(const float (&s)[DEPTH][PITCH], uint32_t k, uint32_t c, float (&b)[2]) {
-  b[0] = s[k][c], b[1] = s[k + 4][c];
-}
-
-// Adds the TF32 products of a slab in shared memory; with SPLIT each operand is a sum of two TF32 numbers.
-template <bool SPLIT>
-__device__ __forceinline__ void add_slab_tf32(Fragments& sums, const float (&sa)[DEPTH][PITCH],
-                                              const float (&sb)[DEPTH][PITCH], uint32_t t, uint32_t r, uint32_t c) {
-  Fragments of_slab = {};
-  Fragments& to = SPLIT ? of_slab : sums;
-#pragma unroll 1  // unrolled, the loop would leave too few registers to compute the elements, e.g. for a cosine
-  for (uint32_t k = t; k < DEPTH; k += 8) {
-    float a[4], a_high[4], a_low[4];
-    take(sa, k, r, a), to_tf32<SPLIT>(a, a_high, a_low);
+// What a lane reads of an operand in a slab: with g = lane / 4 and t = lane % 4, the elements (8 m + g, 4 j + t) from
+// edge `first` on, for M values of m. `take` loads those of products of depth 8, which begin at depth 8 K: x[m][i] is
+// at depth 8 K + 4 i + t.
+template <Along along, uint32_t M> struct Lane {
+  Shared at[4];  // by K, or by m
+  __device__ __forceinline__ Lane(Shared slab, uint32_t first) {
+    uint32_t lane = lane_id(), matrix = lane / 8;
 #pragma unroll
-    for (uint32_t n = 0; n < 4; n++) {
-      float b[2], b_high[2], b_low[2];
-      take(sb, k, c + 8 * n, b), to_tf32<SPLIT>(b, b_high, b_low);
-      if constexpr (SPLIT) {
-        mma_tf32(to.at[n], a_low, b_high);
-        mma_tf32(to.at[n], a_high, b_low);
+    for (uint32_t i = 0; i < 4; i++) {
+      uint32_t row = first + matrix / 2 * 8 + lane % 8, depth = 8 * (i % 2) + matrix % 2 * 4;
+      uint32_t own = along == Along::Sum ? place<along>(row, depth) : place<along>(first + 8 * (i % M) + lane / 4, lane % 4);
+      at[i] = slab + own;
+    }
+  }
+  template <uint32_t K> __device__ __forceinline__ void take(uint32_t slab, float (&x)[M][2]) const {
+    if constexpr (along == Along::Sum) {
+      (at[K] + slab).template load_matrices<0>(x[0][0], x[0][1], x[1][0], x[1][1]);
+      if constexpr (M == 4) (at[K] + slab).template load_matrices<16 * DEPTH>(x[2][0], x[2][1], x[3][0], x[3][1]);
+    } else {
+#pragma unroll
+      for (uint32_t m = 0; m < M; m++) {
+        x[m][0] = (at[m] + slab).template load<8 * K * TILE>();
+        x[m][1] = (at[m] + slab).template load<(8 * K + 4) * TILE>();
       }
-      mma_tf32(to.at[n], a_high, b_high);
     }
   }
-  if constexpr (SPLIT) {
-#pragma unroll
-    for (uint32_t n = 0; n < 4; n++) {
-#pragma unroll
-      for (uint32_t i = 0; i < 4; i++) sums.at[n][i] += of_slab.at[n][i];
-    }
+};
+// The slabs of both operands, and how a warp's lanes read them for its part of the tile.
+template <Along a_along, Along b_along> struct Slabs {
+  const float* memory;
+  Lane<a_along, 2> a;
+  Lane<b_along, 4> b;
+  uint32_t at = 0;  // the present slabs
+  __device__ __forceinline__ explicit Slabs(float* memory)
+      : memory(memory), a(Shared(memory), warp_tile_row()), b(Shared(memory + SLAB), warp_tile_column()) {}
+  // The operands of the matrix units.
+  template <uint32_t K> __device__ __forceinline__ void take(float (&x)[4], float (&y)[4][2]) const {
+    float of[2][2];
+    a.template take<K>(at, of), b.template take<K>(at, y);
+    x[0] = of[0][0], x[1] = of[1][0], x[2] = of[0][1], x[3] = of[1][1];
   }
+};
+
+// Adds products of depth 8 as f32: of the four products of high and low parts that of the low parts is left out.
+template <uint32_t K, class S>
+__device__ __forceinline__ void add_split(Fragments& high, Fragments& low, const S& slabs) {
+  float x[4], y[4][2], a[4], a_low[4], b[4][2], b_low[4][2];
+  slabs.template take<K>(x, y);
+  split(x, a, a_low);
+#pragma unroll
+  for (uint32_t n = 0; n < 4; n++) split(y[n], b[n], b_low[n]);
+#pragma unroll
+  for (uint32_t n = 0; n < 4; n++) mma_tf32(high.at[n], a, b[n]);
+#pragma unroll
+  for (uint32_t n = 0; n < 4; n++) mma_tf32(low.at[n], a_low, b[n]);
+#pragma unroll
+  for (uint32_t n = 0; n < 4; n++) mma_tf32(low.at[n], a, b_low[n]);
 }
 
-// Adds the bfloat16 products of a whole slab. The order of the depths within a product is arbitrary as long as both
-// operands use the same one; here a lane has the same depths as for TF32 and so the same reads of shared memory.
-__device__ __forceinline__ void add_slab_bf16(Fragments& sums, const float (&sa)[DEPTH][PITCH],
-                                              const float (&sb)[DEPTH][PITCH], uint32_t t, uint32_t r, uint32_t c) {
-  uint32_t a[4];
+// Adds TF32 products of depth 8.
+template <uint32_t K, class S> __device__ __forceinline__ void add_tf32(Fragments& sums, const S& slabs) {
+  float a[4], b[4][2];
+  slabs.template take<K>(a, b);
 #pragma unroll
-  for (uint32_t half = 0; half < 2; half++) {
-    float x[4];
-    take(sa, t + 8 * half, r, x);
-    a[2 * half] = to_bf16x2(x[0], x[2]), a[2 * half + 1] = to_bf16x2(x[1], x[3]);
-  }
+  for (uint32_t i = 0; i < 4; i++) a[i] = to_tf32(a[i]);
 #pragma unroll
   for (uint32_t n = 0; n < 4; n++) {
-    uint32_t b[2];
-#pragma unroll
-    for (uint32_t half = 0; half < 2; half++) {
-      float x[2];
-      take(sb, t + 8 * half, c + 8 * n, x);
-      b[half] = to_bf16x2(x[0], x[1]);
-    }
-    mma_bf16(sums.at[n], a, b);
+    b[n][0] = to_tf32(b[n][0]), b[n][1] = to_tf32(b[n][1]);
+    mma_tf32(sums.at[n], a, b[n]);
   }
 }
 
-// Adds the products of a whole slab in f32.
-__device__ __forceinline__ void add_slab_unsplit(Fragments& sums, const float (&sa)[DEPTH][PITCH],
-                                                 const float (&sb)[DEPTH][PITCH], uint32_t t, uint32_t r, uint32_t c) {
+// Adds the bfloat16 products of a slab. The order of the depths within a product is arbitrary as long as both operands
+// use the same one; here a lane has the same depths as for TF32.
+template <class S> __device__ __forceinline__ void add_bf16(Fragments& sums, const S& slabs) {
+  float a[2][4], b[2][4][2];
+  slabs.template take<0>(a[0], b[0]), slabs.template take<1>(a[1], b[1]);
+  uint32_t of_a[4] = {to_bf16x2(a[0][0], a[0][2]), to_bf16x2(a[0][1], a[0][3]),
+                      to_bf16x2(a[1][0], a[1][2]), to_bf16x2(a[1][1], a[1][3])};
+#pragma unroll
+  for (uint32_t n = 0; n < 4; n++) {
+    uint32_t of_b[2] = {to_bf16x2(b[0][n][0], b[0][n][1]), to_bf16x2(b[1][n][0], b[1][n][1])};
+    mma_bf16(sums.at[n], of_a, of_b);
+  }
+}
+
+// Adds the products of a slab without the matrix units.
+template <Along a_along, Along b_along>
+__device__ __forceinline__ void add_unsplit(Fragments& sums, const Slabs<a_along, b_along>& slabs) {
+  uint32_t row = warp_tile_row() + lane_id() / 4, column = warp_tile_column() + 2 * (lane_id() % 4);
+  const float *a = slabs.memory + slabs.at, *b = a + SLAB;
 #pragma unroll 1
   for (uint32_t k = 0; k < DEPTH; k++) {
-    float a[2] = {sa[k][r], sa[k][r + 8]};
 #pragma unroll
     for (uint32_t n = 0; n < 4; n++) {
 #pragma unroll
-      for (uint32_t i = 0; i < 4; i++) sums.at[n][i] = fmaf(a[i / 2], sb[k][c + 8 * n + 2 * t + i % 2], sums.at[n][i]);
+      for (uint32_t i = 0; i < 4; i++) {
+        float x = a[place<a_along>(row + i / 2 * 8, k)], y = b[place<b_along>(column + 8 * n + i % 2, k)];
+        sums.at[n][i] = fmaf(x, y, sums.at[n][i]);
+      }
     }
   }
 }
 
-// The precision is the same in the whole grid, so one branch here serves all kernels that compute products.
-__device__ __forceinline__ void add_slab(Fragments& sums, const float (&sa)[DEPTH][PITCH], const float (&sb)[DEPTH][PITCH],
-                                         uint32_t precision) {
-  uint32_t g = lane_id() / 4, t = lane_id() % 4, r = warp_tile_row() + g, c = warp_tile_column() + g;
-  if (precision == BF16) add_slab_bf16(sums, sa, sb, t, r, c);
-  else if (precision == TF32) add_slab_tf32<false>(sums, sa, sb, t, r, c);
-  else if (precision == F32) add_slab_tf32<true>(sums, sa, sb, t, r, c);
-  else add_slab_unsplit(sums, sa, sb, t, r, c - g);
+// Adds the products of a slab in shared memory. For f32, `low` has the sums of the products with low parts, and the sum
+// of the high parts starts from zero in each slab. The precision is the same in the whole grid, so one branch here
+// serves all kernels that compute products.
+template <class S>
+__device__ __forceinline__ void add_slab(Fragments& sums, Fragments& low, const S& slabs, uint32_t precision) {
+  if (precision == F32) {
+    Fragments high = {};
+    add_split<0>(high, low, slabs), add_split<1>(high, low, slabs);
+    sums.add(high);
+  } else if (precision == TF32) {
+    add_tf32<0>(sums, slabs), add_tf32<1>(sums, slabs);
+  } else if (precision == BF16) {
+    add_bf16(sums, slabs);
+  } else {
+    add_unsplit(sums, slabs);
+  }
 }
 
 // Whether a sum of the thread is NaN. (Infinities of both signs also count as one: the tile is then computed twice.)
@@ -360,63 +353,76 @@ __device__ __forceinline__ bool has_nan(const Fragments& sums) {
   return all != all;
 }
 
-// Adds the warps' fragments to the threads' sums through shared memory, one half of the tile at a time, with rows PITCH
-// apart.
-__device__ __forceinline__ void hand_out(const Fragments& from, Sums& sums, float (&shared)[2 * DEPTH * PITCH]) {
-  constexpr uint32_t HALF = TILE / 2;
-  static_assert(HALF * PITCH <= 2 * DEPTH * PITCH, "half a tile fits");
-  uint32_t g = lane_id() / 4, t = lane_id() % 4;
-#pragma unroll
-  for (uint32_t half = 0; half < 2; half++) {
-    if (warp_tile_row() / HALF == half) {
-#pragma unroll
-      for (uint32_t n = 0; n < 4; n++) {
-        float* to = shared + (warp_tile_row() % HALF + g) * PITCH + warp_tile_column() + 8 * n + 2 * t;
-        *reinterpret_cast<float2*>(to) = make_float2(from.at[n][0], from.at[n][1]);
-        *reinterpret_cast<float2*>(to + 8 * PITCH) = make_float2(from.at[n][2], from.at[n][3]);
-      }
-    }
-    __syncthreads();  // this half has been written
-    if (own_row() / HALF == half) {
-#pragma unroll
-      for (uint32_t i = 0; i < EACH; i++) {
-        float of[EACH];
-        load(shared + (own_row() % HALF + i) * PITCH + own_column(), of);
-#pragma unroll
-        for (uint32_t j = 0; j < EACH; j++) sums.at[i][j] += of[j];
-      }
-    }
-    __syncthreads();  // this half has been read
-  }
+// Shared memory of a product: the slabs on their way, then the tile, rows PITCH apart, then the parts of a cluster.
+// One array serves all products of a kernel.
+__device__ __forceinline__ float* product_memory() {
+  __shared__ __align__(16) float memory[STAGES * 2 * SLAB];
+  static_assert(TILE * PITCH <= STAGES * 2 * SLAB, "a tile fits");
+  return memory;
 }
 
-// Adds the products over l0..l1 to the sums of a tile. Every thread of the block must call it.
+// Adds the warps' fragments to the threads' sums through shared memory.
+__device__ __forceinline__ void hand_out(const Fragments& from, Sums& sums) {
+  float* memory = product_memory();
+  uint32_t g = lane_id() / 4, t = lane_id() % 4;
+#pragma unroll
+  for (uint32_t n = 0; n < 4; n++) {
+    float* to = memory + (warp_tile_row() + g) * PITCH + warp_tile_column() + 8 * n + 2 * t;
+    *reinterpret_cast<float2*>(to) = make_float2(from.at[n][0], from.at[n][1]);
+    *reinterpret_cast<float2*>(to + 8 * PITCH) = make_float2(from.at[n][2], from.at[n][3]);
+  }
+  __syncthreads();  // the tile has been written
+#pragma unroll
+  for (uint32_t i = 0; i < EACH; i++) {
+    float of[EACH];
+    load(memory + (own_row() + i) * PITCH + own_column(), of);
+#pragma unroll
+    for (uint32_t j = 0; j < EACH; j++) sums.at[i][j] += of[j];
+  }
+  __syncthreads();  // the tile has been read
+}
+
+// Adds the products over l0..l1 to the sums of a tile. Every thread of the block must call it. While a slab is summed,
+// others are on their way: memory takes longer to answer than a slab to be summed.
 template <Along a_along, Along b_along, class A, class B>
 __device__ __forceinline__ void add_products(uint32_t precision, Sums& sums, Tile tile, uint32_t l0, uint32_t l1, A a, B b) {
-  __shared__ __align__(16) float shared[2 * DEPTH * PITCH];
-  auto& sa = reinterpret_cast<float(&)[DEPTH][PITCH]>(shared[0]);
-  auto& sb = reinterpret_cast<float(&)[DEPTH][PITCH]>(shared[DEPTH * PITCH]);
-  auto turned = by_edge(b);
+  constexpr uint32_t AHEAD = STAGES - 1, SIZE = 2 * SLAB;
+  float* memory = product_memory();
+  Shared own_a(memory + place<a_along>(own_edge<a_along>(), own_depth<a_along>()));
+  Shared own_b(memory + SLAB + place<b_along>(own_edge<b_along>(), own_depth<b_along>()));
+  Slabs<a_along, b_along> slabs(memory);
+  uint32_t count = l0 < l1 ? (l1 - l0 + DEPTH - 1) / DEPTH : 0;
   Fragments fragments;
 #pragma unroll 1
   for (bool again = true; again;) {
-    Source<a_along, A> of_a(a, tile.row0, tile.rows, l0);
-    Source<b_along, decltype(turned)> of_b(turned, tile.column0, tile.columns, l0);
+    Source<a_along, A> of_a(a, tile.row0, tile.rows, l0, l1);
+    Source<b_along, B> of_b(b, tile.column0, tile.columns, l0, l1);
+    Fragments low = {};
     fragments = {};
-    Slab next_a = of_a.next(l0, l1), next_b = of_b.next(l0, l1);
-    for (uint32_t l = l0; l < l1; l += DEPTH) {
-      share<a_along>(next_a, sa);
-      share<b_along>(next_b, sb);
-      __syncthreads();  // this slab has been written
-      // Prefetches the next slab while this one is summed.
-      next_a = of_a.next(l + DEPTH, l1), next_b = of_b.next(l + DEPTH, l1);
-      add_slab(fragments, sa, sb, precision);
-      __syncthreads();  // all threads have read this slab
+    uint32_t to = 0;  // where the next slab goes
+#pragma unroll 1
+    for (uint32_t i = 0; i < count + AHEAD; i++) {
+      bool in_a = false, in_b = false;
+      Slab of_next_a, of_next_b;
+      if (i >= AHEAD) {
+        copies_wait<AHEAD - 1>();
+        __syncthreads();  // slab i - AHEAD has been written, and the one before has been read
+      }
+      if (i < count) in_a = of_a.fetch(own_a + to, of_next_a), in_b = of_b.fetch(own_b + to, of_next_b);
+      copies_end();
+      if (i >= AHEAD) {
+        slabs.at = (to + SIZE) % (STAGES * SIZE);
+        add_slab(fragments, low, slabs, precision);
+      }
+      if (in_a) (own_a + to).store(of_next_a.x);
+      if (in_b) (own_b + to).store(of_next_b.x);
+      to = (to + SIZE) % (STAGES * SIZE);
     }
-    again = precision == F32 && __syncthreads_or(has_nan(fragments));
+    fragments.add(low);
+    again = __syncthreads_or(precision == F32 && has_nan(fragments));  // all slabs have been read
     precision = UNSPLIT;
   }
-  hand_out(fragments, sums, shared);
+  hand_out(fragments, sums);
 }
 
 // Computes this block's tile of a product of `rows` x `columns` with sums over l0..l1, and calls `finish(sums, tile)`.
@@ -479,7 +485,7 @@ __device__ __forceinline__ bool add_parts(Sums& sums, Part part, TileParts to) {
 // of the rows, and `tile` then has these alone. Returns whether `cluster_wait` must follow before the block exits,
 // because others may still read its sums.
 __device__ __forceinline__ bool add_parts_in_cluster(Sums& sums, Part part, Tile& tile) {
-  __shared__ float4 made[EACH * PRODUCT_THREADS];
+  float4* made = reinterpret_cast<float4*>(product_memory());
   if (part.of == 1) return false;
   tile.own = 0;
 #pragma unroll

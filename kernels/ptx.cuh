@@ -33,6 +33,18 @@ template <unsigned W> void multiply(Operands<W>& mine) {
   Shown shown{multiply<W>, &mine};
   collective(Collective::Together, ~0u, reinterpret_cast<uintptr_t>(&shown), 0, __LINE__);
 }
+// A lane's address in `Shared::load_matrices`, and where its four elements go.
+struct Rows {
+  const float* row;
+  float* x[4];
+};
+inline void take_matrices(void* const* lanes) {
+  for (unsigned lane = 0; lane < 32; lane++) {
+    for (unsigned i = 0; i < 4; i++) {
+      *static_cast<Rows*>(lanes[lane])->x[i] = static_cast<Rows*>(lanes[8 * i + lane / 4])->row[lane % 4];
+    }
+  }
+}
 }  // namespace emu
 #endif
 
@@ -117,6 +129,98 @@ __device__ __forceinline__ void mma_bf16(float (&d)[4], const uint32_t (&a)[4], 
   asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#endif
+}
+
+// ---- shared memory ----
+// The address of a float in the block's shared memory. It is made once and kept in a register: the compiler would make
+// a pointer anew in every round of a loop, which takes tens of cycles.
+class Shared {
+ public:
+  Shared() = default;
+  __device__ __forceinline__ explicit Shared(float* x) {
+#ifdef TGNN_HOST
+    at = x;
+#else
+    at = uint32_t(__cvta_generic_to_shared(x));
+    asm volatile("" : "+r"(at));
+#endif
+  }
+  __device__ __forceinline__ Shared operator+(uint32_t floats) const {
+    Shared there = *this;
+    there.at += floats * (sizeof(at) == sizeof(uint32_t) ? sizeof(float) : 1);
+    return there;
+  }
+  // The float at a constant distance.
+  template <uint32_t FLOATS> __device__ __forceinline__ float load() const {
+#ifdef TGNN_HOST
+    return at[FLOATS];
+#else
+    float x;
+    asm volatile("ld.shared.f32 %0, [%1+%2];" : "=f"(x) : "r"(at), "n"(4 * FLOATS) : "memory");
+    return x;
+#endif
+  }
+  // Four matrices of 8 rows of 4 floats: lane l has the address of row l % 8 of matrix l / 8. Of every matrix it receives
+  // the element of row l / 4 in column l % 4. A row is aligned to 16 bytes. PTX ldmatrix, which takes them for 16-bit
+  // numbers.
+  template <uint32_t FLOATS>
+  __device__ __forceinline__ void load_matrices(float& x0, float& x1, float& x2, float& x3) const {
+#ifdef TGNN_HOST
+    emu::Rows mine{at + FLOATS, {&x0, &x1, &x2, &x3}};
+    emu::Shown shown{emu::take_matrices, &mine};
+    emu::collective(emu::Collective::Together, ~0u, reinterpret_cast<uintptr_t>(&shown), 0, __LINE__);
+#else
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4+%5];"
+                 : "=r"(reinterpret_cast<uint32_t&>(x0)), "=r"(reinterpret_cast<uint32_t&>(x1)),
+                   "=r"(reinterpret_cast<uint32_t&>(x2)), "=r"(reinterpret_cast<uint32_t&>(x3))
+                 : "r"(at), "n"(4 * FLOATS) : "memory");
+#endif
+  }
+  __device__ __forceinline__ void store(float x) const {
+#ifdef TGNN_HOST
+    *at = x;
+#else
+    asm volatile("st.shared.f32 [%0], %1;" ::"r"(at), "f"(x) : "memory");
+#endif
+  }
+  // Stores four floats, aligned to 16 bytes.
+  __device__ __forceinline__ void store(const float (&x)[4]) const {
+#ifdef TGNN_HOST
+    for (int i = 0; i < 4; i++) at[i] = x[i];
+#else
+    asm volatile("st.shared.v4.f32 [%0], {%1,%2,%3,%4};" ::"r"(at), "f"(x[0]), "f"(x[1]), "f"(x[2]), "f"(x[3]) : "memory");
+#endif
+  }
+  // Starts to copy N floats, 1 or 4, from global memory; both addresses are aligned to their size. The thread itself must
+  // wait for the copy (`copies_wait`); other threads see it after a barrier. PTX cp.async.
+  template <int N> __device__ __forceinline__ void copy(const float* from) const {
+    static_assert(N == 1 || N == 4, "4 or 16 bytes");
+#ifdef TGNN_HOST
+    for (int i = 0; i < N; i++) at[i] = from[i];
+#else
+    if (N == 4) asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(at), "l"(from) : "memory");
+    else asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(at), "l"(from) : "memory");
+#endif
+  }
+
+ private:
+#ifdef TGNN_HOST
+  float* at;
+#else
+  uint32_t at;
+#endif
+};
+// Ends a group of copies: those that this thread has started since the last one.
+__device__ __forceinline__ void copies_end() {
+#ifndef TGNN_HOST
+  asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+// Waits for all groups but the last N.
+template <int N> __device__ __forceinline__ void copies_wait() {
+#ifndef TGNN_HOST
+  asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
 #endif
 }
 

@@ -1,8 +1,9 @@
 // rnn_memory: memory of the unique nodes after their mails, `s' = tanh(W_x m + b_x + W_h s + b_h)`
 //
 // shapes    see memory_update.cuh; gates [m, d]: s'
-// grid      one block of 256 per tile of 64 mails x 64 memory columns
-// memory    reads m (2 d + f) words, scattered over the tables, d / 64 times; writes n d, messages and gates
+// grid      one block of 256 per tile of 64 mails x 64 memory columns, up to 1024 blocks
+// memory    reads m c words of messages d / 64 times and d c of weights m / 64 times, mostly from L2; writes n d words
+//           and the gates
 // limiter   f32 arithmetic, 2 m d c operations
 // backward  rnn_memory_gates_grad, then memory_update.cu
 // source    JODIE (Kumar et al. 2019), equations 1 and 2; RNN: Elman 1990 in PyTorch's form
@@ -11,16 +12,12 @@
 extern "C" __global__ void __launch_bounds__(256, 2)
 rnn_memory(MemoryUpdate u) {
   after_previous_kernel();
-  uint32_t d = u.d, c = u.width();
-  auto input_row = [=](uint32_t j) { return u.w_x + uint64_t(j) * c; };
-  // The node's own memory is both message and state.
-  auto own_weight = [=](uint32_t l, uint32_t j) { return input_row(j)[l] + u.w_h[uint64_t(j) * d + l]; };
-  auto take = [=](Sums& sums, Tile tile, const uint32_t*) {
+  uint32_t d = u.d;
+  update_memory(u, d, [=](Sums& sums, Tile tile) {
     tile.map(sums, [=](uint32_t, uint32_t j, float sum) { return tanhf(sum + (u.b_x[j] + u.b_h[j])); });
     tile.each(sums, [=](uint32_t k, uint32_t j, float s) { u.out[uint64_t(u.mailed[k]) * d + j] = s; });
     tile.store(sums, Output{u.gates, d, d});
-  };
-  update_memory(u, d, own_weight, input_row, take);
+  });
 }
 
 // Gradients of the pre-activations, dpre [m, d].

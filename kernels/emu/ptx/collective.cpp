@@ -87,6 +87,19 @@ void multiply(Warp& w, Group how, MatrixUnits units, const uint32_t* places) {
 }
 }  // namespace
 
+// Loads four matrices of 8 x 4 words from shared memory: lane l gives the address of row l % 8 of matrix l / 8, and
+// receives word l % 4 of row l / 4 of each (PTX ISA, ldmatrix).
+void Run::load_matrices(Warp& w, const Instruction& i) {
+  const uint32_t* to = &function.operands[i.first];
+  Addresses rows;
+  locate(w, i, ALL, false, rows);
+  for (uint32_t lane = 0; lane < LANES; lane++) {
+    for (uint32_t m = 0; m < 4; m++) {
+      memcpy(w.at<uint32_t>(to[m]) + lane, reinterpret_cast<const uint32_t*>(rows[8 * m + lane / 4]) + lane % 4, 4);
+    }
+  }
+}
+
 // Does a collective for the groups of lanes of which all are there; returns those lanes.
 uint32_t Run::together(Warp& w, const Instruction& i, uint32_t lanes) {
   const uint32_t* places = &function.operands[i.first];
@@ -100,9 +113,9 @@ uint32_t Run::together(Warp& w, const Instruction& i, uint32_t lanes) {
     if (group & ~named) {
       fault(w, i, uint32_t(__builtin_ctz(group & ~named)), "calls a collective whose mask leaves it out");
     }
-    bool product = i.group == Group::ProductTf32 || i.group == Group::ProductBf16;
-    if (named & (product ? ~w.alive() : ~w.there)) {
-      fault(w, i, first, product ? "is in a warp that is not whole, and multiplies matrices"
+    bool whole = i.group == Group::ProductTf32 || i.group == Group::ProductBf16 || i.group == Group::LoadMatrices;
+    if (named & (whole ? ~w.alive() : ~w.there)) {
+      fault(w, i, first, whole ? "is in a warp that is not whole, and multiplies or loads matrices"
                                  : "calls a collective whose mask names lanes that are not there");
     }
     uint32_t wanted = named & w.alive();
@@ -120,6 +133,7 @@ void Run::meet(Warp& w, const Instruction& i, uint32_t group) {
   const uint32_t* a = w.at<const uint32_t>(ins[0]);
   switch (i.group) {
     case Group::Sync: w.meetings++; return;
+    case Group::LoadMatrices: return load_matrices(w, i);
     case Group::ProductTf32:
     case Group::ProductBf16: return multiply(w, i.group, launch.matrix, places);
     case Group::FromIndex:

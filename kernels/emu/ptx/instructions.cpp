@@ -25,6 +25,8 @@ void Reader::instruction() {
   if (first == "match") return match();
   if (first == "redux") return reduce();
   if (first == "mma") return product();
+  if (first == "ldmatrix") return load_matrices();
+  if (opcode.rfind("cp.async.", 0) == 0) return copy();
   if (first == "ld" || first == "st") return load_or_store(first == "ld");
   if (first == "atom" || first == "red") return update();
   if (first == "mov" && given.size() == 2 && (given[0][0] == '{' || given[1][0] == '{')) return pack();
@@ -140,6 +142,41 @@ void Reader::product() {
 }
 
 // ---- memory ----
+// Four matrices of 8 rows of 16 bytes, of which each lane gives one address.
+void Reader::load_matrices() {
+  if (opcode != "ldmatrix.sync.aligned.m8n8.x4.shared.b16") wrong("no such instruction: " + opcode);
+  need(2);
+  now.kind = Kind::Collective;
+  now.group = Group::LoadMatrices;
+  now.access.space = Space::Shared, now.access.count = 4;
+  auto list = elements(given[0]);
+  if (list.size() != 4) wrong("the vector has " + std::to_string(list.size()) + " registers");
+  for (Text r : list) out(r, 'w');
+  address(given[1], now.access);
+  in("-1", 'w');
+}
+// Copies to shared memory that end later, 4 or 16 bytes each, and the waits for them.
+void Reader::copy() {
+  if (opcode == "cp.async.commit_group") return need(0), void(now.kind = Kind::EndCopies);
+  if (opcode == "cp.async.wait_group") {
+    uint64_t groups;
+    need(1);
+    if (!number_of(given[0], groups)) wrong("`" + std::string(given[0]) + "` is no number");
+    now.kind = Kind::WaitForCopies;
+    now.groups = uint32_t(groups);
+    return;
+  }
+  bool whole = opcode == "cp.async.cg.shared.global";
+  if (!whole && opcode != "cp.async.ca.shared.global") wrong("no such instruction: " + opcode);
+  need(3);
+  if (given[2] != (whole ? "16" : "4")) wrong("copies " + std::string(given[2]) + " bytes");
+  now.kind = Kind::Copy;
+  now.access.space = Space::Global;
+  now.access.count = whole ? 4 : 1;
+  address(given[1], now.access);
+  if (given[0].size() < 3 || given[0].front() != '[') wrong("`" + std::string(given[0]) + "` is no address");
+  in(trimmed(given[0].substr(1, given[0].size() - 2)), 'w');
+}
 Space Reader::space() const {
   if (has("global")) return Space::Global;
   if (has("shared") || has("shared::cta")) return Space::Shared;

@@ -46,6 +46,8 @@ class Reader {
   void match();
   void reduce();
   void product();
+  void load_matrices();
+  void copy();
   void load_or_store(bool load);
   void update();
   void fence();

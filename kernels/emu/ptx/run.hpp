@@ -23,6 +23,12 @@ struct AlignedBytes {
   }
 };
 
+// Bytes on their way to shared memory, by a thread that has ended so many groups of copies before.
+struct Copy {
+  uint32_t lane, group, to, size;
+  char bytes[16];
+};
+
 struct RunningBlock;
 struct Warp {
   RunningBlock* block = nullptr;
@@ -36,6 +42,8 @@ struct Warp {
   AlignedBytes registers;
   const Function* registers_of = nullptr;  // the kernel whose constants are there
   std::vector<char> local;
+  std::vector<Copy> copies;
+  std::array<uint32_t, LANES> groups{};    // of copies that a lane has ended
 
   template <class T> T* at(uint32_t place) { return reinterpret_cast<T*>(registers.data + place); }
   uint32_t alive() const { return there & ~exited; }
@@ -140,11 +148,14 @@ class Run {
   // ---- collectives (`collective.cpp`) ----
   uint32_t together(Warp&, const Instruction&, uint32_t lanes);
   void meet(Warp&, const Instruction&, uint32_t group);
+  void load_matrices(Warp&, const Instruction&);
 
   // ---- memory (`memory.cpp`) ----
   void load(Warp&, const Instruction&, uint32_t lanes);
   void store(Warp&, const Instruction&, uint32_t lanes);
   void update(Warp&, const Instruction&, uint32_t lanes);
+  void copy(Warp&, const Instruction&, uint32_t lanes);
+  void wait_for_copies(Warp&, uint32_t groups, uint32_t lanes);
   void locate(Warp&, const Instruction&, uint32_t lanes, bool writes, Addresses&);
   void locate_in(Warp&, const Instruction&, uint32_t lanes, char* begin, uint64_t bytes, uint64_t lane_bytes,
                  Addresses&);

@@ -77,6 +77,10 @@ mod output {
     pub(super) const DT: usize = 6;
 }
 
+/// Blocks of a cell's kernel, at most: several for each multiprocessor. Each computes one tile after the
+/// other.
+const MOST_TILES: usize = 1024;
+
 /// See the [module](self).
 #[derive(Debug)]
 pub struct MemoryUpdate<C> {
@@ -239,6 +243,13 @@ impl<'a, R: Real> Tables<'a, R> {
     }
 }
 
+/// The lists of the mails and the weights of whole messages, in the scratch of a device.
+struct Prepared {
+    node: *mut u32,
+    feature: *mut u32,
+    weights: *mut f32,
+}
+
 impl<C> MemoryUpdate<C> {
     /// Creates the op. If `gathered`, state has one row per unique node instead of one per node.
     pub fn new(features: FeatureRow, gathered: bool, gaps: Gaps) -> Self {
@@ -311,8 +322,30 @@ impl<C> MemoryUpdate<C> {
             message(x, s, partner, edge, t.dt(v, self.gaps), t.time_w, t.time_b);
         }
     }
-    /// Returns the arguments of a cell's kernel; `node` and `feature` are the lists in the scratch.
-    fn arguments(&self, on: &Launch<'_>, node: *const u32, feature: *const u32) -> abi::MemoryUpdate {
+}
+
+/// Writes a row without a mail: the stored memory, or zeros if the row is not a node.
+fn keep<R: Real>(memory: Option<&[R]>, out: &mut [R]) {
+    match memory {
+        Some(memory) => out.copy_from_slice(memory),
+        None => out.fill(R::ZERO),
+    }
+}
+
+impl<C: Cell> MemoryUpdate<C> {
+    /// Returns the length of the weights of whole messages, one row for each sum of each column of memory.
+    fn weights(w: Widths) -> usize {
+        C::SUMS.saturating_mul(w.d).saturating_mul(w.message())
+    }
+    /// Returns what the kernels prepare in the scratch: the weights first, because they are read 16 bytes at
+    /// a time.
+    fn prepared(on: &Launch<'_>) -> Prepared {
+        let weights = on.scratch();
+        let node = weights.wrapping_add(Self::weights(Widths::of(|i| on.spec(i)))).cast::<u32>();
+        Prepared { node, feature: node.wrapping_add(on.capacity(input::UNIQUE)), weights }
+    }
+    /// Returns the arguments of a cell's kernel.
+    fn arguments(&self, on: &Launch<'_>, to: &Prepared) -> abi::MemoryUpdate {
         let Widths { d, f, t } = Widths::of(|i| on.spec(i));
         abi::MemoryUpdate {
             unique: on.input(input::UNIQUE),
@@ -327,11 +360,12 @@ impl<C> MemoryUpdate<C> {
             b_x: on.input(input::B_X),
             b_h: on.input(input::B_H),
             mailed: on.kept(output::ROW),
-            node,
-            feature,
+            node: to.node,
+            feature: to.feature,
             dt: on.kept(output::DT),
+            weights: to.weights,
             out: on.kept(output::MEMORY),
-            messages: on.out(output::MESSAGE),
+            messages: on.kept(output::MESSAGE),
             gates: on.out(output::GATES),
             rows: on.rows(input::UNIQUE),
             mails: abi::Rows {
@@ -345,15 +379,9 @@ impl<C> MemoryUpdate<C> {
             gathered: u32::from(self.gathered),
             precision: on.precision(),
             nodes: on.capacity(input::MAIL_EVENT) as u32,
+            joint: C::JOINT as u32,
+            apart: C::APART as u32,
         }
-    }
-}
-
-/// Writes a row without a mail: the stored memory, or zeros if the row is not a node.
-fn keep<R: Real>(memory: Option<&[R]>, out: &mut [R]) {
-    match memory {
-        Some(memory) => out.copy_from_slice(memory),
-        None => out.fill(R::ZERO),
     }
 }
 
@@ -386,9 +414,10 @@ impl<C: Cell> Op for MemoryUpdate<C> {
         Ok(())
     }
     fn scratch(&self, ins: &[Spec]) -> usize {
-        // On the host: the message weights with W_h folded into the joint gates. On a device: node and
-        // feature row of every mail.
-        ins[input::W_X].len().max(2 * ins[input::UNIQUE].rows.capacity)
+        // On the host: the message weights with W_h folded into the joint gates. On a device: the weights of
+        // whole messages, then node and feature row of every mail.
+        let lists = 2 * ins[input::UNIQUE].rows.capacity;
+        ins[input::W_X].len().max(Self::weights(Widths::of(|i| ins[i])).saturating_add(lists))
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
         let (n, w) = (ins[input::UNIQUE].rows.capacity, Widths::of(|i| ins[i]));
@@ -487,19 +516,18 @@ impl<C: Cell> Op for MemoryUpdate<C> {
         let (mail_event, mail_time) = (on.input(input::MAIL_EVENT), on.input(input::MAIL_TIME));
         let (time, count) = (on.kept(output::TIME), on.kept(output::COUNT));
         let (mailed, dt) = (on.kept(output::ROW), on.kept(output::DT));
-        // The scratch holds both lists.
-        let node = on.scratch().cast::<u32>();
-        let feature = node.wrapping_add(n);
+        let to = Self::prepared(on);
         launch!(
             k, on, memory_update_list[Grid::new(1, 1024)];
-            unique, memory_time, mail_event, mail_time, time, count, mailed, node, feature, dt,
+            unique, memory_time, mail_event, mail_time, time, count, mailed, to.node, to.feature, dt,
             on.rows(input::UNIQUE), on.rows(input::EDGE), self.gaps.into(), self.features.code(),
             u32::from(self.gathered), on.capacity(input::MAIL_EVENT) as u32, on.status()
         )?;
-        let tiles = Grid::tiles(n, C::SUMS * d as usize).blocks;
-        let grid = Grid::new(tiles.0 as usize * tiles.1 as usize, Grid::THREADS);
+        let u = self.arguments(on, &to);
+        launch!(k, on, memory_update_messages[Grid::warps(2 * n + C::SUMS * d as usize)]; u)?;
+        let tiles = Grid::tiles(n, C::SUMS * d as usize).count().min(MOST_TILES);
         // SAFETY: as of `launch!`.
-        unsafe { (C::KERNEL)(k, on, grid, self.arguments(on, node, feature)) }
+        unsafe { (C::KERNEL)(k, on, Grid::new(tiles, Grid::THREADS), u) }
     }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         let mut dins = vec![None; input::COUNT];

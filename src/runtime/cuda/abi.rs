@@ -306,6 +306,7 @@ pub struct MemoryUpdate {
     pub node: *const u32,
     pub feature: *const u32,
     pub dt: *const f32,
+    pub weights: *mut f32,
     pub out: *mut f32,
     pub messages: *mut f32,
     pub gates: *mut f32,
@@ -317,6 +318,8 @@ pub struct MemoryUpdate {
     pub gathered: u32,
     pub precision: u32,
     pub nodes: u32,
+    pub joint: u32,
+    pub apart: u32,
 }
 
 /// Operands of a sparse product; see the [op](crate::ops::spmm).
