@@ -45,7 +45,8 @@ fn main() {
     println!("cargo:rustc-check-cfg=cfg(kernels_compiled, nvtx_headers)");
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rerun-if-changed=kernels");
-    for variable in ["NVCC", "CUDA_HOME", "TGNN_REQUIRE_CUDA", "TGNN_CUDA_ARCHS", "TGNN_NVCC_FLAGS"] {
+    let of_gpu_code = ["NVCC", "CUDA_HOME", "TGNN_REQUIRE_CUDA", "TGNN_CUDA_ARCHS", "TGNN_NVCC_FLAGS"];
+    for variable in of_gpu_code.iter().chain(&["TGNN_HOST_FLAGS"]) {
         println!("cargo:rerun-if-env-changed={variable}");
     }
     let root = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it"));
@@ -365,6 +366,7 @@ fn emulator(kernels: &Path, out: &Path, kept: &Path, sources: &[Source]) {
     fs::write(&table_path, table).expect("OUT_DIR is writable");
 
     let compiler = cc::Build::new().cpp(true).cargo_metadata(false).get_compiler();
+    let flags = env::var("TGNN_HOST_FLAGS").unwrap_or_default();
     // The headers of the interpreter, which only the driver includes.
     let (interpreter, interpreter_headers): (Vec<PathBuf>, Vec<PathBuf>) = files_in(&kernels.join("emu/ptx"))
         .into_iter()
@@ -374,11 +376,14 @@ fn emulator(kernels: &Path, out: &Path, kept: &Path, sources: &[Source]) {
         let folder = if path.starts_with(kernels) { kept } else { out };
         let object = folder.join(path.file_stem().expect("a file")).with_extension("o");
         let mut command = Command::new(compiler.path());
-        // As on a device: no contraction of floating-point operations that the source does not request, and
-        // no assumptions about aliases.
+        // As on a device, no assumptions about aliases. A product is fused with an addition only where the
+        // source requests it, so that any compiler gives the same bits; ptxas fuses wherever it can, as with
+        // `TGNN_HOST_FLAGS="-ffp-contract=fast -mfma"`.
         command
             .args(["-std=c++17", "-O2", "-g1", "-fPIC", "-w", "-fno-strict-aliasing", "-ffp-contract=off"])
-            .args(["-fno-semantic-interposition", "-DTGNN_HOST", "-x", "c++", "-I"])
+            .args(["-fno-semantic-interposition", "-DTGNN_HOST", "-x", "c++"])
+            .args(flags.split_whitespace())
+            .arg("-I")
             .arg(kernels)
             .arg("-c")
             .arg(path)

@@ -30,7 +30,9 @@ __device__ __forceinline__ void normalise_row(const float* x, const float* gain,
   if (stats && lane_id() == 0) stats[0] = mean, stats[1] = rstd;
 }
 
-// The gradient of one row of x. Calls `out(c, x, dx)` for every V consecutive elements, starting at column c.
+// The gradient of one row of x. Calls `out(c, x, dx)` for every V consecutive elements, starting at column c. The product
+// from which its mean is subtracted is rounded first: fused with the subtraction, it would leave its rounding error where
+// the gradient is zero, as in a row of one column.
 template <int V, class Out>
 __device__ __forceinline__ void norm_gradient_row(const float* x, const float* gain, const float* dy, float mean, float rstd,
                                                   uint32_t d, Out out) {
@@ -44,7 +46,7 @@ __device__ __forceinline__ void norm_gradient_row(const float* x, const float* g
   for (uint32_t c = lane_id() * V; c < d; c += WARP * V) {
     load(x + c, v), load(gain + c, g), load(dy + c, up);
 #pragma unroll
-    for (int l = 0; l < V; l++) up[l] = (up[l] * g[l] - mean_g - (v[l] - mean) * rstd * mean_gx) * rstd;
+    for (int l = 0; l < V; l++) up[l] = (__fmul_rn(up[l], g[l]) - mean_g - (v[l] - mean) * rstd * mean_gx) * rstd;
     out(c, v, up);
   }
 }

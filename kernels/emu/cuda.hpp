@@ -214,7 +214,12 @@ inline float __frcp_rn(float x) { return 1.f / x; }
 inline float __fsqrt_rn(float x) { return sqrtf(x); }
 inline float rsqrtf(float x) { return 1.f / sqrtf(x); }
 inline float __fmaf_rn(float a, float b, float c) { return fmaf(a, b, c); }
-inline float __fmul_rn(float a, float b) { return a * b; }
+// Not fused with another operation, also where the compiler may fuse (`TGNN_HOST_FLAGS`).
+inline float __fmul_rn(float a, float b) {
+  float product = a * b;
+  asm("" : "+m"(product));
+  return product;
+}
 inline float __fadd_rn(float a, float b) { return a + b; }
 inline float __saturatef(float x) { return std::min(std::max(x, 0.f), 1.f); }
 inline int __popc(unsigned x) { return __builtin_popcount(x); }
