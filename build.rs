@@ -62,7 +62,8 @@ fn main() {
     fs::create_dir_all(&kept).expect("the target folder is writable");
     let sources = [sources_in(&root.join("kernels")), sources_in(&root.join("kernels/lab"))].concat();
     let images = images(&root, &out, &kept, &sources);
-    fs::write(out.join("kernels.rs"), wrappers(&sources, &images)).expect("OUT_DIR is writable");
+    let text = wrappers(&sources, &images) + &carried_headers(&root.join("kernels"));
+    fs::write(out.join("kernels.rs"), text).expect("OUT_DIR is writable");
     if env::var_os("CARGO_FEATURE_EMU").is_some() {
         let planted = sources_in(&root.join("kernels/emu"));
         emulator(&root.join("kernels"), &out.join("emu"), &kept, &[sources, planted].concat());
@@ -189,6 +190,19 @@ fn wrappers(sources: &[Source], images: &[PathBuf]) -> String {
         );
     }
     text + "}\n"
+}
+
+/// Returns the Rust code of the headers' texts, each with its path in `kernels/`: kernels of other crates are
+/// compiled with them, on any machine.
+fn carried_headers(kernels: &Path) -> String {
+    let mut text =
+        String::from("/// The headers that kernels include: their paths in `kernels/`, and their texts.\n");
+    text += "pub static HEADERS: &[(&str, &str)] = &[\n";
+    for path in headers(kernels) {
+        let name = path.strip_prefix(kernels).expect("a header lies in kernels/");
+        let _ = writeln!(text, "    ({name:?}, include_str!({path:?})),");
+    }
+    text + "];\n"
 }
 
 // ---- GPU code ----

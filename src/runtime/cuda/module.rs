@@ -1,11 +1,11 @@
 //! Kernels of ops outside of this crate, loaded at run time.
-use super::{Gpu, Grid, Launch, error::checked};
+use super::{Gpu, Grid, Launch, error::checked, launch::HEADERS};
 use crate::error::{Error, ErrorKind, Result};
 use cudarc::driver::{result, sys};
 use std::{
     ffi::{CString, c_void},
-    fmt,
-    path::Path,
+    fmt, fs, io,
+    path::{Path, PathBuf},
     process::Command,
     sync::atomic::{AtomicUsize, Ordering::Relaxed},
 };
@@ -39,9 +39,6 @@ impl fmt::Debug for CudaKernel {
         write!(f, "{} on {:?}", self.name, self.gpu)
     }
 }
-
-/// The headers that kernels include: `common.cuh` and others.
-const HEADERS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/kernels");
 
 impl CudaModule {
     /// Loads an image of compiled kernels: PTX (a text), a cubin or a fatbin. On the emulated device it is
@@ -83,27 +80,25 @@ impl CudaModule {
     /// # Safety
     /// The file's code becomes part of this process.
     pub unsafe fn compile(gpu: &Gpu, source: &Path, names: &[&str]) -> Result<Self> {
-        static NUMBER: AtomicUsize = AtomicUsize::new(0);
-        let stem = format!("tgnn-{}-{}", std::process::id(), NUMBER.fetch_add(1, Relaxed));
-        let made = std::env::temp_dir().join(&stem);
+        let workshop = Workshop::new()?;
         let source = std::path::absolute(source).map_err(|e| Error::io(source, "no such path", e))?;
         let compiler = |variable: &str, default: &str| {
             let mut command = Command::new(std::env::var_os(variable).unwrap_or_else(|| default.into()));
-            command.args(["-std=c++17", "-I", HEADERS]);
+            command.args(["-std=c++17", "-I"]).arg(&workshop.0);
             command
         };
         if !gpu.is_emulated() {
+            let made = workshop.0.join("made.fatbin");
             let mut nvcc = compiler("NVCC", "nvcc");
             nvcc.args(["-fatbin", "-O3", "-arch=native", "-include", "common.cuh", "-o"])
                 .arg(&made)
                 .arg(&source);
             run(nvcc, &source)?;
-            let image = std::fs::read(&made).map_err(|e| Error::io(&made, "cannot read", e))?;
-            let _ = std::fs::remove_file(&made);
+            let image = fs::read(&made).map_err(|e| Error::io(&made, "cannot read", e))?;
             // SAFETY: compiled for this machine's devices.
             return unsafe { Self::load(gpu, &image) };
         }
-        let text = std::fs::read_to_string(&source).map_err(|e| Error::io(&source, "cannot read", e))?;
+        let text = fs::read_to_string(&source).map_err(|e| Error::io(&source, "cannot read", e))?;
         if text.contains("__shared__") {
             let what = "the emulated device has no shared memory for kernels of other crates";
             return Err(Error::new(ErrorKind::Device, what).in_file(&source));
@@ -117,8 +112,8 @@ impl CudaModule {
              const emu::Kernel tgnn_kernels[] = {{{entries}{{nullptr, nullptr, 0, nullptr}}}};\n}}\n",
             source.display()
         );
-        let (wrapper, library) = (made.with_extension("cpp"), made.with_extension("so"));
-        std::fs::write(&wrapper, table).map_err(|e| Error::io(&wrapper, "cannot write", e))?;
+        let (wrapper, library) = (workshop.0.join("wrapper.cpp"), workshop.0.join("made.so"));
+        fs::write(&wrapper, table).map_err(|e| Error::io(&wrapper, "cannot write", e))?;
         let mut cxx = compiler("CXX", "c++");
         cxx.args([
             "-O2",
@@ -130,13 +125,10 @@ impl CudaModule {
             "-shared",
         ]);
         cxx.arg(&wrapper).arg("-o").arg(&library);
-        let compiled = run(cxx, &source);
-        let _ = std::fs::remove_file(&wrapper);
-        compiled?;
+        run(cxx, &source)?;
+        // A library that is loaded does not need its file.
         // SAFETY: a text of this form, with the library just made.
-        let loaded = unsafe { Self::load(gpu, format!("emu:{}", library.display()).as_bytes()) };
-        let _ = std::fs::remove_file(&library); // a loaded library does not need its file
-        loaded
+        unsafe { Self::load(gpu, format!("emu:{}", library.display()).as_bytes()) }
     }
     /// Returns the kernel called `name`.
     ///
@@ -182,6 +174,38 @@ impl CudaKernel {
     }
 }
 
+/// A folder of its own for a compilation, with the headers of `kernels/`. It is removed when this is dropped.
+struct Workshop(PathBuf);
+
+impl Workshop {
+    fn new() -> Result<Self> {
+        static NUMBER: AtomicUsize = AtomicUsize::new(0);
+        let workshop = loop {
+            let name = format!("tgnn-{}-{}", std::process::id(), NUMBER.fetch_add(1, Relaxed));
+            let folder = std::env::temp_dir().join(name);
+            match fs::create_dir(&folder) {
+                Ok(()) => break Workshop(folder),
+                // Left by a process that had the same number.
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(e) => return Err(Error::io(&folder, "cannot create", e)),
+            }
+        };
+        for (name, text) in HEADERS {
+            let path = workshop.0.join(name);
+            let written =
+                fs::create_dir_all(path.parent().unwrap_or(&path)).and_then(|()| fs::write(&path, text));
+            written.map_err(|e| Error::io(&path, "cannot write", e))?;
+        }
+        Ok(workshop)
+    }
+}
+
+impl Drop for Workshop {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
 /// Runs a compiler for `source`.
 fn run(mut command: Command, source: &Path) -> Result<()> {
     let program = command.get_program().to_string_lossy().into_owned();
@@ -196,5 +220,40 @@ fn run(mut command: Command, source: &Path) -> Result<()> {
             Err(if line.contains("linkage") { e.remedy("declare the kernel as extern \"C\"") } else { e })
         }
         Err(e) => Err(failed(e.to_string()).remedy("install the compiler, or name it by NVCC or CXX")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn every_header_that_a_header_includes_is_carried() {
+        let carried: BTreeMap<&Path, &str> =
+            HEADERS.iter().map(|(name, text)| (Path::new(name), *text)).collect();
+        assert!(carried.contains_key(Path::new("common.cuh")));
+        for (name, text) in &carried {
+            let included =
+                text.lines().filter_map(|line| line.strip_prefix("#include \"")?.strip_suffix('"'));
+            for header in included {
+                let there = name.parent().unwrap().join(header);
+                assert!(
+                    carried.contains_key(there.as_path()),
+                    "{} wants {}",
+                    name.display(),
+                    there.display()
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_compilation_has_a_folder_of_its_own_which_is_removed() {
+        let (one, other) = (Workshop::new().unwrap(), Workshop::new().unwrap());
+        assert!(one.0 != other.0 && other.0.join("emu/cuda.hpp").is_file());
+        let folder = one.0.clone();
+        drop(one);
+        assert!(!folder.exists() && other.0.exists());
     }
 }
