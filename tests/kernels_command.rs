@@ -30,20 +30,20 @@ fn the_kernel_table_lists_rivals_below_their_op_with_verification_and_times() {
 }
 
 /// Runs `tgnn-bench kernels` on an emulated device with a planted defect; returns the JSON that it prints and
-/// its line of error.
-fn kernels_with(defect: &str, words: &[&str]) -> (Value, String) {
+/// its line of error. It ends with exit code `code`.
+fn kernels_with(defect: &str, words: &[&str], code: i32) -> (Value, String) {
     let mut command = Command::new(program());
     command.args(["kernels", "--device", "emu", "--json"]).args(words).env("TGNN_EMU_DEFECT", defect);
     let ran = command.output().unwrap();
     let err = String::from_utf8(ran.stderr).unwrap();
-    assert_eq!(ran.status.code(), Some(5), "{err}");
+    assert_eq!(ran.status.code(), Some(code), "{err}");
     (json(&String::from_utf8(ran.stdout).unwrap()), err.lines().last().unwrap_or_default().to_owned())
 }
 
 #[test]
 #[cfg_attr(not(feature = "emu"), ignore = "wants --features emu")]
 fn a_wrong_kernel_hides_no_other_kernel_and_no_time() {
-    let (found, err) = kernels_with("skip:clip_norm", &["--filter", "norm"]);
+    let (found, err) = kernels_with("skip:clip_norm", &["--filter", "norm"], 5);
     assert!(err.starts_with("error: ") && err.contains(" cases are off (clip_norm)"), "{err}");
     assert_eq!((&found["verified"], &found["schema"]), (&false.into(), &3.into()));
     let ops = found["accuracy"].as_array().unwrap();
@@ -69,12 +69,30 @@ fn a_wrong_kernel_hides_no_other_kernel_and_no_time() {
 #[test]
 #[cfg_attr(not(feature = "emu"), ignore = "wants --features emu")]
 fn after_a_fault_that_ends_the_device_the_ops_that_were_not_tried_are_named() {
-    let (found, err) = kernels_with("fault:layer_norm", &["--filter", "norm", "--verify"]);
+    let (found, err) = kernels_with("fault:layer_norm", &["--filter", "norm", "--verify"], 5);
     assert_eq!(found["not_tried"], serde_json::json!(["ungroup_norm"]));
     assert!(err.contains("the device no longer works, so these ops were not tried: ungroup_norm"), "{err}");
     let ops = found["accuracy"].as_array().unwrap();
     assert!(ops[0]["off"].as_array().unwrap().is_empty(), "{found}");
     assert!(ops[1]["off"][0].as_str().unwrap().contains("CUDA_ERROR_ILLEGAL_ADDRESS"), "{found}");
+}
+
+#[test]
+#[cfg_attr(not(feature = "emu"), ignore = "wants --features emu")]
+fn a_rival_that_ends_the_device_costs_no_time_of_an_op_and_is_named() {
+    let (found, _) = kernels_with("fault:scatter_add_rows_atomic", &["--filter", "_rows"], 0);
+    let ops: Vec<&str> =
+        found["ops"].as_array().unwrap().iter().map(|op| op["op"].as_str().unwrap()).collect();
+    assert_eq!(
+        (ops.contains(&"split_rows"), found["not_timed"].as_array().unwrap().len()),
+        (true, 0),
+        "{found}"
+    );
+    let missing = found["missing_rivals"].as_array().unwrap();
+    assert_eq!(missing.len(), 1, "{missing:?}");
+    let why = missing[0].as_str().unwrap();
+    assert!(why.starts_with("atomics for scatter_add_rows: ") && why.contains("ILLEGAL_ADDRESS"), "{why}");
+    assert!(why.ends_with("it left the device unusable, so the rivals after it are not measured"), "{why}");
 }
 
 #[test]

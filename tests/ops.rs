@@ -193,7 +193,7 @@ fn a_rival_computes_the_same_as_its_op_or_says_why_it_is_missing() {
     let Some(on) = device(0) else { return };
     let (rivals, mut present, mut missing) = (Rivals::new(&on.gpu), Vec::new(), Vec::new());
     for case in cases() {
-        for (at, found) in rivals.on(&case).into_iter().enumerate() {
+        for (at, found) in rivals.on(&case).enumerate() {
             match found {
                 Ok(rival) => {
                     on.schedule(at as u64 + 1);

@@ -13,6 +13,7 @@ use crate::{
     },
 };
 use std::{
+    iter::{empty, once},
     ptr::null,
     sync::{Arc, Mutex, PoisonError},
 };
@@ -41,22 +42,24 @@ impl Rivals {
             cusparse: Cusparse::open(gpu).map_err(|e| format!("cusparse: {e}")),
         }
     }
-    /// Returns the rivals of the ops that `case` runs, forward and backward.
-    pub fn on(&self, case: &Case) -> Vec<Found> {
+    /// Returns the rivals of the ops that `case` runs, forward and backward. Each is prepared when it is its
+    /// turn.
+    pub fn on<'a>(&'a self, case: &'a Case) -> Box<dyn Iterator<Item = Found> + 'a> {
+        let missing = |why: &String| -> Box<dyn Iterator<Item = Found>> { Box::new(once(Err(why.clone()))) };
         match (case.op, case.dims) {
-            ("scatter_add_rows", _) => vec![Ok(atomic())],
+            ("scatter_add_rows", _) => Box::new(once(Ok(atomic()))),
             ("linear", &[n, k, m, activation, bias_and_residual, 0]) if n * k * m > 0 => match &self.cublaslt
             {
-                Ok(library) => products(library, [n, k, m], activation, bias_and_residual == 1),
-                Err(why) => vec![Err(why.clone())],
+                Ok(library) => Box::new(products(library, [n, k, m], activation, bias_and_residual == 1)),
+                Err(why) => missing(why),
             },
             // cuSPARSE adds no bias, has no activation and reads f32 only. The backward pass has no rival,
             // because its matrix is another one, the transpose.
             ("spmm", &[v, d, _, 0, 0, ..]) if v * d > 0 => match &self.cusparse {
-                Ok(library) => sparse_products(library, case),
-                Err(why) => vec![Err(why.clone())],
+                Ok(library) => Box::new(sparse_products(library, case)),
+                Err(why) => missing(why),
             },
-            _ => Vec::new(),
+            _ => Box::new(empty()),
         }
     }
 }
@@ -104,14 +107,13 @@ fn products(
     sizes: [usize; 3],
     activation: usize,
     bias_and_residual: bool,
-) -> Vec<Found> {
-    wanted_products(sizes, activation, bias_and_residual)
-        .into_iter()
-        .flat_map(|wanted| {
-            [("cublasLt f32", Exactness::F32), ("cublasLt tf32", Exactness::Tf32)]
-                .map(|(name, exactness)| product(library, &wanted, name, exactness))
-        })
-        .collect()
+) -> impl Iterator<Item = Found> {
+    const EXACT: [(&str, Exactness); 2] =
+        [("cublasLt f32", Exactness::F32), ("cublasLt tf32", Exactness::Tf32)];
+    let wanted = wanted_products(sizes, activation, bias_and_residual).into_iter();
+    wanted.flat_map(move |wanted| {
+        EXACT.into_iter().map(move |(name, exactness)| product(library, &wanted, name, exactness))
+    })
 }
 
 /// Returns the products `y = x W^T`, `dx = dz W` and `dW = dz^T x` of a case with `x [n, k]` and `W [m, k]`.
@@ -184,28 +186,32 @@ fn product(library: &Arc<CublasLt>, wanted: &Wanted, name: &'static str, exactne
 
 /// Returns the rivals of `spmm` by cuSPARSE, with sums in any order and in a fixed one. The matrix is
 /// analysed and the buffer allocated beforehand.
-fn sparse_products(library: &Arc<Cusparse>, case: &Case) -> Vec<Found> {
+fn sparse_products<'a>(library: &'a Arc<Cusparse>, case: &'a Case) -> impl Iterator<Item = Found> + 'a {
+    [("cusparse", Algorithm::ByRows), ("cusparse deterministic", Algorithm::Deterministic)]
+        .into_iter()
+        .map(|(name, algorithm)| sparse_product(library, case, name, algorithm))
+}
+
+/// Returns the rival of `spmm` called `name`.
+fn sparse_product(library: &Arc<Cusparse>, case: &Case, name: &'static str, algorithm: Algorithm) -> Found {
+    let failed = |e| format!("{name} for spmm: {e}");
     let (vertices, width) = (case.dims[0], case.dims[1]);
-    let rival = |name, algorithm| {
-        let product = spmm::matrix_of(case).and_then(|(starts, cols, values)| {
-            SparseProduct::new(
-                library,
-                &Csr { starts: &starts, cols: &cols, values: &values },
-                width,
-                algorithm,
-            )
-        });
-        let product = Mutex::new(product.map_err(|e| format!("{name} for spmm: {e}"))?);
-        Ok(Rival::new("spmm", name, move |_, on| {
-            ensure!(
-                "spmm",
-                (on.out_cap(0), on.cols(0) as usize) == (vertices, width),
-                "{name} was made for another matrix"
-            );
-            let mut product = product.lock().unwrap_or_else(PoisonError::into_inner);
-            // SAFETY: the operands have the shape that the product was made for.
-            unsafe { product.launch(on.stream, on.input(0), on.out(0)) }
-        }))
-    };
-    vec![rival("cusparse", Algorithm::ByRows), rival("cusparse deterministic", Algorithm::Deterministic)]
+    let (starts, cols, values) = spmm::matrix_of(case).map_err(failed)?;
+    // On an H200, preparing a row of 100,000 entries in 10,000 columns made the device refuse all later work.
+    let repeats = starts.windows(2).any(|row| (row[1] - row[0]) as usize > vertices);
+    if repeats && algorithm == Algorithm::Deterministic {
+        return Err(format!("{name} for {case}: a row has more entries than there are columns"));
+    }
+    let matrix = Csr { starts: &starts, cols: &cols, values: &values };
+    let product = Mutex::new(SparseProduct::new(library, &matrix, width, algorithm).map_err(failed)?);
+    Ok(Rival::new("spmm", name, move |_, on| {
+        ensure!(
+            "spmm",
+            (on.out_cap(0), on.cols(0) as usize) == (vertices, width),
+            "{name} was made for another matrix"
+        );
+        let mut product = product.lock().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: the operands have the shape that the product was made for.
+        unsafe { product.launch(on.stream, on.input(0), on.out(0)) }
+    }))
 }

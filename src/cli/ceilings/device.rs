@@ -54,7 +54,7 @@ fn products(gpu: &Gpu, rivals: &Rivals, effort: Effort) -> Result<Vec<(&'static 
         Ok(flops / times.first().map_or(f64::INFINITY, |time| time.median))
     };
     let mut products = vec![("tgnn", rate(gpu)?)];
-    let forward = rivals.on(&case).into_iter().flatten().filter(|r| r.op() == case.op);
+    let forward = rivals.on(&case).flatten().filter(|r| r.op() == case.op);
     products.extend(forward.filter_map(|r| Some((r.name(), rate(&gpu.with_rival(r)).ok()?))));
     Ok(products)
 }

@@ -12,7 +12,7 @@ use crate::{
     testing::{self, Off, rivals::Rivals},
 };
 use serde_json::{Value, json};
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, ops::Range};
 
 /// The table.
 pub(super) struct Table {
@@ -65,7 +65,8 @@ impl Speeds {
 
 impl Table {
     /// Times the ops of the benchmark cases for which `selected` holds. A case that fails does not end this,
-    /// but a fault after which the device does nothing any more does.
+    /// but a fault after which the device does nothing any more does. Rivals, which libraries compute, come
+    /// last.
     ///
     /// # Errors
     /// `Device` if the rates of the device cannot be measured.
@@ -79,10 +80,13 @@ impl Table {
             missing: BTreeSet::new(),
             not_timed: Vec::new(),
         };
-        let bench_cases = bench_cases();
+        let (bench_cases, mut timed) = (bench_cases(), Vec::new());
         for case in bench_cases.iter().filter(|c| selected(c)) {
             match time(gpu, case, &bench_cases, effort) {
-                Ok(lines) => table.add(gpu, case, lines, &rivals),
+                Ok(lines) => {
+                    timed.push((case, table.lines.len()..table.lines.len() + lines.len()));
+                    table.lines.extend(lines);
+                }
                 Err(e) if works(gpu) => table.not_timed.push(format!("{case}: {e}")),
                 Err(e) => {
                     table.not_timed.push(format!("{case}, and all cases after it: {e}"));
@@ -90,16 +94,27 @@ impl Table {
                 }
             }
         }
+        if works(gpu) {
+            table.add_rivals(gpu, &timed, &rivals);
+        }
         Ok(table)
     }
-    /// Adds the lines of a case with the rivals of its ops. A rival that fails is reported as missing; the
-    /// others are still measured.
-    fn add(&mut self, gpu: &Gpu, case: &Case, mut lines: Vec<Line>, rivals: &Rivals) {
-        for found in rivals.on(case) {
-            let compared = found.and_then(|r| compare(gpu, case, r, &mut lines, self.effort));
-            self.missing.extend(compared.err());
+    /// Adds the rivals of the ops of each case, which have a range of the lines. A rival that fails is
+    /// reported as missing. The others are still measured, unless the device does nothing any more.
+    fn add_rivals(&mut self, gpu: &Gpu, timed: &[(&Case, Range<usize>)], rivals: &Rivals) {
+        for (case, lines) in timed {
+            for found in rivals.on(case) {
+                let lines = &mut self.lines[lines.clone()];
+                let compared = found.and_then(|r| compare(gpu, case, r, lines, self.effort));
+                let Err(why) = compared else { continue };
+                if !works(gpu) {
+                    let after = "it left the device unusable, so the rivals after it are not measured";
+                    self.missing.insert(format!("{why}; in {case} {after}"));
+                    return;
+                }
+                self.missing.insert(why);
+            }
         }
-        self.lines.extend(lines);
     }
     /// Prints the table. Rows of ops that are not verified say so.
     pub fn print(&self, accuracy: &Accuracy) {

@@ -130,6 +130,7 @@ impl SparseProduct {
         let gpu = &library.gpu;
         gpu.enter()?;
         let stream = CudaStream::new(gpu)?;
+        library.go_to(&stream)?; // not the stream of the last launch, which may be gone
         let upload = |bytes: &[u8]| {
             let buffer = DeviceBuffer::new(gpu, bytes.len().max(4))?;
             buffer.upload(bytes, &stream).map(|()| buffer)
@@ -169,7 +170,6 @@ impl SparseProduct {
         let mut bytes = 0usize;
         call!(cusparseSpMM_bufferSize, &made, &raw mut bytes)?;
         made.buffer = DeviceBuffer::new(gpu, bytes.max(4))?;
-        made.cusparse.go_to(&stream)?;
         call!(cusparseSpMM_preprocess, &made, made.buffer.address() as *mut c_void)?;
         stream.synchronize()?;
         Ok(made)
