@@ -185,7 +185,10 @@ fn the_summary_is_short_however_long_the_outputs_are_and_names_what_failed() {
     let long = "x".repeat(700);
     let kernels = "cat $1/kernels.json; cat $1/noise >&2; echo 'error: 200 cases are off' >&2; exit 5";
     let bundle = Bundle::new("cat $1/noise >&2; cat $1/epochs.json", kernels);
-    let op = |i: usize| format!(r#"{{"op": "op_{i}_{long}", "cases": 9, "worst": 1.5, "off": ["{long}"]}}"#);
+    let worst = |i: usize| if i == 0 { "6.4e301" } else { "1.5" };
+    let op = |i: usize| {
+        format!(r#"{{"op": "op_{i}_{long}", "cases": 9, "worst": {}, "off": ["{long}"]}}"#, worst(i))
+    };
     let ops = (0..200).map(op).collect::<Vec<_>>().join(", ");
     let start = r#"{"launching": "early", "verified": false, "cases": 1800, "not_tried": []"#;
     fs::write(bundle.path("kernels.json"), format!("{start}, \"accuracy\": [{ops}]}}")).unwrap();
@@ -198,11 +201,38 @@ fn the_summary_is_short_however_long_the_outputs_are_and_names_what_failed() {
         summary.contains("failed: verify/f32, verify/f32 late,unclustered, verify/tf32, verify/bf16\n"),
         "{summary}"
     );
+    // Long names are wrapped.
+    let told: String = bundle.text("out/summary.txt").split_whitespace().collect();
+    assert!(told.contains(&format!("op_0_{long}>999op_1_{long}1.50")), "{told}");
     // The other steps keep their lines.
     assert!(summary.contains(" lines in summary.txt\n== ranks"), "{summary}");
     assert!(summary.contains("  tgn 200                   100.00 ms an epoch"), "{summary}");
     assert_eq!(bundle.results().iter().filter(|line| line["well"] == false).count(), 4);
     assert!(bundle.text("out/log.txt").len() < 2_000_000);
+}
+
+#[test]
+fn a_sanitizer_that_finds_nothing_in_a_command_that_fails_is_told_apart_from_one_with_findings() {
+    if !python() {
+        return;
+    }
+    let bundle = Bundle::new("", "");
+    let tool = bundle.path("compute-sanitizer");
+    let status = "case \"$*\" in\n  *planted*) exit 9 ;;\n  *memcheck*) exit 5 ;;\n  *racecheck*) exit 9 ;;\n  \
+                  *synccheck*) kill -9 $$ ;;\nesac\n";
+    fs::write(&tool, format!("#!/bin/sh\n{status}")).unwrap();
+    fs::set_permissions(&tool, fs::Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:{}", bundle.0.path().display(), std::env::var("PATH").unwrap());
+    let ran = bundle.call(&["sanitizers"]).env("PATH", path).output().unwrap();
+    let out = String::from_utf8(ran.stdout).unwrap();
+    for line in [
+        "memcheck: planted mistake found; kernels without findings, but exit status 5\n",
+        "racecheck: planted mistake found; kernels of head_linear NOT CLEAN\n",
+        "synccheck: planted mistake found; kernels of head_linear not judged: exit status -9\n",
+        "initcheck: planted mistake found; kernels of temporal clean\n",
+    ] {
+        assert!(out.contains(line), "{line} is not in {out}");
+    }
 }
 
 #[test]

@@ -8,6 +8,8 @@ use crate::{
 use serde_json::{Value, json};
 use std::fmt;
 
+/// Largest share of the allowed error that a row of the table shows as a number.
+const MOST_SHARE: f64 = 999.0;
 /// Characters of a case that a row of the table shows: some have a hundred sizes.
 const SHOWN: usize = 60;
 
@@ -59,7 +61,12 @@ impl OpAccuracy {
 impl fmt::Display for OpAccuracy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let worst_case = &self.worst_case[..self.worst_case.len().min(SHOWN)];
-        write!(f, "{:<25}{:>6}{:>17.2}  {worst_case}", self.op, self.cases, self.worst)?;
+        let worst = match self.worst {
+            // Where nothing is allowed, any error is too large by a number of 300 digits.
+            worst if worst > MOST_SHARE && worst.is_finite() => format!(">{MOST_SHARE}"),
+            worst => format!("{worst:.2}"),
+        };
+        write!(f, "{:<25}{:>6}{worst:>17}  {worst_case}", self.op, self.cases)?;
         self.off.iter().try_for_each(|off| write!(f, "\n  {off}"))
     }
 }
