@@ -21,6 +21,7 @@ import cluster
 import comm_volume
 import convergence
 import defaults
+import gpu
 import partition_balance
 import scaling
 import staleness
@@ -28,8 +29,9 @@ import staleness
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benches/results"
 PAGES = ("README.md", "docs/results.md", "docs/evaluation.md", "docs/plans.md", "docs/partition.md", "docs/config.md",
-         "docs/systems/disttgl.md", "docs/systems/mspipe.md", "docs/systems/pipetgl.md", "docs/systems/sven.md")
-MACHINES = {"xeon-2-cores": "Xeon", "epyc-2-cores": "EPYC"}
+         "docs/gpu.md", "docs/systems/disttgl.md", "docs/systems/mspipe.md", "docs/systems/pipetgl.md", "docs/systems/sven.md")
+CORES = {"xeon-2-cores": "Xeon", "epyc-2-cores": "EPYC"}
+MACHINES = CORES | {gpu.FOLDER: "H200"}
 LEARNED = "tgnn, learned time encoding"
 # Names of the models of events in records and tables, in the order of `tgnn-bench models`.
 MODELS = {"tgn": "TGN", "jodie": "JODIE", "dyrep": "DyRep", "apan": "APAN", "tgat": "TGAT", "graph-mixer": "GraphMixer",
@@ -133,7 +135,7 @@ def epochs_of_events():
 def epochs_of_snapshots():
     rows, records = [], []
     for model in SNAPSHOT_MODELS:
-        for machine in MACHINES:
+        for machine in CORES:
             record = Record(machine, f"speed-{flag(model)}")
             [r] = record["rows"]
             seconds = [number(r["seconds_per_epoch"][s]) for s in ("tgnn", "csr", "coo", "pyg")]
@@ -420,6 +422,14 @@ def of_benchmark(name, draw):
     return table
 
 
+def on_gpu(draw):
+    """Returns a table with a column for every run on a GPU that is shown."""
+    def table():
+        records = [Record(gpu.FOLDER, name) for name in gpu.RUNS]
+        return *draw(records), records
+    return table
+
+
 def merged(record):
     """Returns a record of the convergence with the runs of the newer record of CollegeMsg in place of its own."""
     newer = newest("convergence-collegemsg")
@@ -451,6 +461,7 @@ PICTURES = {
     # Several records: those of `SPEED` and of the snapshot models.
     "docs/speed.svg": ("speed", lambda _: speed_chart()),
 }
+TABLES |= {name: on_gpu(draw) for name, draw in gpu.TABLES.items()}
 TABLES["convergence"] = convergence_table
 TABLES["models-given"] = models_of("wikipedia-tgb", [("tgb", "mrr"), ("tgb", "hits_at_10")], "models-given")
 

@@ -1,5 +1,5 @@
-// Times of the gaps between the nodes of captured graphs, and of what a graph costs the host: what docs/gpu.md assumes
-// and a GPU has to confirm. It needs nothing else of the project.
+// Times of the gaps between the nodes of captured graphs, and of what a graph costs the host: what docs/gpu.md
+// assumes, beside what it measured. It needs nothing else of the project.
 //
 //   nvcc -std=c++17 -O3 -gencode=arch=compute_90,code=sm_90 -o gaps scripts/gaps.cu
 //   gaps           prints a table
