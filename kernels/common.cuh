@@ -320,12 +320,19 @@ __device__ __forceinline__ float sum_of_warps(float v, float (*sums)[WARP]) {
   }
   return sum;
 }
-// Sum of column `c` of `x` [n, width], in the lanes of the first warp. Every thread of the block must call it.
+// Sum of column `c` of `x` [n, width], in the lanes of the first warp. Every thread of the block must call it. A warp
+// has 16 loads in flight at once; those beyond the last row repeat it, and are not added.
 __device__ __forceinline__ float column_sum(const float* x, uint32_t n, uint32_t width, uint32_t c,
                                             float (*sums)[WARP]) {
+  constexpr uint32_t AT_ONCE = 16;
   float sum = 0;
-  if (c < width) {
-    for (uint32_t i = threadIdx.x / WARP; i < n; i += blockDim.x / WARP) sum += x[uint64_t(i) * width + c];
+  uint32_t warps = blockDim.x / WARP;
+  for (uint32_t first = threadIdx.x / WARP; c < width && first < n; first += AT_ONCE * warps) {
+    float v[AT_ONCE];
+#pragma unroll
+    for (uint32_t i = 0; i < AT_ONCE; i++) v[i] = x[uint64_t(min(first + i * warps, n - 1)) * width + c];
+#pragma unroll
+    for (uint32_t i = 0; i < AT_ONCE; i++) sum += first + i * warps < n ? v[i] : 0.f;
   }
   return sum_of_warps(sum, sums);
 }

@@ -393,124 +393,125 @@ temporal_attention_grad(Attention a, const float* weight, const float* dmix, con
   }
 }
 
-constexpr uint32_t ROWS = 16;   // rows of h per block, one per warp; queries per block
-constexpr uint32_t SHORT = 64;  // maximum number of slots that a single warp sums
-
-// The rows of `dz`, and the slots that belong to each row of h. An index out of range is a fault, and is not read.
-struct Slots {
-  const float* dz;
-  const uint32_t *starts, *slots;
-  uint32_t listed, all;
+// Rows to sum in groups: the sum of group r is that of the rows `list[starts[r]..starts[r + 1]]` of `from` [all, d],
+// without `list` of the rows `starts[r]..starts[r + 1]`. An index out of range is a fault, and is not read.
+struct Groups {
+  const float* from;
+  const uint32_t *starts, *list;
+  uint32_t listed, all, d;
   Status s;
-  // Start and number of the slots of row `r`.
+  // Start and number of the rows of group `r`.
   __device__ __forceinline__ uint2 of(uint32_t r) const {
     uint32_t first = starts[r], last = starts[r + 1];
     if (first <= last && last <= listed) return make_uint2(first, last - first);
     s.fault(r, last);
     return make_uint2(0, 0);
   }
+  // Adds the rows `at` to `at + n` of the list, in order; the columns from `c` on. No branch depends on what is loaded,
+  // so that all loads of a round are in flight together: those beyond `n` repeat the last row, and are not added.
+  template <int V> __device__ __forceinline__ void add(float (&sum)[V], uint32_t at, uint32_t n, uint32_t c) const {
+    constexpr uint32_t AT_ONCE = 8;
+    const float* column = from + (c < d ? c : 0);
+    for (uint32_t base = 0; base < n; base += WARP) {
+      uint32_t e = at + min(base + lane_id(), n - 1), row = list ? list[e] : e;
+      if (row >= all) s.fault(e, row), row = 0;
+      if (all == 0) return;
+      for (uint32_t first = base; first < min(base + WARP, n); first += AT_ONCE) {
+        float v[AT_ONCE][V];
+#pragma unroll
+        for (uint32_t i = 0; i < AT_ONCE; i++) load(column + uint64_t(__shfl_sync(ALL, row, int(first - base + i))) * d, v[i]);
+#pragma unroll
+        for (uint32_t i = 0; i < AT_ONCE; i++) {
+#pragma unroll
+          for (int l = 0; l < V; l++) sum[l] += first + i < n ? v[i][l] : 0.f;
+        }
+      }
+    }
+  }
 };
 
-// Adds the rows of `n` slots, in order.
-template <int V>
-__device__ __forceinline__ void add_rows(float (&sum)[V], const Slots& of, uint32_t from, uint32_t n, uint32_t d, uint32_t c) {
-  if (c >= d) return;
-#pragma unroll 8
-  for (uint32_t e = from; e < from + n; e++) {
-    float v[V] = {};
-    uint32_t slot = of.slots[e];
-    if (slot < of.all) load(of.dz + uint64_t(slot) * d + c, v);
-    else of.s.fault(e, slot);
-#pragma unroll
-    for (int l = 0; l < V; l++) sum[l] += v[l];
-  }
-}
+constexpr uint32_t SUM_WARPS = 12;
 
-// `dh[r]` = sum of the rows of `dz` of the slots of r. One warp sums up to SHORT slots; beyond that, the warps of the
-// block divide the slots, and their sums are added in order.
+// Writes the sums of all groups to `out` [groups, d]; unless `single`, not those of groups of one row. A block has some
+// columns of every `stride`-th group: the neighbours of the first roots of a batch are often the same few rows, and
+// those should be in different blocks. The block's warps divide the rows of 32 groups evenly, in order. A group that
+// lies in one warp's share is that warp's; otherwise the warp in whose share it begins adds the sums of the next ones.
 template <int V>
-__device__ __forceinline__ void sum_rows(const Slots& of, float* dh, uint32_t rows, uint32_t d, uint32_t blocks,
-                                         float4 (*sums)[WARP]) {
-  uint32_t warp = threadIdx.x / WARP, lane = lane_id();
-  for (uint32_t first = blockIdx.x * ROWS; first < rows; first += blocks * ROWS) {
-    uint32_t r = first + warp;
-    uint2 own = r < rows ? of.of(r) : make_uint2(0, NONE);  // start and length
-    for (uint32_t c = lane * V; own.y <= SHORT && c < d; c += WARP * V) {
+__device__ __forceinline__ void sum_groups(const Groups& of, float* out, uint32_t groups, bool single, uint32_t block,
+                                           uint32_t blocks, float4 (*sums)[WARP]) {
+  uint32_t warp = threadIdx.x / WARP, lane = lane_id(), d = of.d;
+  uint32_t tiles = (d + WARP * V - 1) / (WARP * V), stride = max(1u, blocks / max(1u, tiles));
+  for (uint32_t task = block; task < tiles * stride; task += blocks) {
+    uint32_t c = (task % tiles * WARP + lane) * V;
+    auto write = [&](uint32_t first, uint32_t i, const float (&sum)[V]) {
+      if (c < d) store(out + uint64_t(first + i * stride) * d + c, sum);
+    };
+    for (uint32_t first = task / tiles; first < groups; first += WARP * stride) {
+      uint32_t g = first + lane * stride;
+      uint2 own = g < groups ? of.of(g) : make_uint2(0, NONE);  // start and number of rows
+      unsigned none = __ballot_sync(ALL, own.y == 0);
+      if (own.y == NONE || (own.y == 1 && !single)) own.y = 0;
+      uint32_t end = own.y;  // all groups' rows are counted through
+      for (unsigned o = 1; o < WARP; o *= 2) {
+        uint32_t below = __shfl_up_sync(ALL, end, o);
+        end += lane < o ? 0 : below;
+      }
+      uint32_t begin = end - own.y, all = __shfl_sync(ALL, end, WARP - 1), share = (all + SUM_WARPS - 1) / SUM_WARPS;
+      uint32_t from = min(warp * share, all), until = min(from + share, all), open = NONE;
       float sum[V] = {};
-      add_rows(sum, of, own.x, own.y, d, c);
-      store(dh + uint64_t(r) * d + c, sum);
-    }
-    for (r = first; r < min(first + ROWS, rows); r++) {
-      own = of.of(r);
-      if (own.y <= SHORT) continue;
-      uint32_t share = (own.y + ROWS - 1) / ROWS, from = min(warp * share, own.y), n = min(share, own.y - from);
-      for (uint32_t tile = 0; tile < d; tile += WARP * V) {
-        uint32_t c = tile + lane * V;
-        float sum[V] = {};
-        add_rows(sum, of, own.x + from, n, d, c);
-        store(&sums[warp][lane].x, sum);
-        __syncthreads();
-        if (warp == 0 && c < d) {
-          for (uint32_t w = 1; w < ROWS; w++) {
-            float other[V];
-            load(&sums[w][lane].x, other);
+#pragma unroll 1
+      for (unsigned i = warp; i < WARP; i += SUM_WARPS) {
+        if (none >> i & 1) write(first, i, sum);
+      }
+      for (unsigned some = __ballot_sync(ALL, own.y > 0 && begin < until && end > from); some; some &= some - 1) {
+        uint32_t i = uint32_t(__ffs(int(some))) - 1, b = __shfl_sync(ALL, begin, int(i)), e = __shfl_sync(ALL, end, int(i));
+        uint32_t skip = max(from, b) - b;
 #pragma unroll
-            for (int l = 0; l < V; l++) sum[l] += other[l];
-          }
-          store(dh + uint64_t(r) * d + c, sum);
+        for (int l = 0; l < V; l++) sum[l] = 0;
+        of.add(sum, __shfl_sync(ALL, own.x, int(i)) + skip, min(until, e) - b - skip, c);
+        if (b < from) store(&sums[warp][lane].x, sum);
+        else if (e <= until) write(first, i, sum);
+        else open = i;
+      }
+      __syncthreads();  // the sums of groups that began in an earlier warp's share have been written
+      if (open != NONE) {
+        uint32_t e = __shfl_sync(ALL, end, int(open));
+        for (uint32_t w = warp + 1; w * share < e; w++) {
+          float other[V];
+          load(&sums[w][lane].x, other);
+#pragma unroll
+          for (int l = 0; l < V; l++) sum[l] += other[l];
         }
-        __syncthreads();  // the warps' sums have been read
+        write(first, open, sum);
       }
-    }
-  }
-}
-
-// The gradients of queries with several roots, or none, from those of their roots: ROWS queries for each of `blocks`.
-template <int V>
-__device__ __forceinline__ void sum_queries(const Attention& a, const float* by_root, float* dquery, uint32_t block,
-                                            uint32_t blocks) {
-  uint32_t queries = a.queries.live(), m = a.roots.live(), width = a.heads * (a.d + a.f + a.t), columns = width / V;
-  for (uint32_t first = block * ROWS; first < queries; first += blocks * ROWS) {
-    uint32_t items = min(ROWS, queries - first) * columns;
-    for (uint32_t item = threadIdx.x; item < items; item += blockDim.x) {
-      uint32_t q = first + item / columns, c = item % columns * V, start = a.starts[q], end = min(a.starts[q + 1], m);
-      if (end - start == 1) continue;
-      float sum[V] = {};
-#pragma unroll 8
-      for (uint32_t at = start; at < end; at++) {
-        float of_root[V];
-        load(by_root + uint64_t(at) * width + c, of_root);
-#pragma unroll
-        for (int l = 0; l < V; l++) sum[l] += of_root[l];
-      }
-      store(dquery + uint64_t(q) * width + c, sum);
+      __syncthreads();  // they have been read
     }
   }
 }
 
 // Three tasks, each on its own range of blocks: `row_blocks` blocks sum the rows of `dz` by row of h; `time_blocks`
 // blocks sum the `parts` rows {dw | db} of the previous kernel's blocks; the others sum the gradients of queries with
-// several roots.
-extern "C" __global__ void __launch_bounds__(512, 2)
+// several roots, or none, from those of their roots.
+extern "C" __global__ void __launch_bounds__(384, 2)
 temporal_attention_grad_sums(Attention a, const float* dz, const uint32_t* starts, const uint32_t* slots, float* dh,
                              Rows rows, Rows listed, uint32_t row_blocks, const float* dwb, float* dw, float* db,
                              uint32_t time_blocks, uint32_t parts, const float* by_root, float* dquery, Status s) {
   after_previous_kernel();
-  __shared__ float4 sums[ROWS][WARP];
-  __shared__ float of_warps[ROWS][WARP];
+  __shared__ float4 sums[SUM_WARPS][WARP];
+  uint32_t roots = a.roots.live();
   if (blockIdx.x < row_blocks) {
-    Slots of{dz, starts, slots, listed.live(), a.roots.live() * a.k, s};
-    if (by_four(dz, a.d) && by_four(dh, a.d)) sum_rows<4>(of, dh, rows.live(), a.d, row_blocks, sums);
-    else sum_rows<1>(of, dh, rows.live(), a.d, row_blocks, sums);
+    Groups of{dz, starts, slots, listed.live(), roots * a.k, a.d, s};
+    if (by_four(dz, a.d) && by_four(dh, a.d)) sum_groups<4>(of, dh, rows.live(), true, blockIdx.x, row_blocks, sums);
+    else sum_groups<1>(of, dh, rows.live(), true, blockIdx.x, row_blocks, sums);
   } else if (blockIdx.x < row_blocks + time_blocks) {
     uint32_t c = (blockIdx.x - row_blocks) * WARP + lane_id();
-    float sum = column_sum(dwb, min(parts, a.roots.live()), 2 * a.t, c, of_warps);
+    float sum = column_sum(dwb, min(parts, roots), 2 * a.t, c, reinterpret_cast<float(*)[WARP]>(sums));
     float* out = c < a.t ? dw : db;
     if (threadIdx.x < WARP && c < 2 * a.t && out) out[c < a.t ? c : c - a.t] = sum;
   } else if (dquery) {
     uint32_t before = row_blocks + time_blocks, block = blockIdx.x - before, blocks = gridDim.x - before;
-    uint32_t width = a.heads * (a.d + a.f + a.t);
-    if (by_four(by_root, width) && by_four(dquery, width)) sum_queries<4>(a, by_root, dquery, block, blocks);
-    else sum_queries<1>(a, by_root, dquery, block, blocks);
+    Groups of{by_root, a.starts, nullptr, roots, roots, a.heads * (a.d + a.f + a.t), s};
+    if (by_four(by_root, of.d) && by_four(dquery, of.d)) sum_groups<4>(of, dquery, a.queries.live(), false, block, blocks, sums);
+    else sum_groups<1>(of, dquery, a.queries.live(), false, block, blocks, sums);
   }
 }

@@ -30,10 +30,15 @@ const DB: usize = 2;
 const DH: usize = 3;
 /// Maximum number of blocks on a device; each writes a partial sum.
 const BLOCKS: usize = 1024;
-/// Rows of h, or queries, that a block on a device sums at a time.
-const ROWS: usize = 16;
-/// Maximum number of blocks for each of these sums: as many as run at the same time on 132 multiprocessors.
-const SUM_BLOCKS: usize = 264;
+/// Threads of a block that sums rows on a device; the same as in the kernel.
+const SUM_THREADS: u32 = 384;
+/// Rows of h, or queries, for which a block is worth starting.
+const ROWS: usize = 4;
+/// Maximum number of blocks for each of these sums: those of all three tasks run at the same time on 132
+/// multiprocessors, two on each.
+const SUM_BLOCKS: usize = 126;
+/// Columns that a block sums at a time.
+const SUM_COLUMNS: usize = 128;
 
 impl TemporalAttentionGrad {
     /// Creates the gradient of `of`.
@@ -212,7 +217,8 @@ impl Op for TemporalAttentionGrad {
         // The second launch has blocks for three tasks: rows of dh, {dw | db}, and queries.
         let row_blocks = if learn_h { on.capacity(input::H).div_ceil(ROWS).min(SUM_BLOCKS) } else { 0 };
         let time_blocks = if learn_time { (2 * a.t as usize).div_ceil(32) } else { 0 };
-        let queries = on.capacity(input::QUERY).div_ceil(ROWS).min(SUM_BLOCKS);
+        let tiles = on.spec(input::QUERY).cols.div_ceil(SUM_COLUMNS);
+        let queries = (on.capacity(input::QUERY).div_ceil(ROWS) * tiles).min(SUM_BLOCKS);
         let query_blocks = if on.wanted(DQUERY) { queries } else { 0 };
         let sum_blocks = row_blocks + time_blocks + query_blocks;
         if sum_blocks == 0 {
@@ -224,7 +230,7 @@ impl Op for TemporalAttentionGrad {
         } else {
             (std::ptr::null(), std::ptr::null(), std::ptr::null_mut(), on.rows(input::ORDER))
         };
-        let grid = Grid::new(sum_blocks, 32 * ROWS as u32);
+        let grid = Grid::new(sum_blocks, SUM_THREADS);
         let [for_rows, for_time, partials] = [row_blocks, time_blocks, blocks].map(|blocks| blocks as u32);
         launch!(
             k, on, temporal_attention_grad_sums[grid];

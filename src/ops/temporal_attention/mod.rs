@@ -351,9 +351,11 @@ pub(super) const CASES: &[&[usize]] = &[
     &[70, 33, 60, 10, 2, 20, 17, 20, 10, 30, 0],
     // Aligned rows, three heads, more neighbours than a device handles at a time.
     &[5, 2, 9, 23, 3, 8, 4, 8, 20, 10, 21],
-    // More slots per row of h than a warp adds up alone: unaligned rows; wide, aligned rows.
+    // Rows of h whose slots several warps add up: unaligned rows; wide, aligned rows.
     &[150, 40, 2, 3, 2, 5, 0, 4, 10, 10, 0],
     &[80, 3, 1, 2, 1, 140, 0, 4, 0, 4, 2],
+    // More rows of h than the blocks sum at a time.
+    &[40, 4, 9_000, 3, 1, 4, 0, 4, 0, 4, 2],
     // Wide rows, aligned and unaligned.
     &[2, 1, 3, 2, 1, 300, 240, 4, 0, 4, 2],
     &[3, 2, 3, 2, 1, 3, 150, 131, 10, 4, 2],
