@@ -1,75 +1,116 @@
 // scatter_add_rows: out[index[i], :] += src[i, :], with out starting at zero
 //
 // shapes    src [n, d] f32, index [n] u32 or NONE, out [v, d]
-// grid      a block owns `own` rows of out: it queues, in order, the rows of src that go there; then one warp per row
-//           sums
+// grid      a block owns every gridDim-th row of out: it queues, in order, the rows of src that go there, sorts them by row
+//           of out, and its warps divide them evenly
 // memory    reads n d words once and the index once per block (from L2), writes v d; coalesced; no atomics;
 //           deterministic
-// limiter   memory; latency if few rows receive most of the sums
+// limiter   latency: the index, then the rows of src; memory if they are many
 // backward  gather_rows(dout, index)
 // source    Sven, Algorithm 2: aggregation
-#include "common.cuh"
+#include "grouped_sums.cuh"
 
-constexpr unsigned THREADS = 256;
-constexpr unsigned EACH = 4;                      // indices a thread reads between two barriers
-constexpr unsigned QUEUE = 3 * THREADS * EACH;    // 24 KB
+constexpr unsigned THREADS = 256, WARPS = THREADS / WARP;
+constexpr unsigned EACH = 8;                      // indices of a thread in flight at once
+constexpr unsigned ROUND = THREADS * EACH;
+constexpr unsigned QUEUE = ROUND + ROUND / 2;     // 36 KB with the sorted list
 
-// Row `x` of a queue entry is added to row `y` of out. Handles the rows `begin` to `end`; if not `fresh`, adds to out.
-template <class T>
-__device__ __forceinline__ void add_queued(const uint2* queue, uint32_t queued, const T* src, T* out, uint32_t begin, uint32_t end, uint32_t d,
-                           bool fresh) {
-  for (uint32_t r = begin + threadIdx.x / WARP; r < end; r += THREADS / WARP) {
-    for (uint32_t left = 0; left < d; left += WARP) {
-      uint32_t c = left + lane_id();
-      bool inside = c < d;
-      T* to = out + uint64_t(r) * d + c;
-      T sum{};
-      if (inside && !fresh) sum = *to;
-      for (uint32_t q = 0; q < queued; q += WARP) {
-        bool here = q + lane_id() < queued && queue[q + lane_id()].y == r;
-        add_in_order(sum, __ballot_sync(ALL, here),
-                     [&](int lane) { return inside ? src[uint64_t(queue[q + lane].x) * d + c] : T{}; });
-      }
-      if (inside) *to = sum;
+// Row `x` of a queue entry is added to the block's row `y`, row `blockIdx.x + y gridDim.x` of out.
+struct Queue {
+  uint2 entries[QUEUE];
+  uint32_t sorted[QUEUE], starts[WARP + 1];
+  float4 sums[WARPS][WARP];
+};
+
+// Sorts the entries of the block's rows `base` to `base + 32` by row.
+__device__ __forceinline__ void sort(Queue& queue, uint32_t queued, uint32_t base) {
+  uint32_t warp = threadIdx.x / WARP, lane = lane_id();
+  auto each_entry = [&](uint32_t r, auto&& f) {
+    for (uint32_t q = 0; q < queued; q += WARP) {
+      bool here = q + lane < queued && queue.entries[q + lane].y == base + r;
+      f(q + lane, here, __ballot_sync(ALL, here));
+    }
+  };
+  for (uint32_t r = warp; r < WARP; r += WARPS) {
+    uint32_t n = 0;
+    each_entry(r, [&](uint32_t, bool, unsigned lanes) { n += uint32_t(__popc(lanes)); });
+    if (lane == 0) queue.starts[r + 1] = n;
+  }
+  __syncthreads();  // the rows' counts have been written
+  uint32_t mine = queue.starts[lane + 1], end = mine;
+  for (unsigned o = 1; o < WARP; o *= 2) {
+    uint32_t below = __shfl_up_sync(ALL, end, o);
+    end += lane < o ? 0 : below;
+  }
+  __syncthreads();  // they have been read
+  if (warp == 0) queue.starts[lane + 1] = end;
+  if (threadIdx.x == 0) queue.starts[0] = 0;
+  for (uint32_t r = warp; r < WARP; r += WARPS) {
+    uint32_t at = __shfl_sync(ALL, end - mine, int(r));
+    each_entry(r, [&](uint32_t q, bool here, unsigned lanes) {
+      if (here) queue.sorted[at + lanes_below(lanes)] = queue.entries[q].x;
+      at += uint32_t(__popc(lanes));
+    });
+  }
+  __syncthreads();  // starts and entries are complete
+}
+
+// Adds the queued rows of src to the block's `count` rows of out; if not `fresh`, to what is there.
+template <int V>
+__device__ __forceinline__ void add_queued(Queue& queue, uint32_t queued, const float* src, uint32_t n, float* out, uint32_t count,
+                                           uint32_t d, bool fresh, Status s) {
+  RowGroups of{src, queue.starts, queue.sorted, queued, n, d, s};
+  for (uint32_t base = 0; base < count; base += WARP) {
+    sort(queue, queued, base);
+    for (uint32_t left = 0; left < d; left += WARP * V) {
+      uint32_t c = left + lane_id() * V;
+      sum_groups<V>(of, 0, 1, min(WARP, count - base), c, true, queue.sums, [&](uint32_t g, const float (&sum)[V]) {
+        if (c >= d) return;
+        float* to = out + (blockIdx.x + uint64_t(base + g) * gridDim.x) * d + c;
+        float before[V] = {};
+        if (!fresh) load(to, before);
+#pragma unroll
+        for (int l = 0; l < V; l++) before[l] += sum[l];
+        store(to, before);
+      });
     }
   }
 }
 
-extern "C" __global__ void __launch_bounds__(256, 6)
-scatter_add_rows(const float* src, const uint32_t* index, float* out, Rows from, Rows rows, uint32_t d, uint32_t own, Status s) {
+extern "C" __global__ void __launch_bounds__(256, 3)
+scatter_add_rows(const float* src, const uint32_t* index, float* out, Rows from, Rows rows, uint32_t d, Status s) {
   after_previous_kernel();
-  __shared__ uint2 queue[QUEUE];
+  __shared__ Queue queue;
   __shared__ uint32_t sums[WARP];
-  uint32_t n = from.live(), v = rows.live(), begin = blockIdx.x * own, end = min(begin + own, v), queued = 0;
-  if (begin >= v && blockIdx.x > 0) return;  // block 0 still reports indices out of range
+  uint32_t n = from.live(), v = rows.live(), count = blockIdx.x < v ? (v - blockIdx.x - 1) / gridDim.x + 1 : 0, queued = 0;
+  if (count == 0 && blockIdx.x > 0) return;  // block 0 still reports indices out of range
   bool fresh = true;
   auto empty = [&] {
     __syncthreads();  // the queue has been written
-    if (by_four(src, d) && by_four(out, d)) {
-      add_queued(queue, queued, reinterpret_cast<const float4*>(src), reinterpret_cast<float4*>(out), begin, end, d / 4, fresh);
-    } else {
-      add_queued(queue, queued, src, out, begin, end, d, fresh);
-    }
+    if (by_four(src, d) && by_four(out, d)) add_queued<4>(queue, queued, src, n, out, count, d, fresh, s);
+    else add_queued<1>(queue, queued, src, n, out, count, d, fresh, s);
     fresh = false, queued = 0;
   };
-  for (uint32_t base = 0; base < n; base += THREADS * EACH) {
-    if (queued + THREADS * EACH > QUEUE) empty();
+  for (uint32_t base = 0; base < n; base += ROUND) {
+    if (queued + ROUND > QUEUE) empty();
     uint32_t first = base + threadIdx.x / WARP * WARP * EACH + lane_id(), found = 0;
     uint32_t row[EACH], lanes[EACH];
 #pragma unroll
+    for (unsigned j = 0; j < EACH; j++) row[j] = index[min(first + j * WARP, n - 1)];
+#pragma unroll
     for (unsigned j = 0; j < EACH; j++) {
       uint32_t i = first + j * WARP;
-      row[j] = i < n ? index[i] : NONE;
-      if (blockIdx.x == 0) s.row_of(i, row[j], v);
-      lanes[j] = __ballot_sync(ALL, row[j] >= begin && row[j] < end);
-      found += __popc(lanes[j]);
+      if (i < n && blockIdx.x == 0) s.row_of(i, row[j], v);
+      lanes[j] = __ballot_sync(ALL, i < n && row[j] < v && row[j] % gridDim.x == blockIdx.x);
+      found += uint32_t(__popc(lanes[j]));
     }
     uint32_t all, before = block_scan(lane_id() == 0 ? found : 0, sums, all);
     uint32_t at = queued + __shfl_sync(ALL, before, 0);
 #pragma unroll
     for (unsigned j = 0; j < EACH; j++) {
-      if (lanes[j] >> lane_id() & 1) queue[at + lanes_below(lanes[j])] = make_uint2(first + j * WARP, row[j]);
-      at += __popc(lanes[j]);
+      uint2 entry = make_uint2(first + j * WARP, row[j] / gridDim.x);
+      if (lanes[j] >> lane_id() & 1) queue.entries[at + lanes_below(lanes[j])] = entry;
+      at += uint32_t(__popc(lanes[j]));
     }
     queued += all;
   }

@@ -9,6 +9,7 @@
 // backward  one more such pass: dz and dquery of each root, {dw | db} of each block; then, in one launch, sums in a
 //           fixed order: of dz by row of h (group_slots lists the slots of each row), of {dw | db}, of dquery by query
 // source    TGAT (Xu et al. 2020), absorbed as in docs/attention.md
+#include "grouped_sums.cuh"
 #include "time_encoding.cuh"
 
 constexpr uint32_t THREADS = 128, WARPS = THREADS / WARP;
@@ -393,99 +394,19 @@ temporal_attention_grad(Attention a, const float* weight, const float* dmix, con
   }
 }
 
-// Rows to sum in groups: the sum of group r is that of the rows `list[starts[r]..starts[r + 1]]` of `from` [all, d],
-// without `list` of the rows `starts[r]..starts[r + 1]`. An index out of range is a fault, and is not read.
-struct Groups {
-  const float* from;
-  const uint32_t *starts, *list;
-  uint32_t listed, all, d;
-  Status s;
-  // Start and number of the rows of group `r`.
-  __device__ __forceinline__ uint2 of(uint32_t r) const {
-    uint32_t first = starts[r], last = starts[r + 1];
-    if (first <= last && last <= listed) return make_uint2(first, last - first);
-    s.fault(r, last);
-    return make_uint2(0, 0);
-  }
-  // Adds the rows `at` to `at + n` of the list, in order; the columns from `c` on. No branch depends on what is loaded,
-  // so that all loads of a round are in flight together: those beyond `n` repeat the last row, and are not added.
-  template <int V> __device__ __forceinline__ void add(float (&sum)[V], uint32_t at, uint32_t n, uint32_t c) const {
-    constexpr uint32_t AT_ONCE = 8;
-    const float* column = from + (c < d ? c : 0);
-    for (uint32_t base = 0; base < n; base += WARP) {
-      uint32_t e = at + min(base + lane_id(), n - 1), row = list ? list[e] : e;
-      if (row >= all) s.fault(e, row), row = 0;
-      if (all == 0) return;
-      for (uint32_t first = base; first < min(base + WARP, n); first += AT_ONCE) {
-        float v[AT_ONCE][V];
-#pragma unroll
-        for (uint32_t i = 0; i < AT_ONCE; i++) load(column + uint64_t(__shfl_sync(ALL, row, int(first - base + i))) * d, v[i]);
-#pragma unroll
-        for (uint32_t i = 0; i < AT_ONCE; i++) {
-#pragma unroll
-          for (int l = 0; l < V; l++) sum[l] += first + i < n ? v[i][l] : 0.f;
-        }
-      }
-    }
-  }
-};
-
 constexpr uint32_t SUM_WARPS = 12;
 
-// Writes the sums of all groups to `out` [groups, d]; unless `single`, not those of groups of one row. A block has some
-// columns of every `stride`-th group: the neighbours of the first roots of a batch are often the same few rows, and
-// those should be in different blocks. The block's warps divide the rows of 32 groups evenly, in order. A group that
-// lies in one warp's share is that warp's; otherwise the warp in whose share it begins adds the sums of the next ones.
+// A block sums some columns of every `stride`-th group: the neighbours of a batch's first roots are often the same few
+// rows, and those should be in different blocks.
 template <int V>
-__device__ __forceinline__ void sum_groups(const Groups& of, float* out, uint32_t groups, bool single, uint32_t block,
-                                           uint32_t blocks, float4 (*sums)[WARP]) {
-  uint32_t warp = threadIdx.x / WARP, lane = lane_id(), d = of.d;
-  uint32_t tiles = (d + WARP * V - 1) / (WARP * V), stride = max(1u, blocks / max(1u, tiles));
+__device__ __forceinline__ void sum_rows(const RowGroups& of, float* out, uint32_t groups, bool single, uint32_t block,
+                                         uint32_t blocks, float4 (&sums)[SUM_WARPS][WARP]) {
+  uint32_t d = of.d, tiles = (d + WARP * V - 1) / (WARP * V), stride = max(1u, blocks / max(1u, tiles));
   for (uint32_t task = block; task < tiles * stride; task += blocks) {
-    uint32_t c = (task % tiles * WARP + lane) * V;
-    auto write = [&](uint32_t first, uint32_t i, const float (&sum)[V]) {
-      if (c < d) store(out + uint64_t(first + i * stride) * d + c, sum);
-    };
-    for (uint32_t first = task / tiles; first < groups; first += WARP * stride) {
-      uint32_t g = first + lane * stride;
-      uint2 own = g < groups ? of.of(g) : make_uint2(0, NONE);  // start and number of rows
-      unsigned none = __ballot_sync(ALL, own.y == 0);
-      if (own.y == NONE || (own.y == 1 && !single)) own.y = 0;
-      uint32_t end = own.y;  // all groups' rows are counted through
-      for (unsigned o = 1; o < WARP; o *= 2) {
-        uint32_t below = __shfl_up_sync(ALL, end, o);
-        end += lane < o ? 0 : below;
-      }
-      uint32_t begin = end - own.y, all = __shfl_sync(ALL, end, WARP - 1), share = (all + SUM_WARPS - 1) / SUM_WARPS;
-      uint32_t from = min(warp * share, all), until = min(from + share, all), open = NONE;
-      float sum[V] = {};
-#pragma unroll 1
-      for (unsigned i = warp; i < WARP; i += SUM_WARPS) {
-        if (none >> i & 1) write(first, i, sum);
-      }
-      for (unsigned some = __ballot_sync(ALL, own.y > 0 && begin < until && end > from); some; some &= some - 1) {
-        uint32_t i = uint32_t(__ffs(int(some))) - 1, b = __shfl_sync(ALL, begin, int(i)), e = __shfl_sync(ALL, end, int(i));
-        uint32_t skip = max(from, b) - b;
-#pragma unroll
-        for (int l = 0; l < V; l++) sum[l] = 0;
-        of.add(sum, __shfl_sync(ALL, own.x, int(i)) + skip, min(until, e) - b - skip, c);
-        if (b < from) store(&sums[warp][lane].x, sum);
-        else if (e <= until) write(first, i, sum);
-        else open = i;
-      }
-      __syncthreads();  // the sums of groups that began in an earlier warp's share have been written
-      if (open != NONE) {
-        uint32_t e = __shfl_sync(ALL, end, int(open));
-        for (uint32_t w = warp + 1; w * share < e; w++) {
-          float other[V];
-          load(&sums[w][lane].x, other);
-#pragma unroll
-          for (int l = 0; l < V; l++) sum[l] += other[l];
-        }
-        write(first, open, sum);
-      }
-      __syncthreads();  // they have been read
-    }
+    uint32_t c = (task % tiles * WARP + lane_id()) * V;
+    sum_groups<V>(of, task / tiles, stride, groups, c, single, sums, [&](uint32_t g, const float (&sum)[V]) {
+      if (c < d) store(out + uint64_t(g) * d + c, sum);
+    });
   }
 }
 
@@ -500,9 +421,9 @@ temporal_attention_grad_sums(Attention a, const float* dz, const uint32_t* start
   __shared__ float4 sums[SUM_WARPS][WARP];
   uint32_t roots = a.roots.live();
   if (blockIdx.x < row_blocks) {
-    Groups of{dz, starts, slots, listed.live(), roots * a.k, a.d, s};
-    if (by_four(dz, a.d) && by_four(dh, a.d)) sum_groups<4>(of, dh, rows.live(), true, blockIdx.x, row_blocks, sums);
-    else sum_groups<1>(of, dh, rows.live(), true, blockIdx.x, row_blocks, sums);
+    RowGroups of{dz, starts, slots, listed.live(), roots * a.k, a.d, s};
+    if (by_four(dz, a.d) && by_four(dh, a.d)) sum_rows<4>(of, dh, rows.live(), true, blockIdx.x, row_blocks, sums);
+    else sum_rows<1>(of, dh, rows.live(), true, blockIdx.x, row_blocks, sums);
   } else if (blockIdx.x < row_blocks + time_blocks) {
     uint32_t c = (blockIdx.x - row_blocks) * WARP + lane_id();
     float sum = column_sum(dwb, min(parts, roots), 2 * a.t, c, reinterpret_cast<float(*)[WARP]>(sums));
@@ -510,8 +431,8 @@ temporal_attention_grad_sums(Attention a, const float* dz, const uint32_t* start
     if (threadIdx.x < WARP && c < 2 * a.t && out) out[c < a.t ? c : c - a.t] = sum;
   } else if (dquery) {
     uint32_t before = row_blocks + time_blocks, block = blockIdx.x - before, blocks = gridDim.x - before;
-    Groups of{by_root, a.starts, nullptr, roots, roots, a.heads * (a.d + a.f + a.t), s};
-    if (by_four(by_root, of.d) && by_four(dquery, of.d)) sum_groups<4>(of, dquery, a.queries.live(), false, block, blocks, sums);
-    else sum_groups<1>(of, dquery, a.queries.live(), false, block, blocks, sums);
+    RowGroups of{by_root, a.starts, nullptr, roots, roots, a.heads * (a.d + a.f + a.t), s};
+    if (by_four(by_root, of.d) && by_four(dquery, of.d)) sum_rows<4>(of, dquery, a.queries.live(), false, block, blocks, sums);
+    else sum_rows<1>(of, dquery, a.queries.live(), false, block, blocks, sums);
   }
 }

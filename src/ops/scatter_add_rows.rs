@@ -18,6 +18,11 @@ pub struct ScatterAddRows {
     rows: Rows,
 }
 
+/// Rows of `out` for which a block on a device is worth starting.
+const ROWS: usize = 8;
+/// Maximum number of blocks on a device; beyond it, they get more rows each.
+const BLOCKS: usize = 1024;
+
 impl Tape {
     /// Appends [`ScatterAddRows`] and returns sums of rows of `src`, `[n k, d]`: row `i k + j` is added to
     /// row `index[i, j]` of the result, which has `rows` rows.
@@ -92,14 +97,11 @@ impl Op for ScatterAddRows {
         add_rows(out, io.input::<f32>(0), index, io.cols(0));
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        // A block has 8 warps. Large outputs get more rows per warp, because every block reads the whole
-        // index.
-        let (d, warp_rows) = (on.cols(0), on.out_cap(0).div_ceil(8 * 1024).max(1));
-        let block_rows = 8 * warp_rows;
-        let grid = Grid::new(on.out_cap(0).div_ceil(block_rows), Grid::THREADS);
+        // Every block reads the whole index, so that large outputs get more rows per block.
+        let grid = Grid::new(on.out_cap(0).div_ceil(ROWS).min(BLOCKS), Grid::THREADS);
         let (src, index, out, status) = (on.input(0), on.input(1), on.out(0), on.status());
-        let (rows, out_rows, block_rows) = (on.rows(0), on.out_rows(0), block_rows as u32);
-        launch!(k, on, scatter_add_rows[grid]; src, index, out, rows, out_rows, d, block_rows, status)
+        let (rows, out_rows, d) = (on.rows(0), on.out_rows(0), on.cols(0));
+        launch!(k, on, scatter_add_rows[grid]; src, index, out, rows, out_rows, d, status)
     }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         let mut dins = vec![None; node.ins.len()];
@@ -109,9 +111,9 @@ impl Op for ScatterAddRows {
 }
 
 /// `[n, v, d]`. Among them: more source rows for one output row than fit in a queue, more output rows than
-/// blocks, wide rows. The last index is `NONE`, and the capacity of `out` is `v + 2` rows.
+/// blocks, and than 32 for each; wide rows. The last index is `NONE`, and the capacity of `out` is `v + 2` rows.
 pub(super) const CASES: &[&[usize]] =
-    &[&[1, 1, 1], &[9, 5, 3], &[200, 7, 100], &[0, 2, 4], &[5_000, 3, 4], &[40, 9_000, 1], &[30, 20, 131]];
+    &[&[1, 1, 1], &[9, 5, 3], &[200, 7, 100], &[0, 2, 4], &[5_000, 3, 4], &[40, 40_000, 1], &[30, 20, 131]];
 pub(super) const BENCH: &[&[usize]] = &[&[1_800, 1_487, 100]];
 pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     let mut index: Vec<u32> = (0..dims[0]).map(|_| c.below(dims[1]) as u32).collect();
