@@ -120,9 +120,6 @@ impl Op for GroupRoots {
         countable(Self::NAME, "roots", ins[0].rows.capacity)?;
         countable(Self::NAME, "queries", self.queries.capacity)
     }
-    fn scratch(&self, ins: &[Spec]) -> usize {
-        ins[0].len()
-    }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
         Cost { bytes: 4 * (5 * ins[0].len() + 2 * outs[0].len()), flops: 0 }
     }
@@ -142,21 +139,26 @@ impl Op for GroupRoots {
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (query, starts, order, position) = (on.input(0), on.kept(0), on.kept(1), on.kept(2));
-        let grouped = on.scratch().cast();
-        let queries = on.live_rows(self.queries, 1);
         let count = self.count().map_or(std::ptr::null(), |i| on.input(i));
+        let (own, roots, queries) = (on.out(4), on.rows(0), on.live_rows(self.queries, 1));
         launch!(
-            k, on, group_roots[Grid::new(1, 1024)];
-            query, count, starts, position, grouped, on.kept(3), on.rows(0), queries, on.status()
-        )?;
-        launch!(
-            k, on, group_roots_order[Grid::items(on.capacity(0))];
-            query, starts, grouped, order, position, on.out(4), on.rows(0)
+            k, on, group_roots[grouping(self.queries.capacity)];
+            query, count, starts, order, position, own, on.kept(3), roots, queries, on.status()
         )
     }
     fn vjp(&self, _: &mut Tape, node: &Node, _: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         Ok(vec![None; node.ins.len()])
     }
+}
+
+/// Returns the grid of the kernels that group items by one of `keys` keys. Every block reads all items.
+pub(super) fn grouping(keys: usize) -> Grid {
+    /// Keys for which a block is worth starting, and blocks beyond which they get more keys each.
+    const KEYS: usize = 32;
+    const BLOCKS: usize = 64;
+    /// Maximum number of keys of a block; the same as in the kernels.
+    const MOST_KEYS: usize = 2048;
+    Grid::new(keys.div_ceil(KEYS).min(BLOCKS).max(keys.div_ceil(MOST_KEYS)), 1024)
 }
 
 /// Groups `(item, key)` pairs by their key, a number below `keys`: `order[starts[key]..starts[key + 1]]`
@@ -187,7 +189,7 @@ pub(super) fn group(
 /// `[roots, queries]`; every fourth root has no neighbours, and the capacity is three queries more. With a
 /// third number, 0, there is no `count`, and every fourth root has no query.
 pub(super) const CASES: &[&[usize]] =
-    &[&[1, 1], &[0, 2], &[9, 4], &[9, 4, 0], &[200, 33], &[5_000, 40], &[5_000, 40, 0], &[200, 5_000]];
+    &[&[1, 1], &[0, 2], &[9, 4], &[9, 4, 0], &[200, 33], &[5_000, 40], &[20_000, 3, 0], &[200, 5_000]];
 pub(super) const BENCH: &[&[usize]] = &[&[1_800, 700]];
 pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     let [n, queries] = dims[..2] else { return Err(Error::shape("group_roots", "want two or three sizes")) };

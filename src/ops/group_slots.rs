@@ -12,7 +12,10 @@
 //! Slot `at k + j` is neighbour `j` of the root at index `at` of `order`. The gradient of a row can then be
 //! summed over its slots in a fixed order; and because the lists depend on indices only, they are computed
 //! before there are any gradients. Deterministic: a counting sort.
-use super::{group_roots::group, *};
+use super::{
+    group_roots::{group, grouping},
+    *,
+};
 use std::ptr::null;
 
 /// See the [module](self).
@@ -22,9 +25,6 @@ pub struct GroupSlots {
     /// Whether `count` and `order` are given.
     chosen: bool,
 }
-
-/// Number of tiles of slots on a device, each with a count for every row; the same as in the kernels.
-const TILES: usize = 32;
 
 impl Tape {
     /// Appends [`GroupSlots`]; `rows` are the rows that `row` refers to. Returns starts and slots.
@@ -131,8 +131,8 @@ impl Op for GroupSlots {
         outs.extend([Out::counted_by(Spec::ids(Rows::fixed(slots), 1), 2), Spec::count().into()]);
         Ok(outs)
     }
-    fn scratch(&self, _: &[Spec]) -> usize {
-        TILES * self.rows.capacity
+    fn scratch(&self, ins: &[Spec]) -> usize {
+        ins[if self.chosen { at!(order) } else { at!(row) }].rows.times(ins[at!(row)].cols).capacity
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
         Cost::streaming(ins, outs, 0)
@@ -157,9 +157,9 @@ impl Op for GroupSlots {
         io.out::<u32>(2)[0] = group(used, rows, starts, slots);
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        let (row, counts, rows, width) = (
+        let (row, row_of, rows, width) = (
             on.input(at!(row)),
-            on.scratch().cast(),
+            on.scratch().cast::<u32>(),
             on.live_rows(self.rows, self.live()),
             on.cols(at!(row)),
         );
@@ -168,16 +168,10 @@ impl Op for GroupSlots {
             false => (null(), null(), on.rows(at!(row))),
         };
         let (starts, slots, listed, known) = (on.kept(0), on.kept(1), on.kept(2), on.rows(at!(row)));
-        let blocks = Grid::new(TILES, 1024);
-        launch!(
-            k, on, group_slots_count[blocks];
-            row, count, order, counts, roots, known, rows, width, on.status()
-        )?;
-        launch!(k, on, group_slots_starts[Grid::new(1, 512)]; counts, starts, listed, rows)?;
-        launch!(
-            k, on, group_slots_list[Grid::new(TILES, 32)];
-            row, count, order, counts, slots, roots, known, rows, width
-        )
+        let all = Grid::items(on.out_cap(1));
+        launch!(k, on, group_slots_rows[all]; row, count, order, row_of, roots, known, rows, width, on.status())?;
+        let blocks = grouping(self.rows.capacity);
+        launch!(k, on, group_slots[blocks]; row_of, starts, slots, listed, roots, rows, width)
     }
     fn vjp(&self, _: &mut Tape, node: &Node, _: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         Ok(vec![None; node.ins.len()])
@@ -193,9 +187,11 @@ pub(super) const CASES: &[&[usize]] = &[
     &[9, 0, 4],
     &[9, 3, 7],
     &[50, 3, 2],
-    // A tile takes a warp several rounds; then more rows than a block has threads.
+    // More slots than a block reads in one round, or lists at a time; then more rows than a block has threads.
     &[2_000, 10, 60],
+    &[2_000, 10, 2],
     &[300, 10, 2_500],
+    &[20, 10, 70_000],
     &[0, 2, 3, 1],
     &[9, 3, 7, 1],
     &[2_000, 2, 60, 1],
