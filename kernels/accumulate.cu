@@ -13,8 +13,7 @@ constexpr unsigned EACH = 4;
 // `w` are the sums, `g` the values added to them.
 extern "C" __global__ void __launch_bounds__(256, FULL) accumulate(Parameters sums) {
   after_previous_kernel();
-  uint32_t at = 0;
-  while (blockIdx.x >= sums.of[at].end) at++;
+  uint32_t at = sums.index(blockIdx.x);
   const Parameter& p = sums.of[at];
   uint32_t piece = blockIdx.x - (at ? sums.of[at - 1].end : 0);
   uint32_t i = (piece * blockDim.x + threadIdx.x) * EACH;

@@ -42,8 +42,7 @@ adam(Parameters parameters, const float* rate, uint32_t rates, uint32_t* step, c
      uint32_t decoupled, uint32_t* ticket, uint32_t first, Status status) {
   after_previous_kernel();
   __shared__ Factors of_step;
-  uint32_t at = 0;
-  while (blockIdx.x >= parameters.of[at].end) at++;
+  uint32_t at = parameters.index(blockIdx.x);
   const Parameter& p = parameters.of[at];
   uint32_t piece = blockIdx.x - (at ? parameters.of[at - 1].end : 0);
   uint32_t i = (piece * blockDim.x + threadIdx.x) * EACH, now = *step + (*step < NONE);
@@ -61,6 +60,8 @@ adam(Parameters parameters, const float* rate, uint32_t rates, uint32_t* step, c
   }
   __syncthreads();
   Factors f = of_step;
+  // The ticket is taken once the block has read the step: its time passes during the update.
+  bool last = ticket && threadIdx.x == 0 && atomicInc(ticket, gridDim.x - 1) == gridDim.x - 1;
   if (four) {
     update(w.x, g.x, m.x, v.x, f), update(w.y, g.y, m.y, v.y, f);
     update(w.z, g.z, m.z, v.z, f), update(w.w, g.w, m.w, v.w, f);
@@ -73,5 +74,5 @@ adam(Parameters parameters, const float* rate, uint32_t rates, uint32_t* step, c
       check_parameter(status, first + at, p.w[i], p.v[i]);
     }
   }
-  if (ticket && comes_last(ticket, gridDim.x) && threadIdx.x == 0) *step = now;
+  if (last) *step = now;
 }

@@ -14,8 +14,7 @@ constexpr unsigned EACH = 4;
 // Calls `use` with the parameter of this block and this thread's element, four at a time if all is aligned.
 template <class Use>
 __device__ __forceinline__ void for_elements(const Parameters& parameters, Use use) {
-  uint32_t at = 0;
-  while (blockIdx.x >= parameters.of[at].end) at++;
+  uint32_t at = parameters.index(blockIdx.x);
   const Parameter& p = parameters.of[at];
   uint32_t piece = blockIdx.x - (at ? parameters.of[at - 1].end : 0), i = (piece * blockDim.x + threadIdx.x) * EACH;
   if (i + EACH <= p.n && by_four(p.w, EACH) && by_four(p.g, EACH) && by_four(p.m, EACH)) {

@@ -28,8 +28,7 @@ extern "C" __global__ void __launch_bounds__(256, FULL)
 clip_norm(Parameters gradients, float* sums, uint32_t first, float* norm, float* scale, float most, uint32_t* ticket) {
   after_previous_kernel();
   __shared__ float of_warps[WARP];
-  uint32_t at = 0;
-  while (blockIdx.x >= gradients.of[at].end) at++;
+  uint32_t at = gradients.index(blockIdx.x);
   const Parameter& p = gradients.of[at];
   uint32_t piece = blockIdx.x - (at ? gradients.of[at - 1].end : 0), from = piece * blockDim.x * EACH + threadIdx.x;
   float sum = 0.f;

@@ -104,7 +104,14 @@ struct Parameter {
   uint32_t n, end;
 };
 struct Parameters {
-  Parameter of[64];
+  Parameter of[64];  // unused ones have no blocks
+  // The index of the parameter of a block: a binary search, since each look into the constant bank takes long.
+  __device__ __forceinline__ uint32_t index(uint32_t block) const {
+    uint32_t at = 0;
+#pragma unroll
+    for (uint32_t step = 32; step; step /= 2) at += block >= of[at + step - 1].end ? step : 0;
+    return at;
+  }
 };
 
 // The terms of a sum, two or more. (`abi::Terms`.)

@@ -29,8 +29,7 @@ extern "C" __global__ void __launch_bounds__(256, FULL)
 sgd(Parameters parameters, const float* rate, uint32_t rates, uint32_t* step, const float* scale, float momentum, float decay,
     uint32_t* ticket, uint32_t first, Status status) {
   after_previous_kernel();
-  uint32_t at = 0;
-  while (blockIdx.x >= parameters.of[at].end) at++;
+  uint32_t at = parameters.index(blockIdx.x);
   const Parameter& p = parameters.of[at];
   uint32_t piece = blockIdx.x - (at ? parameters.of[at - 1].end : 0);
   uint32_t i = (piece * blockDim.x + threadIdx.x) * EACH, now = *step + (*step < NONE);
