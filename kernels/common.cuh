@@ -246,6 +246,15 @@ template <int V> __device__ __forceinline__ void store(float* p, const float (&v
     for (int i = 0; i < V; i++) p[i] = v[i];
   }
 }
+// Loads what other blocks have written, past the L1 cache.
+template <int V> __device__ __forceinline__ void load_shared(const float* p, float (&v)[V]) {
+  if constexpr (V == 4) {
+    float4 x = __ldcg(reinterpret_cast<const float4*>(p));
+    v[0] = x.x, v[1] = x.y, v[2] = x.z, v[3] = x.w;
+  } else {
+    for (int i = 0; i < V; i++) v[i] = __ldcg(p + i);
+  }
+}
 // Loads the V floats at `p + at`; zeros if `p` is null.
 template <int V> __device__ __forceinline__ void load_if(const float* p, uint64_t at, float (&v)[V]) {
   if (p) {
@@ -305,13 +314,45 @@ __device__ __forceinline__ void write_loss(float* loss, float mean, const float*
   if (loss) *loss = mean;
 }
 // Adds the partial sums of all blocks, the rows of `sums` [blocks, 2 width], into two outputs of `width` elements;
-// either may be null. For the last block.
+// either may be null. For the last block, of 256 threads, which divide the partial sums of each V columns evenly.
+template <int V>
+__device__ __forceinline__ void add_partial_sums(const float* sums, uint32_t blocks, float* first, float* second,
+                                                 uint32_t width, float4 (&of_threads)[256]) {
+  constexpr uint32_t THREADS = 256;
+  uint32_t columns = 2 * width / V;
+  for (uint32_t left = 0; left < columns; left += THREADS) {
+    uint32_t here = min(columns - left, THREADS), slices = THREADS / here, slice = threadIdx.x / here;
+    uint32_t share = (blocks + slices - 1) / slices, c = (left + threadIdx.x % here) * V;
+    uint32_t from = min(slice * share, blocks), n = slice < slices ? min(share, blocks - from) : 0;
+    float sum[V] = {};
+#pragma unroll 8  // 8 loads in flight at once
+    for (uint32_t p = 0; p < n; p++) {
+      float v[V];
+      load_shared(sums + uint64_t(from + p) * 2 * width + c, v);
+#pragma unroll
+      for (int l = 0; l < V; l++) sum[l] += v[l];
+    }
+    __syncthreads();  // the sums of earlier columns have been read
+    store(&of_threads[threadIdx.x].x, sum);
+    __syncthreads();
+    for (uint32_t s = 1; slice == 0 && s < slices; s++) {
+      float v[V];
+      load(&of_threads[threadIdx.x + s * here].x, v);
+#pragma unroll
+      for (int l = 0; l < V; l++) sum[l] += v[l];
+    }
+#pragma unroll
+    for (int l = 0; l < V; l++) {
+      float* out = c + l < width ? first : second;
+      if (slice == 0 && out) out[c + l < width ? c + l : c + l - width] = sum[l];
+    }
+  }
+}
 __device__ __forceinline__ void add_block_sums(const float* sums, uint32_t blocks, float* first, float* second,
                                                uint32_t width) {
-  for (uint32_t c = threadIdx.x; c < 2 * width; c += blockDim.x) {
-    float* out = c < width ? first : second;
-    if (out) out[c < width ? c : c - width] = sum_of_parts(sums, blocks, 2 * width, c);
-  }
+  __shared__ float4 of_threads[256];
+  if (by_four(sums, 2 * width)) add_partial_sums<4>(sums, blocks, first, second, width, of_threads);
+  else add_partial_sums<1>(sums, blocks, first, second, width, of_threads);
 }
 
 // For a block with one column per lane whose warps divide the rows: returns the sum of the warps' values `v`, in warp

@@ -14,11 +14,13 @@ __device__ void normalise(const float* x, const float* gain, const float* bias, 
                           uint32_t d, float eps) {
   for (uint32_t i = warp_row(); i < n; i += warp_rows()) {
     uint64_t at = uint64_t(i) * d;
-    normalise_row<V>(x + at, gain, bias, y + at, stats ? stats + 2 * uint64_t(i) : nullptr, d, eps);
+    float first[V] = {};
+    if (lane_id() * V < d) load(x + at + lane_id() * V, first);
+    normalise_row<V>(x + at, first, gain, bias, y + at, stats ? stats + 2 * uint64_t(i) : nullptr, d, eps);
   }
 }
 
-extern "C" __global__ void __launch_bounds__(256, FULL)
+extern "C" __global__ void __launch_bounds__(256, 5)
 layer_norm(const float* x, const float* gain, const float* bias, float* y, float* stats, Rows rows, uint32_t d,
            float eps) {
   after_previous_kernel();

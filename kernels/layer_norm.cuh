@@ -3,26 +3,30 @@
 #include "common.cuh"
 
 // y = gain (x - mean(x)) / sqrt(var(x) + eps) + bias for one row of d elements; each lane handles V consecutive
-// elements at a time. A lane reads the same elements of x that it writes of y, so y may be x. `stats` receives the mean
-// and 1 / deviation; it may be null. Every lane of the warp must call it.
+// elements at a time, of which `first` are the first. A lane reads the same elements of x that it writes of y, so y may
+// be x. `stats` receives the mean and 1 / deviation; it may be null. Every lane of the warp must call it.
 template <int V>
-__device__ __forceinline__ void normalise_row(const float* x, const float* gain, const float* bias, float* y, float* stats,
-                                              uint32_t d, float eps) {
+__device__ __forceinline__ void normalise_row(const float* x, const float (&first)[V], const float* gain, const float* bias,
+                                              float* y, float* stats, uint32_t d, float eps) {
   float v[V], g[V], b[V], sum = 0, squares = 0;
+  auto load_x = [&](uint32_t c) {
+    if (c >= WARP * V) load(x + c, v);
+    else for (int l = 0; l < V; l++) v[l] = first[l];
+  };
   for (uint32_t c = lane_id() * V; c < d; c += WARP * V) {
-    load(x + c, v);
+    load_x(c);
 #pragma unroll
     for (int l = 0; l < V; l++) sum += v[l];
   }
   float mean = warp_sum(sum) / float(d);
   for (uint32_t c = lane_id() * V; c < d; c += WARP * V) {
-    load(x + c, v);
+    load_x(c);
 #pragma unroll
     for (int l = 0; l < V; l++) squares += (v[l] - mean) * (v[l] - mean);
   }
   float rstd = 1.f / sqrtf(warp_sum(squares) / float(d) + eps);
   for (uint32_t c = lane_id() * V; c < d; c += WARP * V) {
-    load(x + c, v), load(gain + c, g), load(bias + c, b);
+    load_x(c), load(gain + c, g), load(bias + c, b);
 #pragma unroll
     for (int l = 0; l < V; l++) v[l] = (v[l] - mean) * rstd * g[l] + b[l];
     store(y + c, v);

@@ -43,7 +43,7 @@ project_time(const float* h, const uint32_t* row, const int64_t* node_time, cons
 }
 
 // `sums` holds one row {dw | db} for each block with live roots; all outputs may be null.
-extern "C" __global__ void __launch_bounds__(256, 6)
+extern "C" __global__ void __launch_bounds__(256, 5)
 project_time_grad(const float* h, const uint32_t* row, const int64_t* node_time, const int64_t* time, const float* w,
                   const float* b, const float* dy, float* g, float* sums, uint32_t* ticket, float* dw, float* db, Rows rows,
                   Rows from, uint32_t d, Gaps gaps, uint32_t block_rows) {

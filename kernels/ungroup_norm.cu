@@ -4,8 +4,8 @@
 // shapes    x [m, d] f32, position, root [n] u32, own [q, d] f32, gain, bias [1, d], y, z [n, d], stats [n, 2]
 // grid      one warp per row, lanes over its columns (16 bytes per lane if aligned); gradient: one block per range of
 //           rows
-// memory    reads 2 n (d + 1) words, writes 2 n d; gradient: reads 2 n d, writes (n + m) d; coalesced, further passes
-//           hit L1
+// memory    reads 2 n (d + 1) words, writes 2 n d; gradient: reads 2 n d, writes (n + m) d; coalesced; the first columns
+//           stay in registers, further passes over others hit L1
 // limiter   memory
 // backward  dz row by row, and dx[position[i]] = dz[i]; down = scatter_add_rows(dz, root); dgain, dbias as in
 //           layer_norm
@@ -17,8 +17,10 @@ __device__ __forceinline__ void sum_rows(const float* x, const uint32_t* positio
                                          const float* gain, const float* bias, float* y, float* z, float* stats, uint32_t n,
                                          uint32_t m, uint32_t q, uint32_t d, float eps, const Epilogue& epilogue, Status s) {
   for (uint32_t i = warp_row(); i < n; i += warp_rows()) {
-    uint32_t o = s.row_of(i, root[i], q), p = s.row_of(i, position[i], m);
+    uint32_t o = root[i], p = position[i];
+    o = s.row_of(i, o, q), p = s.row_of(i, p, m);
     uint64_t at = uint64_t(i) * d;
+    float first[V] = {};
     for (uint32_t c = lane_id() * V; c < d; c += WARP * V) {
       float sum[V], more[V];
       load_if(o == NONE ? nullptr : own, uint64_t(o) * d + c, sum), load_if(p == NONE ? nullptr : x, uint64_t(p) * d + c, more);
@@ -26,12 +28,14 @@ __device__ __forceinline__ void sum_rows(const float* x, const uint32_t* positio
 #pragma unroll
       for (int l = 0; l < V; l++) sum[l] = epilogue.of(sum[l] + more[l], kept, uint32_t(l));
       store(z + at + c, sum);
+#pragma unroll
+      for (int l = 0; l < V; l++) first[l] = c < WARP * V ? sum[l] : first[l];
     }
-    normalise_row<V>(z + at, gain, bias, y + at, stats + 2 * uint64_t(i), d, eps);
+    normalise_row<V>(z + at, first, gain, bias, y + at, stats + 2 * uint64_t(i), d, eps);
   }
 }
 
-extern "C" __global__ void __launch_bounds__(256, FULL / 2)
+extern "C" __global__ void __launch_bounds__(256, 3)
 ungroup_norm(const float* x, const uint32_t* position, const float* own, const uint32_t* root, const float* gain,
              const float* bias, float* y, float* z, float* stats, Rows rows, Rows grouped, Rows roots, uint32_t d, float eps,
              Epilogue epilogue, Status s) {
