@@ -41,8 +41,11 @@ memory_update_list(const uint32_t* unique, const int64_t* memory_time, const uin
       v[q] = row >= n ? NONE : gathered ? row : unique[row];
     }
 #pragma unroll
+    for (uint32_t q = 0; q < LIST_EACH; q++) v[q] = s.row_of(row0 + q * WARP, v[q], nodes);
+    // A separate loop: between two loads, the report of a fault would make the second wait for the first.
+#pragma unroll
     for (uint32_t q = 0; q < LIST_EACH; q++) {
-      event[q] = NONE, updated[q] = 0, v[q] = s.row_of(row0 + q * WARP, v[q], nodes);
+      event[q] = NONE, updated[q] = 0;
       if (v[q] != NONE) event[q] = mail_event[v[q]], updated[q] = memory_time[v[q]], sent[q] = mail_time[v[q]];
     }
     // A mail whose features do not exist is ignored (and reported).
