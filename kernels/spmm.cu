@@ -71,10 +71,12 @@ __device__ __forceinline__ void add_neighbors(T& sum, const X* x, const Spmm& s,
   T term[AT_ONCE];
 #pragma unroll
   for (int i = 0; i < AT_ONCE; i++) j[i] = k + i * step < end ? s.col[k + i * step] : NONE;
+  // A separate loop: between two loads, the report of a fault would make the second wait for the first.
+#pragma unroll
+  for (int i = 0; i < AT_ONCE; i++) j[i] = status.row_of(k + i * step, j[i], s.columns);
 #pragma unroll
   for (int i = 0; i < AT_ONCE; i++) {
-    bool is = j[i] < s.columns;
-    if (!is && j[i] != NONE) status.fault(k + i * step, j[i]);
+    bool is = j[i] != NONE;
     factor[i] = is ? s.column_scale[j[i]] : 0.f;
     if (is && s.weight) factor[i] *= s.weight[k + i * step];
     term[i] = is ? real(x[uint64_t(j[i]) * s.d + c]) : T{};
