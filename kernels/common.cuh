@@ -173,6 +173,18 @@ __device__ __forceinline__ float warp_max(float v) {
 // Returns the number of set bits of `lanes` below this lane.
 __device__ __forceinline__ uint32_t lanes_below(unsigned lanes) { return uint32_t(__popc(lanes & ((1u << lane_id()) - 1))); }
 
+// Transposed sum over a warp: lane l receives the sum over all lanes of `v[l]`, in `v[0]`. Each step exchanges `O`
+// numbers: a lane hands over the half that other lanes will sum, then half of the rest.
+template <uint32_t O = WARP / 2> __device__ __forceinline__ void transposed_sums(float (&v)[WARP]) {
+  bool upper = lane_id() & O;
+#pragma unroll
+  for (uint32_t i = 0; i < O; i++) {
+    float give = upper ? v[i] : v[i + O], keep = upper ? v[i + O] : v[i];
+    v[i] = keep + __shfl_xor_sync(ALL, give, int(O));
+  }
+  if constexpr (O > 1) transposed_sums<O / 2>(v);
+}
+
 // ---- work by rows ----
 // For kernels with one warp per row: the first row of this warp, and the stride to its next row.
 __device__ __forceinline__ uint32_t warp_row() { return (blockIdx.x * blockDim.x + threadIdx.x) / WARP; }
@@ -230,11 +242,14 @@ __device__ __forceinline__ float sigmoid(float x) { return 1.f / (1.f + expf(-x)
 __device__ __forceinline__ float softplus(float x) { return fmaxf(x, 0.f) + log1pf(expf(-fabsf(x))); }
 
 // ---- memory ----
-// Loads and stores V consecutive floats; four of them in one instruction.
+// Loads and stores V consecutive floats; four of them, or two that are loaded, in one instruction.
 template <int V> __device__ __forceinline__ void load(const float* p, float (&v)[V]) {
   if constexpr (V == 4) {
     float4 x = *reinterpret_cast<const float4*>(p);
     v[0] = x.x, v[1] = x.y, v[2] = x.z, v[3] = x.w;
+  } else if constexpr (V == 2) {
+    float2 x = *reinterpret_cast<const float2*>(p);
+    v[0] = x.x, v[1] = x.y;
   } else {
     for (int i = 0; i < V; i++) v[i] = p[i];
   }

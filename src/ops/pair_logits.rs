@@ -231,7 +231,7 @@ impl Op for PairLogits {
         let [p, q, b, w, b_out] = [0, 1, 2, 3, 4].map(|i| on.input(i));
         let (src, x, logits) = (on.input(at!(src)), on.input(at!(x)), on.out(0));
         let (sources, others, rows) = (on.rows(at!(p)), on.rows(at!(q)), on.rows(at!(src)));
-        let (grid, d, m) = (Grid::warps(on.spec(at!(x)).len()), on.cols(at!(p)), on.cols(at!(x)));
+        let (grid, d, m) = (Grid::items(on.spec(at!(x)).len()), on.cols(at!(p)), on.cols(at!(x)));
         launch!(
             k, on, pair_logits[grid];
             p, q, b, w, b_out, src, x, logits, sources, others, rows, m, d, on.status()
