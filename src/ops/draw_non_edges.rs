@@ -233,7 +233,7 @@ impl Op for DrawNonEdges {
         });
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        let grid = Grid::items(on.out_cap(0) * (1 + self.per_item));
+        let grid = Grid::warps(on.out_cap(0));
         let (edges, steps) = (on.capacity(at!(src)) as u32, on.capacity(at!(offsets)) as u32 - 1);
         let (vertices, key) = (self.vertices as u32, abi::Key::new(self.seed, self.salt));
         launch!(
