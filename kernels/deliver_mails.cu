@@ -13,15 +13,25 @@
 // The mean of `n` rows of `src`: `row(at)` is the row of delivery `at`, NONE a row of zeros. For a whole warp.
 template <class Out, class T, class F>
 __device__ __forceinline__ void mean_of_rows(Out* to, const T* src, uint32_t width, uint32_t n, F row) {
-  for (uint32_t c = lane_id(); c < width; c += WARP) {
+  constexpr uint32_t AT_ONCE = 4;
+  for (uint32_t left = 0; left < width; left += WARP) {
+    uint32_t c = left + lane_id();
     T sum{};
-#pragma unroll 4
-    for (uint32_t at = 0; at < n; at++) {
-      uint32_t r = row(at);
-      if (r != NONE) add_to(sum, src[uint64_t(r) * width + c]);
+    for (uint32_t base = 0; base < n; base += WARP) {
+      uint32_t at = base + lane_id(), of_lane = at < n ? row(at) : NONE, until = min(WARP, n - base);
+      for (uint32_t first = 0; first < until; first += AT_ONCE) {
+        T v[AT_ONCE];
+#pragma unroll
+        for (uint32_t i = 0; i < AT_ONCE; i++) {
+          uint32_t r = __shfl_sync(ALL, of_lane, int(first + i));
+          v[i] = r != NONE && c < width ? src[uint64_t(r) * width + c] : T{};
+        }
+#pragma unroll
+        for (uint32_t i = 0; i < AT_ONCE; i++) add_to(sum, v[i]);
+      }
     }
     scale(sum, 1.f / float(n));
-    keep(to[c], sum);
+    if (c < width) keep(to[c], sum);
   }
 }
 // Groups of four 16-bit numbers need half the alignment of four words; unaligned rows are processed element by element.
@@ -77,7 +87,7 @@ __device__ __forceinline__ void deliver(T* mail, uint32_t* mail_event, int64_t* 
 }
 
 // Without `order` only the latest delivery of each recipient is used. `rows` maps events to rows of `edge`.
-extern "C" __global__ void __launch_bounds__(256, 5)
+extern "C" __global__ void __launch_bounds__(256, 3)
 deliver_mails(float* mail, uint32_t* mail_event, int64_t* mail_time, uint32_t* next, const uint32_t* node,
               const uint32_t* phi, const float* out, const uint32_t* event, const int64_t* event_time, float* features,
               const float* edge, const uint32_t* starts, const uint32_t* order, const uint32_t* rows, Rows recipients,
@@ -88,7 +98,7 @@ deliver_mails(float* mail, uint32_t* mail_event, int64_t* mail_time, uint32_t* n
           {recipients, events, edges, listed, nodes, k, d, f, each, stride}, s);
 }
 
-extern "C" __global__ void __launch_bounds__(256, 5)
+extern "C" __global__ void __launch_bounds__(256, 3)
 deliver_half_mails(uint16_t* mail, uint32_t kind, uint32_t* mail_event, int64_t* mail_time, uint32_t* next,
                    const uint32_t* node, const uint32_t* phi, const float* out, const uint32_t* event,
                    const int64_t* event_time, uint16_t* features, const float* edge, const uint32_t* starts,

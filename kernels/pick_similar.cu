@@ -41,10 +41,12 @@ pick_similar(const uint32_t* node, const uint32_t* similar, const uint32_t* even
       int64_t later = other < nodes ? last_event(event, time, other, k) : NEVER;
       return later != NEVER && later > own && since(*now, later) < gap ? other : NONE;
     };
-    for (uint32_t j = 0; quiet && j < s; j++) picked = picked || active(j) != NONE;
+#pragma unroll 4  // no branch between them, so that several are looked up at once
+    for (uint32_t j = 0; j < (quiet ? s : 0); j++) picked |= active(j) != NONE;
     uint32_t all, to = done + block_scan(picked, sums, all);
     if (picked) row[to] = i;
-    for (uint32_t j = 0; picked && j < s; j++) picks[uint64_t(to) * s + j] = active(j);
+#pragma unroll 4
+    for (uint32_t j = 0; j < (picked ? s : 0); j++) picks[uint64_t(to) * s + j] = active(j);
     done += all;
   }
   if (threadIdx.x == 0) *count = done;

@@ -107,13 +107,14 @@ __device__ __forceinline__ void mean_rows(Out* out, const T* src, const Batch& b
       T sum{};
       for (uint32_t base = 0; base <= last; base += WARP) {
         auto root = [=](uint32_t lane) { return (base + lane) / 2 * stride + (base + lane) % 2; };
-        bool here = base + lane_id() <= last && batch.psi[root(lane_id())] == row;
+        uint32_t i = root(lane_id()), of_lane = NONE;
+        bool here = base + lane_id() <= last && batch.psi[i] == row;
+        if (here) of_lane = of ? of[i / stride] : by_root ? batch.other_positive(i) : batch.psi[batch.other_end(i)];
+        of_lane = batch.s.row_of(row, of_lane, from);
         unsigned lanes = __ballot_sync(ALL, here);
         events += __popc(lanes);
         add_in_order(sum, lanes, [&](int lane) {
-          uint32_t i = root(uint32_t(lane));
-          uint32_t r = of ? of[i / stride] : by_root ? batch.other_positive(i) : batch.psi[batch.other_end(i)];
-          r = batch.s.row_of(row, r, from);
+          uint32_t r = __shfl_sync(ALL, of_lane, lane);
           return c < d && r != NONE ? src[uint64_t(r) * d + c] : T{};
         });
       }
