@@ -10,14 +10,24 @@
 
 constexpr int64_t NEVER = INT64_MIN;
 
-// The time of a node's last event.
-__device__ __forceinline__ int64_t last_event(const uint32_t* event, const int64_t* time, uint32_t v, uint32_t k) {
-  int64_t last = NEVER;
+constexpr uint32_t AT_ONCE = 4;  // nodes of a thread that are looked up at once
+
+// The times of the last events of AT_ONCE nodes; NEVER for NONE. Loads do not depend on what others have loaded.
+__device__ __forceinline__ void last_events(const uint32_t* event, const int64_t* time, const uint32_t (&v)[AT_ONCE], uint32_t k,
+                                            int64_t (&last)[AT_ONCE]) {
+#pragma unroll
+  for (uint32_t q = 0; q < AT_ONCE; q++) last[q] = NEVER;
   for (uint32_t j = 0; j < k; j++) {
-    uint64_t at = uint64_t(v) * k + j;
-    if (event[at] != NONE) last = max(last, time[at]);
+    uint32_t of[AT_ONCE];
+    int64_t at[AT_ONCE];
+#pragma unroll
+    for (uint32_t q = 0; q < AT_ONCE; q++) {
+      uint64_t place = uint64_t(v[q]) * k + j;
+      of[q] = v[q] != NONE ? event[place] : NONE, at[q] = v[q] != NONE ? time[place] : 0;
+    }
+#pragma unroll
+    for (uint32_t q = 0; q < AT_ONCE; q++) last[q] = of[q] != NONE ? max(last[q], at[q]) : last[q];
   }
-  return last;
 }
 
 // Ticks between two times, which may wrap around.
@@ -34,19 +44,34 @@ pick_similar(const uint32_t* node, const uint32_t* similar, const uint32_t* even
   for (uint32_t base = 0; base < n; base += blockDim.x) {
     uint32_t i = base + threadIdx.x;
     uint32_t v = i < n ? status.row_of(i, node[i], nodes) : NONE;
-    int64_t own = v != NONE ? last_event(event, time, v, k) : NEVER;
-    bool quiet = begun && own != NEVER && since(*now, own) > gap, picked = false;
-    auto active = [&](uint32_t j) {
-      uint32_t other = similar[uint64_t(i) * s + j];
-      int64_t later = other < nodes ? last_event(event, time, other, k) : NEVER;
-      return later != NEVER && later > own && since(*now, later) < gap ? other : NONE;
+    uint32_t alone[AT_ONCE] = {v, NONE, NONE, NONE};
+    int64_t last[AT_ONCE], current = begun ? *now : 0;
+    last_events(event, time, alone, k, last);
+    int64_t own = last[0];
+    bool quiet = begun && own != NEVER && since(current, own) > gap, picked = false;
+    // Calls `use(j, other)` for all similar nodes; NONE for those that had no event lately.
+    auto each_similar = [&](auto use) {
+      for (uint32_t first = 0; first < s; first += AT_ONCE) {
+        uint32_t others[AT_ONCE];
+#pragma unroll
+        for (uint32_t q = 0; q < AT_ONCE; q++) {
+          uint32_t other = first + q < s ? similar[uint64_t(i) * s + first + q] : NONE;
+          others[q] = other < nodes ? other : NONE;
+        }
+        last_events(event, time, others, k, last);
+#pragma unroll
+        for (uint32_t q = 0; q < AT_ONCE; q++) {
+          bool active = last[q] != NEVER && last[q] > own && since(current, last[q]) < gap;
+          if (first + q < s) use(first + q, active ? others[q] : NONE);
+        }
+      }
     };
-#pragma unroll 4  // no branch between them, so that several are looked up at once
-    for (uint32_t j = 0; j < (quiet ? s : 0); j++) picked |= active(j) != NONE;
+    if (quiet) each_similar([&](uint32_t, uint32_t other) { picked |= other != NONE; });
     uint32_t all, to = done + block_scan(picked, sums, all);
-    if (picked) row[to] = i;
-#pragma unroll 4
-    for (uint32_t j = 0; j < (picked ? s : 0); j++) picks[uint64_t(to) * s + j] = active(j);
+    if (picked) {
+      row[to] = i;
+      each_similar([&](uint32_t j, uint32_t other) { picks[uint64_t(to) * s + j] = other; });
+    }
     done += all;
   }
   if (threadIdx.x == 0) *count = done;
