@@ -98,6 +98,12 @@ impl CaseBuilder {
     pub fn below(&mut self, n: usize) -> usize {
         ((u64::from(self.next()) * n as u64) >> 32) as usize
     }
+    /// Draws an integer below `n`, small ones most often: about as unevenly as the roots of a batch of events
+    /// read rows. Of 1,433 rows, the first one gets one draw in 38, half of them get seven in ten.
+    pub fn unevenly_below(&mut self, n: usize) -> usize {
+        let x = u64::from(self.next());
+        ((u128::from(x * x) * n as u128) >> 64) as usize
+    }
     /// Draws a uniform number in [-1, 1], rounded to the inputs' format.
     pub fn uniform(&mut self) -> f32 {
         let drawn = f64::from(self.next()).mul_add(1.0 / f64::from(1u32 << 31), -1.0);

@@ -195,7 +195,7 @@ pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     let [n, queries] = dims[..2] else { return Err(Error::shape("group_roots", "want two or three sizes")) };
     let counts: Vec<u32> = (0..n).map(|i| (i % 4) as u32).collect();
     let roots: Vec<u32> =
-        counts.iter().map(|&k| if k == 0 { NONE } else { c.below(queries) as u32 }).collect();
+        counts.iter().map(|&k| if k == 0 { NONE } else { c.unevenly_below(queries) as u32 }).collect();
     let (query, count, live) = (c.ids(&roots, 1), c.ids(&counts, 1), c.count(queries));
     let count = (dims.len() == 2).then_some(count);
     let g = c.tape.group_roots(query, count, Rows::live(queries + 3, live))?;

@@ -201,7 +201,7 @@ pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     let [n, k, rows] = dims[..3] else { return Err(Error::shape("group_slots", "want three or four sizes")) };
     let counts: Vec<u32> = (0..n).map(|i| if rows == 0 { 0 } else { (i % (k + 1)) as u32 }).collect();
     let of_slots: Vec<u32> = (0..n * k)
-        .map(|s| if s % k < counts[s / k] as usize { c.below(rows) as u32 } else { NONE })
+        .map(|s| if s % k < counts[s / k] as usize { c.unevenly_below(rows) as u32 } else { NONE })
         .collect();
     let roots: Vec<u32> = counts.iter().map(|&n| if n == 0 { NONE } else { c.below(7) as u32 }).collect();
     let row = c.values(Spec::ids(Rows::fixed(n), k), &of_slots);

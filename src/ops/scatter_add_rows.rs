@@ -116,7 +116,7 @@ pub(super) const CASES: &[&[usize]] =
     &[&[1, 1, 1], &[9, 5, 3], &[200, 7, 100], &[0, 2, 4], &[5_000, 3, 4], &[40, 40_000, 1], &[30, 20, 131]];
 pub(super) const BENCH: &[&[usize]] = &[&[1_800, 1_487, 100]];
 pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
-    let mut index: Vec<u32> = (0..dims[0]).map(|_| c.below(dims[1]) as u32).collect();
+    let mut index: Vec<u32> = (0..dims[0]).map(|_| c.unevenly_below(dims[1]) as u32).collect();
     if let [_, .., last] = index.as_mut_slice() {
         *last = NONE;
     }

@@ -378,14 +378,13 @@ pub(super) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     };
     let learn_h = dims.len() == 11;
     let counts: Vec<u32> = (0..n).map(|i| (least + i % (k + 1 - least)) as u32).collect();
-    let mut slots = |below: usize| -> Vec<u32> {
-        (0..n * k)
-            .map(|s| if s % k < counts[s / k] as usize { c.below(below) as u32 } else { NONE })
-            .collect()
+    let slots = |draw: &mut dyn FnMut() -> usize| -> Vec<u32> {
+        (0..n * k).map(|s| if s % k < counts[s / k] as usize { draw() as u32 } else { NONE }).collect()
     };
-    let (row, event) = (slots(m), slots(events));
+    let (row, event) = (slots(&mut || c.unevenly_below(m)), slots(&mut || c.below(events)));
     let spec = Spec::ids(Rows::fixed(n), k);
-    let rows: Vec<u32> = (0..n).map(|i| if counts[i] == 0 { NONE } else { c.below(q) as u32 }).collect();
+    let rows: Vec<u32> =
+        (0..n).map(|i| if counts[i] == 0 { NONE } else { c.unevenly_below(q) as u32 }).collect();
     let (queries, query_row, count) = (c.real(q, heads * (d + f + t)), c.ids(&rows, 1), c.ids(&counts, 1));
     let a = AttentionVars {
         query: queries,
