@@ -22,8 +22,8 @@ use std::{
 pub struct Rivals {
     /// cuBLASLt, or why it cannot be used.
     cublaslt: Result<Arc<CublasLt>, String>,
-    /// cuSPARSE, or why it cannot be used.
-    cusparse: Result<Arc<Cusparse>, String>,
+    /// The device, if cuSPARSE can be used there, or why it cannot.
+    cusparse: Result<Gpu, String>,
 }
 
 brief_debug!(Rivals, r => { cublaslt: r.cublaslt.is_ok(), cusparse: r.cusparse.is_ok() });
@@ -39,7 +39,7 @@ impl Rivals {
     pub fn new(gpu: &Gpu) -> Self {
         Rivals {
             cublaslt: CublasLt::open(gpu).map_err(|e| format!("cublasLt f32 and tf32: {e}")),
-            cusparse: Cusparse::open(gpu).map_err(|e| format!("cusparse: {e}")),
+            cusparse: Cusparse::open(gpu).map(|_| gpu.clone()).map_err(|e| format!("cusparse: {e}")),
         }
     }
     /// Returns the rivals of the ops that `case` runs, forward and backward. Each is prepared when it is its
@@ -56,7 +56,7 @@ impl Rivals {
             // cuSPARSE adds no bias, has no activation and reads f32 only. The backward pass has no rival,
             // because its matrix is another one, the transpose.
             ("spmm", &[v, d, _, 0, 0, ..]) if v * d > 0 => match &self.cusparse {
-                Ok(library) => Box::new(sparse_products(library, case)),
+                Ok(gpu) => Box::new(sparse_products(gpu, case)),
                 Err(why) => missing(why),
             },
             _ => Box::new(empty()),
@@ -186,14 +186,14 @@ fn product(library: &Arc<CublasLt>, wanted: &Wanted, name: &'static str, exactne
 
 /// Returns the rivals of `spmm` by cuSPARSE, with sums in any order and in a fixed one. The matrix is
 /// analysed and the buffer allocated beforehand.
-fn sparse_products<'a>(library: &'a Arc<Cusparse>, case: &'a Case) -> impl Iterator<Item = Found> + 'a {
+fn sparse_products<'a>(gpu: &'a Gpu, case: &'a Case) -> impl Iterator<Item = Found> + 'a {
     [("cusparse", Algorithm::ByRows), ("cusparse deterministic", Algorithm::Deterministic)]
         .into_iter()
-        .map(|(name, algorithm)| sparse_product(library, case, name, algorithm))
+        .map(|(name, algorithm)| sparse_product(gpu, case, name, algorithm))
 }
 
 /// Returns the rival of `spmm` called `name`.
-fn sparse_product(library: &Arc<Cusparse>, case: &Case, name: &'static str, algorithm: Algorithm) -> Found {
+fn sparse_product(gpu: &Gpu, case: &Case, name: &'static str, algorithm: Algorithm) -> Found {
     let failed = |e| format!("{name} for spmm: {e}");
     let (vertices, width) = (case.dims[0], case.dims[1]);
     let (starts, cols, values) = spmm::matrix_of(case).map_err(failed)?;
@@ -203,7 +203,7 @@ fn sparse_product(library: &Arc<Cusparse>, case: &Case, name: &'static str, algo
         return Err(format!("{name} for {case}: a row has more entries than there are columns"));
     }
     let matrix = Csr { starts: &starts, cols: &cols, values: &values };
-    let product = Mutex::new(SparseProduct::new(library, &matrix, width, algorithm).map_err(failed)?);
+    let product = Mutex::new(SparseProduct::new(gpu, &matrix, width, algorithm).map_err(failed)?);
     Ok(Rival::new("spmm", name, move |_, on| {
         ensure!(
             "spmm",

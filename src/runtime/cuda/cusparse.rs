@@ -14,7 +14,6 @@ use cudarc::cusparse::{
 use std::{
     ffi::c_void,
     ptr::{from_ref, null_mut},
-    sync::Arc,
 };
 
 fn checked(status: sys::cusparseStatus_t, what: &str) -> Result<()> {
@@ -28,17 +27,12 @@ pub struct Cusparse {
     handle: sys::cusparseHandle_t,
 }
 
-// SAFETY: every use of the handle makes the device current, and `SparseProduct::launch` borrows mutably.
-unsafe impl Send for Cusparse {}
-// SAFETY: products of one library are created and launched by one thread at a time (`testing::rivals`).
-unsafe impl Sync for Cusparse {}
-
 impl Cusparse {
     /// Opens the library.
     ///
     /// # Errors
     /// `Device` if it is not installed, or does not work on `gpu`.
-    pub fn open(gpu: &Gpu) -> Result<Arc<Self>> {
+    pub fn open(gpu: &Gpu) -> Result<Self> {
         if gpu.is_emulated() {
             return Err(Error::new(ErrorKind::Device, "an emulated device has no cuSPARSE"));
         }
@@ -51,7 +45,7 @@ impl Cusparse {
         let mut handle = null_mut();
         // SAFETY: the library writes the handle.
         checked(unsafe { sys::cusparseCreate(&raw mut handle) }, "cannot start")?;
-        Ok(Arc::new(Cusparse { gpu: gpu.clone(), handle }))
+        Ok(Cusparse { gpu: gpu.clone(), handle })
     }
 }
 
@@ -93,7 +87,9 @@ pub enum Algorithm {
 
 /// `y = A x` for a matrix on the device, analysed once, with the buffer that the library needs.
 pub struct SparseProduct {
-    cusparse: Arc<Cusparse>,
+    /// Of this product alone: what the library keeps of a stream or of a captured launch meets no other
+    /// product.
+    cusparse: Cusparse,
     algorithm: sys::cusparseSpMMAlg_t,
     matrix: sys::cusparseSpMatDescr_t,
     /// Descriptors of x and y.
@@ -102,7 +98,8 @@ pub struct SparseProduct {
     _arrays: [DeviceBuffer; 3],
 }
 
-// SAFETY: descriptors are plain host memory; `launch` borrows mutably.
+// SAFETY: descriptors are plain host memory; every use of the handle makes the device current; `launch`
+// borrows mutably.
 unsafe impl Send for SparseProduct {}
 
 /// Calls a library function on a product. The functions differ in their last argument.
@@ -126,11 +123,10 @@ impl SparseProduct {
     ///
     /// # Errors
     /// `Device` if the device or the library refuses.
-    pub fn new(library: &Arc<Cusparse>, a: &Csr<'_>, width: usize, algorithm: Algorithm) -> Result<Self> {
-        let gpu = &library.gpu;
-        gpu.enter()?;
+    pub fn new(gpu: &Gpu, a: &Csr<'_>, width: usize, algorithm: Algorithm) -> Result<Self> {
+        let cusparse = Cusparse::open(gpu)?;
         let stream = CudaStream::new(gpu)?;
-        library.go_to(&stream)?; // not the stream of the last launch, which may be gone
+        cusparse.go_to(&stream)?;
         let upload = |bytes: &[u8]| {
             let buffer = DeviceBuffer::new(gpu, bytes.len().max(4))?;
             buffer.upload(bytes, &stream).map(|()| buffer)
@@ -145,7 +141,7 @@ impl SparseProduct {
         let (n, d, entries) = ((a.starts.len() - 1) as i64, width as i64, a.cols.len() as i64);
         let [starts, cols, values] = [0, 1, 2].map(|i: usize| arrays[i].address() as *mut c_void);
         let mut made = SparseProduct {
-            cusparse: library.clone(),
+            cusparse,
             algorithm: match algorithm {
                 Algorithm::ByRows => sys::cusparseSpMMAlg_t::CUSPARSE_SPMM_CSR_ALG2,
                 Algorithm::Deterministic => sys::cusparseSpMMAlg_t::CUSPARSE_SPMM_CSR_ALG3,
