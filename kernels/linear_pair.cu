@@ -83,9 +83,16 @@ linear_pair_weight_grad(const float* dy1, const float* dy2, const float* x, cons
   weight_grad(
       precision, rows.live(), m, k, room, {made, tickets}, Matrix{dy, m}, Matrix{x, k},
       [=](const Sums& sums, Tile tile) {
+        __shared__ float of_rows[TILE];
         tile.store(sums, Output{dw, k, k}, [=](uint32_t j, float sum) {
           if (db) db[j] = sum;
-          for (uint32_t q = 0; shared && q < s; q++) shared[uint64_t(j) * s + q] = sum * c[q];
+          of_rows[j - tile.row0] = sum;
         });
+        if (!shared || k < tile.column0 || k >= tile.column0 + TILE) return;  // the whole block
+        __syncthreads();  // the sums of all rows have been written
+        uint32_t items = min(TILE, m - tile.row0) * s;
+        for (uint32_t i = threadIdx.x; i < items; i += PRODUCT_THREADS) {
+          shared[uint64_t(tile.row0) * s + i] = of_rows[i / s] * c[i % s];
+        }
       });
 }

@@ -470,7 +470,7 @@ __device__ __forceinline__ bool add_parts(Sums& sums, Part part, TileParts to) {
   }
   if (!comes_last(to.tickets + tile, part.of)) return false;
   sums = {};
-#pragma unroll 2  // eight loads in flight at once
+#pragma unroll 4  // sixteen loads in flight at once
   for (uint32_t p = 0; p < part.of; p++) {
 #pragma unroll
     for (uint32_t i = 0; i < EACH; i++) {

@@ -77,9 +77,9 @@ mod output {
     pub(super) const DT: usize = 6;
 }
 
-/// Blocks of a cell's kernel, at most: several for each multiprocessor. Each computes one tile after the
-/// other.
-const MOST_TILES: usize = 1024;
+/// Blocks of a kernel, at most: a few for each multiprocessor. A grid for all rows of the capacity would have
+/// thousands without work.
+const MOST_BLOCKS: usize = 1024;
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -524,8 +524,9 @@ impl<C: Cell> Op for MemoryUpdate<C> {
             u32::from(self.gathered), on.capacity(input::MAIL_EVENT) as u32, on.status()
         )?;
         let u = self.arguments(on, &to);
-        launch!(k, on, memory_update_messages[Grid::warps(2 * n + C::SUMS * d as usize)]; u)?;
-        let tiles = Grid::tiles(n, C::SUMS * d as usize).count().min(MOST_TILES);
+        let messages = Grid::warps(2 * n + C::SUMS * d as usize).count().min(MOST_BLOCKS);
+        launch!(k, on, memory_update_messages[Grid::new(messages, Grid::THREADS)]; u)?;
+        let tiles = Grid::tiles(n, C::SUMS * d as usize).count().min(MOST_BLOCKS);
         // SAFETY: as of `launch!`.
         unsafe { (C::KERNEL)(k, on, Grid::new(tiles, Grid::THREADS), u) }
     }
