@@ -187,7 +187,8 @@ pub(super) const CASES: &[&[usize]] = &[
     &[9, 0, 4],
     &[9, 3, 7],
     &[50, 3, 2],
-    // More slots than a block reads in one round, or lists at a time; then more rows than a block has threads.
+    // More slots than a block reads in one round, or lists at a time; then more rows than a block has
+    // threads.
     &[2_000, 10, 60],
     &[2_000, 10, 2],
     &[300, 10, 2_500],

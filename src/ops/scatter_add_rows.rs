@@ -111,7 +111,8 @@ impl Op for ScatterAddRows {
 }
 
 /// `[n, v, d]`. Among them: more source rows for one output row than fit in a queue, more output rows than
-/// blocks, and than 32 for each; wide rows. The last index is `NONE`, and the capacity of `out` is `v + 2` rows.
+/// blocks, and than 32 for each; wide rows. The last index is `NONE`, and the capacity of `out` is `v + 2`
+/// rows.
 pub(super) const CASES: &[&[usize]] =
     &[&[1, 1, 1], &[9, 5, 3], &[200, 7, 100], &[0, 2, 4], &[5_000, 3, 4], &[40, 40_000, 1], &[30, 20, 131]];
 pub(super) const BENCH: &[&[usize]] = &[&[1_800, 1_487, 100]];
