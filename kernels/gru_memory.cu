@@ -47,24 +47,40 @@ gru_memory(MemoryUpdate u) {
   });
 }
 
+// The gradients of V columns of a row, from column j on; `dy` may be null, for zeros.
+template <int V>
+__device__ __forceinline__ void gates_grad(const float* gate, const float* own, const float* dy, float* to, uint32_t d,
+                                           uint32_t j) {
+  float r[V], z[V], n[V], h[V], s[V], up[V] = {};
+  load(gate + j, r), load(gate + d + j, z), load(gate + 2 * d + j, n), load(gate + 3 * d + j, h), load(own + j, s);
+  if (dy) load(dy + j, up);
+  float dr[V], dz[V], dn[V], dh[V];
+#pragma unroll
+  for (int i = 0; i < V; i++) {
+    dn[i] = up[i] * (1.f - z[i]) * (1.f - n[i] * n[i]);
+    dr[i] = dn[i] * h[i] * r[i] * (1.f - r[i]);
+    dz[i] = up[i] * (s[i] - n[i]) * z[i] * (1.f - z[i]);
+    dh[i] = dn[i] * r[i];
+  }
+  store(to + j, dr), store(to + d + j, dz), store(to + 2 * d + j, dn), store(to + 3 * d + j, dh);
+}
+
 // Gradients of the pre-activations, dpre [m, 4 d]: r, z, n_x, n_h.
 extern "C" __global__ void __launch_bounds__(256, 2)
 gru_memory_gates_grad(const uint32_t* mailed, const float* messages, const float* gates, const float* dout, float* dpre,
                       Rows mails, Rows rows, uint32_t d, uint32_t c, Status s) {
   after_previous_kernel();
   uint32_t m = mails.live(), n = rows.live();
+  bool four = by_four(gates, d) && by_four(messages, c) && by_four(dout, d) && by_four(dpre, d);
   for (uint32_t k = warp_row(); k < m; k += warp_rows()) {
     uint32_t row = s.row_of(k, mailed[k], n);
     const float *gate = gates + uint64_t(k) * SUMS * d, *dy = row == NONE ? nullptr : dout + uint64_t(row) * d;
     const float* own = messages + uint64_t(k) * c;  // a message begins with the node's own memory
     float* to = dpre + uint64_t(k) * SUMS * d;
-    for (uint32_t j = lane_id(); j < d; j += WARP) {
-      float r = gate[j], z = gate[d + j], n = gate[2 * d + j], h = gate[3 * d + j], up = dy ? dy[j] : 0.f;
-      float dn = up * (1.f - z) * (1.f - n * n);
-      to[j] = dn * h * r * (1.f - r);
-      to[d + j] = up * (own[j] - n) * z * (1.f - z);
-      to[2 * d + j] = dn;
-      to[3 * d + j] = dn * r;
+    if (four) {
+      for (uint32_t j = 4 * lane_id(); j < d; j += 4 * WARP) gates_grad<4>(gate, own, dy, to, d, j);
+    } else {
+      for (uint32_t j = lane_id(); j < d; j += WARP) gates_grad<1>(gate, own, dy, to, d, j);
     }
   }
 }

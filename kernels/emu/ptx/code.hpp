@@ -127,6 +127,8 @@ struct Module {
   std::map<std::string, std::unique_ptr<Function>> functions;
   std::map<std::string, std::vector<char>> constants;   // variables of the module, by name
   std::vector<std::string> dynamic;       // names of dynamic shared memory
+  // Shared memory that several kernels declare together: a name, and the rest of the declaration.
+  std::map<std::string, std::string> shared;
   std::string line(uint32_t number) const;
 };
 

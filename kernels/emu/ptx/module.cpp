@@ -166,7 +166,7 @@ class ModuleReader {
     else if (name == ".visible" || name == ".weak" || name == ".extern" || name == ".common") return;
     else if (name == ".file") file(until('\n'));
     else if (name == ".section" || name == ".func") braces();
-    else if (name == ".shared") shared(declaration_of(until(';')));
+    else if (name == ".shared") shared(until(';'));
     else if (name == ".global" || name == ".const") variable(declaration_of(until(';')));
     else if (name == ".entry") entry();
     else wrong("`" + std::string(name.empty() ? text.substr(at, 20) : name) + "` is not understood");
@@ -179,9 +179,10 @@ class ModuleReader {
     size_t slash = path.rfind('/');
     module.files[uint32_t(atoi(std::string(rest).c_str()))] = path.substr(slash == path.npos ? 0 : slash + 1);
   }
-  void shared(const Declaration& d) {
-    if (d.bytes) wrong("shared memory outside of a kernel has a size");
-    module.dynamic.push_back(d.name);
+  void shared(Text declaration) {
+    Declaration d = declaration_of(declaration);
+    if (d.bytes) module.shared[d.name] = declaration;
+    else module.dynamic.push_back(d.name);
   }
   void variable(const Declaration& d) {
     std::vector<char>& bytes = module.constants[d.name];

@@ -19,6 +19,9 @@ void Reader::read() {
 void Reader::text() {
   Text body = Text(module.text).substr(function.body, function.end - function.body);
   line = function.body_line;
+  for (auto& [name, declaration] : module.shared) {
+    if (body.find(name) != body.npos) declare_memory(declaration, shared, function.shared_bytes);
+  }
   size_t at = 0;
   auto step = [&] { line += body[at++] == '\n'; };
   auto rest = [&] { return body.substr(at); };
