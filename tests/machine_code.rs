@@ -176,7 +176,7 @@ fn dense_products_run_on_the_matrix_units_in_every_precision() {
         ("link_decoder", "link_decoder_weight_grad"),
     ] {
         let Some(code) = machine_code(&report, file, kernel) else { return };
-        for instruction in ["HMMA.1688.F32.TF32", "HMMA.16816.F32.BF16", "LDG.E.128"] {
+        for instruction in ["HMMA.1688.F32.TF32", "HMMA.16816.F32.BF16", "LDGSTS.E.BYPASS.128"] {
             assert!(code.contains(instruction), "{kernel} has no {instruction}");
         }
         // The memory updates scatter their results.
@@ -186,11 +186,11 @@ fn dense_products_run_on_the_matrix_units_in_every_precision() {
             let (_, epilogue) = code.rsplit_once("HMMA").unwrap();
             assert!(epilogue.rfind("LDG") < epilogue.find("STG"), "{kernel} loads after it has stored");
         }
-        // A loop over a depth of 8: 12 products on halves of f32, the splitting of 12 operands, loads, and
-        // loop control.
-        let product_loops = loops(&code).into_iter().filter(|body| body.matches("HMMA").count() == 12);
-        let longest = product_loops.map(|body| body.lines().count()).max();
-        assert!(longest.is_some_and(|n| n <= 72), "{kernel}: {longest:?} instructions for a depth of 8");
+        // A slab of depth 16 without a jump: 24 products on halves of f32, the splitting of 24 operands into
+        // two halves each, loads, and 16 sums.
+        let slab = stretches(&code).into_iter().find(|of_slab| of_slab.matches("HMMA").count() == 24);
+        let length = slab.map(|of_slab| of_slab.lines().count());
+        assert!(length.is_some_and(|n| n <= 176), "{kernel}: {length:?} instructions for a slab");
     }
 }
 
@@ -224,31 +224,16 @@ fn every_kernel_waits_for_the_previous_one_before_anything_else() {
     }
 }
 
-/// Returns the innermost loops of a kernel, with one instruction per line.
-fn loops(code: &str) -> Vec<String> {
-    let address = |hex: &str| u32::from_str_radix(hex, 16).ok();
-    let instructions: Vec<(u32, &str)> = code
-        .lines()
-        .filter_map(|line| {
-            let (at, rest) = line.trim_start().strip_prefix("/*")?.split_once("*/")?;
-            Some((address(at)?, rest.split_once(';')?.0.trim()))
-        })
-        .collect();
-    let mut found: Vec<(u32, u32)> = Vec::new();
-    for &(end, instruction) in &instructions {
-        let target = instruction.rsplit("0x").next().and_then(address);
-        if let (true, Some(start)) = (instruction.contains("BRA"), target.filter(|&to| to < end)) {
-            found.push((start, end));
-        }
-    }
-    let contains = |a: &(u32, u32), b: &(u32, u32)| a != b && a.0 <= b.0 && b.1 <= a.1;
-    let innermost = found.iter().filter(|a| !found.iter().any(|b| contains(a, b)));
-    innermost
-        .map(|&(start, end)| {
-            let body = instructions.iter().filter(|(at, _)| (start..=end).contains(at));
-            body.map(|(_, instruction)| *instruction).collect::<Vec<_>>().join("\n")
-        })
-        .collect()
+/// Returns the stretches of instructions between two jumps.
+fn stretches(code: &str) -> Vec<String> {
+    let has_address = |line: &&str| {
+        line.trim_start()
+            .strip_prefix("/*")
+            .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_hexdigit()))
+    };
+    let instructions: Vec<&str> = code.lines().filter(has_address).collect();
+    let jumps = |line: &&str| ["BRA", "BSYNC", "EXIT"].iter().any(|jump| line.contains(jump));
+    instructions.split(jumps).map(|stretch| stretch.join("\n")).collect()
 }
 
 /// The emulated device runs one block after another, so it cannot show whether a block sees the writes of
