@@ -80,6 +80,7 @@ pub fn devices(count: usize, seed: u64) -> Option<Vec<TestDevice>> {
         let open = || Gpu::open(ordinal).expect("the device opens").values_apart();
         let device = TestDevice { gpu: OPENED[ordinal].get_or_init(open).clone(), emulated };
         device.schedule(seed);
+        device.connections(0);
         device.matrix_units("h100");
         device.code(&std::env::var("TGNN_EMU_CODE").unwrap_or_else(|_| "host".into()));
         device
@@ -145,6 +146,19 @@ impl TestDevice {
         unsafe {
             let schedule: extern "C" fn(c_int, u64) = std::mem::transmute(symbol("tgnn_emu_schedule"));
             schedule(self.gpu.ordinal() as c_int, seed);
+        }
+    }
+    /// Sets the number of connections from now on; 0: as many as streams. If streams share them, the device
+    /// runs what they are given in its order, and calls of the driver that may wait for all work do so. Does
+    /// nothing on a GPU.
+    pub fn connections(&self, number: u32) {
+        if !self.emulated {
+            return;
+        }
+        // SAFETY: the signature is `void tgnn_emu_connections(int, unsigned)`.
+        unsafe {
+            let set: extern "C" fn(c_int, u32) = std::mem::transmute(symbol("tgnn_emu_connections"));
+            set(self.gpu.ordinal() as c_int, number);
         }
     }
     /// Sets the matrix units from now on: those of an `h100`, which is the default, of an `a100`, or `exact`

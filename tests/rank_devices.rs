@@ -1,7 +1,9 @@
 //! Several ranks on CUDA devices: what they compute equals what one device computes.
 use crate::{
     emulated::{TestDevice, devices, drawn},
+    paths::program,
     support::{
+        program::{made, small as small_words},
         ranks::{STATE, accessed_on, apart, check_log, frozen, of_model, parts_plan, plan_file, tensors},
         trainings::{config, small},
     },
@@ -9,6 +11,7 @@ use crate::{
 use std::{
     collections::BTreeMap,
     path::Path,
+    process::Command,
     sync::{Arc, Mutex},
     thread,
     time::{Duration, Instant},
@@ -223,6 +226,24 @@ fn devices_receive_the_same_bytes_as_processors() {
         if devices.len() < ranks {
             continue; // NCCL wants a device for each rank
         }
+        // Ranks that share a device, or two.
+        for number in [1, 2] {
+            on_local_ranks(
+                ranks,
+                DEADLINE,
+                |_| Device::cpu(1),
+                |device| {
+                    let rank = device.ranks().unwrap().rank();
+                    let on = Backend::Cuda(devices[rank % number].gpu.clone());
+                    assert!(
+                        collectives(&device, on)? == all.lock().unwrap()[&rank],
+                        "rank {rank} of {ranks}"
+                    );
+                    Ok(())
+                },
+            )
+            .unwrap();
+        }
         let by_nccl = as_processes(DEADLINE, &devices, |device| {
             let rank = device.ranks().unwrap().rank();
             Ok((rank, collectives(&device, Backend::Cuda(devices[rank].gpu.clone()))?))
@@ -386,6 +407,98 @@ fn losses_scores_and_weights_of_ranks_on_devices_are_those_of_one() {
             // Adam divides gradients by their size, so rounding moves the weights of tiny ones, too.
             assert!(apart(&a.1, &b.1) < 4e-3, "{plan}: {} {}", a.0, apart(&a.1, &b.1));
         }
+    }
+}
+
+#[test]
+#[cfg_attr(not(feature = "emu"), ignore = "wants --features emu")]
+fn ranks_compute_the_same_bits_on_a_device_of_their_own_and_on_one_that_they_share() {
+    let events = small(450);
+    let Some(devices) = devices(4, 3).filter(|devices| devices.len() == 4) else { return };
+    for (plan, model, ranks) in [
+        ("auto", ModelName::Tgn, 3),
+        ("sven", ModelName::Tgn, 3),
+        ("pipetgl", ModelName::Jodie, 2),
+        // Each of two groups of ranks has a rank on each of two devices.
+        ("disttgl:2x1x2", ModelName::Jodie, 4),
+    ] {
+        // The second epoch is a graph where it can be.
+        let config = Config { evaluate: false, max_batches: 3, ..of_model(model, plan, 2) };
+        let trained = |number: usize, connections: u32| {
+            devices.iter().for_each(|device| device.connections(connections));
+            let dir = tempfile::tempdir().unwrap();
+            let summary = train(ranks, &devices[..number], &config, &events, dir.path()).unwrap();
+            let graphs = summary.epochs.iter().filter_map(|epoch| epoch.graphs_captured).sum::<usize>();
+            let losses: Vec<f64> = summary.epochs.iter().map(|epoch| epoch.train_loss).collect();
+            let last = summary.epochs.last().map_or(0, |epoch| epoch.epoch);
+            (losses, summary.ranks, tensors(dir.path(), last), graphs)
+        };
+        let (losses, traffic, weights, graphs) = trained(ranks, 0);
+        assert!(graphs > 0 || !["auto", "sven"].contains(&plan), "{plan}");
+        // Devices that do everything in the order in which it was submitted, and wait whenever they may.
+        for (number, graphs_of) in [(ranks, graphs), (1, 0), (ranks.div_ceil(2), 0)] {
+            let found = trained(number, 1);
+            let what = format!("{plan}, {ranks} ranks on {number} devices");
+            assert!(found.0 == losses && found.1 == traffic && found.2 == weights, "{what}");
+            assert_eq!(found.3, graphs_of, "{what}");
+        }
+    }
+}
+
+/// Trains over ranks by the program, on emulated device 0 unless `words` say otherwise. Returns its exit code,
+/// the last line of what it says, and the seconds that it took.
+fn by_program(words: &[&str], environment: &[(&str, &str)]) -> (Option<i32>, String, f64) {
+    let dir = made();
+    let began = Instant::now();
+    let ran = Command::new(program())
+        .args(small_words(&["--no-eval", "--device", "emu:0", "--max-batches", "3", "--ranks"]))
+        .args(words)
+        .env_remove("CUDA_DEVICE_MAX_CONNECTIONS")
+        .envs(environment.iter().copied())
+        .current_dir(dir.path())
+        .output()
+        .unwrap();
+    let said = String::from_utf8(ran.stderr).unwrap();
+    (ran.status.code(), said.lines().last().unwrap_or_default().into(), began.elapsed().as_secs_f64())
+}
+
+#[test]
+#[cfg_attr(not(feature = "emu"), ignore = "wants --features emu")]
+fn words_on_a_shared_device_want_connections_that_the_program_sets_and_events_do_not() {
+    // More passes would make graphs, for which this device waits until all its work is done.
+    let one_pass = ["--epochs", "1", "--set", "settle=false", "--set", "static.mode=off"];
+    let sven = [&["3", "--plan", "sven", "--deadline", "3"], &one_pass[..]].concat();
+    let (words, as_cuda) = (("TGNN_EXCHANGE", "words"), ("TGNN_EMU_CONNECTIONS", "cuda"));
+    let few = ("CUDA_DEVICE_MAX_CONNECTIONS", "1");
+    let (code, said, _) = by_program(&sven, &[as_cuda, few]);
+    assert_eq!(code, Some(0), "{said}");
+    let (code, said, _) = by_program(&sven, &[as_cuda, words]);
+    assert_eq!(code, Some(0), "{said}");
+    let (code, said, seconds) = by_program(&sven, &[as_cuda, words, few]);
+    assert!(code == Some(8) && said.contains("no answer from") && said.contains(" within 3 s"), "{said}");
+    assert!(seconds < 20.0, "{seconds} s: {said}");
+    let (code, said, _) = by_program(&sven, &[("TGNN_EXCHANGE", "letters")]);
+    assert!(code == Some(2) && said.contains("TGNN_EXCHANGE is `letters`, not words or events"), "{said}");
+}
+
+#[test]
+#[cfg_attr(not(feature = "emu"), ignore = "wants --features emu")]
+fn the_deadline_ends_ranks_whose_driver_does_not_answer_and_says_where_they_are() {
+    let hangs = ("TGNN_EMU_DEFECT", "hang:write_values_to_window");
+    let (code, said, seconds) = by_program(&["2", "--deadline", "2"], &[hangs]);
+    assert_eq!(code, Some(8), "{said}");
+    assert!(
+        said.starts_with("error: rank ") && said.contains("no answer from the driver within 2 s"),
+        "{said}"
+    );
+    assert!(said.contains("launching all_reduce (reduce_gradients)"), "{said}");
+    assert!(seconds < 15.0, "{seconds} s: {said}");
+    // Work that does not end: the rank notices, but cannot free its memory.
+    for (device, missing) in [("emu:0", "the device"), ("emu", "rank ")] {
+        let stalls = ("TGNN_EMU_DEFECT", "stall:write_values_to_window");
+        let (code, said, seconds) = by_program(&["2", "--device", device, "--deadline", "2"], &[stalls]);
+        assert!(code == Some(8) && said.contains(&format!("no answer from {missing}")), "{said}");
+        assert!(said.contains("gradients") && seconds < 20.0, "{seconds} s: {said}");
     }
 }
 

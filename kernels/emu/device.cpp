@@ -10,8 +10,13 @@ size_t memory_size() {
   return text ? strtoull(text, nullptr, 10) : size_t(4) << 30;
 }
 
-Mark Device::add(std::function<void()> f, const std::vector<Mark>& after, Ready when) {
+Mark Device::add(const Stream& stream, std::function<void()> f, std::vector<Mark> after, Ready when) {
   auto w = std::make_shared<Work>();
+  if (!connections.empty()) {
+    Mark& last = connections[stream.number % connections.size()];
+    after.push_back(last);
+    last = w;
+  }
   w->run = std::move(f);
   w->when = std::move(when);
   for (const Mark& m : after) {
@@ -31,7 +36,7 @@ Result Device::give(Stream& stream, std::function<void()> f, Ready when) {
     stream.last_nodes = {nodes.size() - 1};
     return SUCCESS;
   }
-  stream.last = {add(std::move(f), stream.last, std::move(when))};
+  stream.last = {add(stream, std::move(f), stream.last, std::move(when))};
   return SUCCESS;
 }
 
@@ -59,6 +64,11 @@ bool Device::advance() {
   w->next.clear();
   return true;
 }
+// Runs ready work for a short time: a query does not wait.
+void Device::advance_a_little() {
+  auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(20);
+  while (advance() && std::chrono::steady_clock::now() < end) {}
+}
 // Called when no work can run: lets other threads use this device, which may write the values that work waits for.
 // Returns false if there is no such work.
 bool Device::wait() {
@@ -79,6 +89,11 @@ Result Device::until(std::vector<Mark> marks) {
 Result Device::until_all() {
   while (advance() || wait()) {}
   return fault;
+}
+// Called for operations in which a driver may wait for all work of the device. Ours does so if streams share
+// connections: then it is as strict as it may be.
+void Device::may_wait() {
+  if (!connections.empty()) until_all();
 }
 // Called for operations that are illegal during a capture: invalidates the captures that forbid it to this thread.
 // Returns whether there were any.

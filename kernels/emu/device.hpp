@@ -2,6 +2,7 @@
 #pragma once
 #include "allocations.hpp"
 #include "block.hpp"
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <map>
@@ -44,7 +45,7 @@ struct Work {
   std::function<void()> run;
   Ready when;  // work that waits for a value in memory: whether it is there
   size_t unmet = 0;
-  bool done = false;
+  std::atomic<bool> done = false;  // other devices may ask
   std::vector<std::shared_ptr<Work>> next;
 };
 using Mark = std::shared_ptr<Work>;
@@ -61,6 +62,7 @@ struct Stream {
   std::shared_ptr<Capture> capture;
   std::vector<size_t> last_nodes;         // the same, in a graph under capture
   bool after_kernel = false;              // whether the last work is a kernel
+  size_t number = 0;                      // of the streams of its device, in the order in which they were made
 };
 struct Event {
   Device& device;
@@ -110,13 +112,19 @@ struct Device {
   uint64_t clustered_launches = 0;    // as clusters of several blocks
   bool profiled = false;              // between cuProfilerStart and cuProfilerStop
   std::vector<std::string> profile;   // the kernels launched there
+  size_t made = 0;                    // streams so far
+  // By connection: the last work that was given to it. If there are any, a stream has one of them, and work waits for
+  // all that was given to its connection before, of whatever stream.
+  std::vector<Mark> connections;
 
-  Mark add(std::function<void()>, const std::vector<Mark>& after, Ready when = {});
+  Mark add(const Stream&, std::function<void()>, std::vector<Mark> after, Ready when = {});
   Result give(Stream&, std::function<void()>, Ready when = {});
   bool advance();
+  void advance_a_little();
   bool wait();
   Result until(std::vector<Mark>);
   Result until_all();
+  void may_wait();
   bool forbidden();
   Address allocate(size_t n);
   Result release(Address);

@@ -72,12 +72,19 @@ bool tgnn_emu_code(int device, const char* name) {
   }
   return false;
 }
+// Sets the number of connections of a device from now on; 0, the default: one for each stream. Called without work.
+void tgnn_emu_connections(int device, unsigned number) {
+  Device& d = devices[device];
+  Lock lock(d);
+  d.connections.assign(number, nullptr);
+}
 // The device's first fault since the last call of `tgnn_emu_schedule`, or an empty string.
 const char* tgnn_emu_fault(int device) { return devices[device].fault_text.c_str(); }
 unsigned tgnn_emu_blocks_at_once() { return blocks_at_once(); }
 
 // Whether `TGNN_EMU_DEFECT` plants a defect, one of a list with commas: `skip:KERNEL`, its launches do nothing;
-// `fault:KERNEL`, they access memory that is not theirs; `early`, a graph with early launches is refused.
+// `fault:KERNEL`, they access memory that is not theirs; `stall:KERNEL`, they never end; `hang:KERNEL`, the call that
+// launches it never returns; `early`, a graph with early launches is refused.
 static bool defective(const std::string& wanted) {
   const char* text = getenv("TGNN_EMU_DEFECT");
   return text && ("," + std::string(text) + ",").find("," + wanted + ",") != std::string::npos;
@@ -87,6 +94,9 @@ static bool defective(const std::string& wanted) {
 Result cuInit(unsigned) {
   static Result result = []() -> Result {
     const char *seed = getenv("TGNN_EMU_SEED"), *matrix = getenv("TGNN_EMU_MATRIX"), *code = getenv("TGNN_EMU_CODE");
+    // As many as a driver has: what CUDA_DEVICE_MAX_CONNECTIONS says, or 8.
+    const char *connections = getenv("TGNN_EMU_CONNECTIONS"), *most = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+    if (connections && !strcmp(connections, "cuda")) connections = most ? most : "8";
     // What `cuGetErrorString` says.
     auto refuse = [](const char* key, const char* value, const char* known) -> Result {
       devices[0].fault_text = std::string(key) + " is `" + value + "`, not " + known;
@@ -95,6 +105,7 @@ Result cuInit(unsigned) {
     for (int d = 0; d < DEVICES; d++) {
       if (seed) tgnn_emu_schedule(d, strtoull(seed, nullptr, 10));
       if (matrix && !tgnn_emu_matrix(d, matrix)) return refuse("TGNN_EMU_MATRIX", matrix, "h100, a100 or exact");
+      if (connections) tgnn_emu_connections(d, unsigned(strtoul(connections, nullptr, 10)));
       if (code && !tgnn_emu_code(d, code)) return refuse("TGNN_EMU_CODE", code, "host, ptx or weak");
     }
     return SUCCESS;
@@ -166,6 +177,7 @@ Result cuMemAlloc_v2(Address* p, size_t n) {
   Lock lock(d);
   if (n == 0) return INVALID_VALUE;
   if (d.forbidden()) return CAPTURE_UNSUPPORTED;
+  d.may_wait();
   return (*p = d.allocate(n)) ? SUCCESS : OUT_OF_MEMORY;
 }
 Result cuMemFree_v2(Address p) {
@@ -179,6 +191,7 @@ Result cuMemHostAlloc(Handle* p, size_t n, unsigned) {
   Device& d = here();
   Lock lock(d);
   if (d.forbidden()) return CAPTURE_UNSUPPORTED;
+  d.may_wait();
   if (posix_memalign(p, PAGE, std::max<size_t>(n, 1))) return OUT_OF_MEMORY;
   d.pinned[reinterpret_cast<uintptr_t>(*p)] = n;
   add_allocation(reinterpret_cast<uintptr_t>(*p), n);
@@ -232,7 +245,9 @@ Result cuMemcpyDtoDAsync_v2(Address to, Address from, size_t n, Handle s) {
 Result cuStreamCreate(Handle* s, unsigned) {
   Device& d = here();
   Lock lock(d);
+  d.may_wait();
   auto* made = new Stream{d};
+  made->number = d.made++;
   d.streams.insert(made);
   return *s = made, SUCCESS;
 }
@@ -259,18 +274,30 @@ Result cuStreamQuery(Handle s) {
   Stream& stream = stream_of(s);
   Device& d = stream.device;
   Lock lock(d);
-  while (d.advance()) {}
+  d.advance_a_little();
   for (Mark& m : stream.last) {
     if (!m->done) return NOT_READY;
   }
   return d.fault;
 }
+// Lets a stream wait for an event of another device.
+static Result wait_for_other(Stream& stream, Event& event) {
+  Mark mark;
+  {
+    Lock lock(event.device);
+    if (event.capture) return INVALID_VALUE;
+    mark = event.mark;
+  }
+  Lock lock(stream.device);
+  if (stream.capture) return stream.device.forbidden(), CAPTURE_UNSUPPORTED;
+  return stream.device.give(stream, [] {}, [=] { return !mark || mark->done; });
+}
 Result cuStreamWaitEvent(Handle s, Handle e, unsigned) {
   Stream& stream = stream_of(s);
   Device& d = stream.device;
-  Lock lock(d);
   Event& event = *static_cast<Event*>(e);
-  if (&event.device != &d) return INVALID_VALUE;  // devices do not wait for each other
+  if (&event.device != &d) return wait_for_other(stream, event);
+  Lock lock(d);
   stream.after_kernel = false;
   if (event.capture) {  // a stream that waits for captured work joins the capture
     if (!stream.capture) {
@@ -284,7 +311,7 @@ Result cuStreamWaitEvent(Handle s, Handle e, unsigned) {
   }
   if (stream.capture) return d.forbidden(), CAPTURE_UNSUPPORTED;
   if (event.mark && !event.mark->done) stream.last.push_back(event.mark);
-  return SUCCESS;
+  return d.connections.empty() ? SUCCESS : d.give(stream, [] {});  // what waits holds up its connection
 }
 // Waits for values in memory and writes such values, in the order of the stream. The memory may be the host's, or
 // another device's.
@@ -360,7 +387,7 @@ Result cuEventQuery(Handle e) {
   auto* event = static_cast<Event*>(e);
   Device& d = event->device;
   Lock lock(d);
-  while (d.advance()) {}
+  d.advance_a_little();
   return event->mark && !event->mark->done ? NOT_READY : d.fault;
 }
 Result cuEventElapsedTime_v2(float* ms, Handle a, Handle b) {
@@ -484,6 +511,7 @@ Result cuLaunchKernelEx(const Config* config, Handle f, void** arguments, void**
     offsets.push_back(at);
     at += (function->sizes[i] + 15u) / 16 * 16;
   }
+  while (defective("hang:" + function->name)) std::this_thread::sleep_for(std::chrono::seconds(1));
   if (stream.capture) stream.capture->graph->kernels.push_back(function->name);
   else d.launched(function->name);
   if (stream.capture) stream.capture->graph->early |= early;
@@ -496,7 +524,7 @@ Result cuLaunchKernelEx(const Config* config, Handle f, void** arguments, void**
     for (size_t at : offsets) a.push_back(taken->data() + at);
     std::string wrong = run(d, *function, grid, size, cluster, dynamic, a.data(), early);
     if (!wrong.empty()) d.failed(wrong.find("no allocation") != wrong.npos ? ILLEGAL_ADDRESS : LAUNCH_FAILED, wrong);
-  });
+  }, defective("stall:" + function->name) ? Ready([] { return false; }) : Ready());
   stream.after_kernel = true;
   return given;
 }
@@ -555,6 +583,9 @@ Result cuStreamEndCapture(Handle s, Handle* g) {
 }
 Result cuGraphInstantiateWithFlags(Handle* e, Handle g, unsigned long long) {
   if (static_cast<Graph*>(g)->early && defective("early")) return NOT_SUPPORTED;
+  Device& d = static_cast<Graph*>(g)->device;
+  Lock lock(d);
+  d.may_wait();
   return *e = new Graph(*static_cast<Graph*>(g)), SUCCESS;
 }
 Result cuGraphUpload(Handle, Handle) { return SUCCESS; }
@@ -576,7 +607,7 @@ Result cuGraphLaunch(Handle e, Handle s) {
       leaves.erase(a);
     }
     if (node.after.empty()) after = stream.last;
-    marks.push_back(d.add(node.run, after, node.when));
+    marks.push_back(d.add(stream, node.run, after, node.when));
     if (node.recorded) node.recorded->mark = marks.back();
     leaves.insert(n);
   }

@@ -53,6 +53,7 @@ impl Eval {
         config.eval_batch = self.batch.unwrap_or(config.eval_batch);
         config.evaluate = true;
         config.validate()?;
+        self.ranks.prepare(&config);
         let data = self.moved.load(&config)?;
         self.ranks.run(&config, |device| {
             let evaluate = |watch: &mut dyn Watch| {

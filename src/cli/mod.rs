@@ -102,10 +102,7 @@ pub fn main() -> ExitCode {
         return ExitCode::SUCCESS; // the first rank does it
     }
     let result = match &cli.command {
-        Command::Train(args) => {
-            trials::end_with_parent();
-            args.run()
-        }
+        Command::Train(args) => args.run(),
         Command::Sweep(args) => args.run(),
         Command::Compare(args) => args.run(),
         Command::Eval(args) => args.run(),

@@ -4,6 +4,7 @@ use super::{
     plan::{Logged, Wanted, planned},
     settings::{Settings, headings::TRAINING, set_flag, with_flag},
     train_data::Data,
+    trials::end_with_parent,
     watch::Display,
 };
 use crate::{
@@ -104,6 +105,8 @@ impl Train {
     /// Runs the command.
     pub fn run(&self) -> Result<()> {
         let (config, given, mut notes) = self.config()?;
+        self.settings.ranks().prepare(&config);
+        end_with_parent();
         self.check_plan(&config)?;
         notes.extend(self.from.iter().map(|dir| format!("starts from the model of {}", dir.display())));
         let load = Data::load(&config).map_err(|e| match &self.config {

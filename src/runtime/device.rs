@@ -99,6 +99,7 @@ impl Device {
     /// Returns the same device as one of several ranks that train together.
     #[must_use]
     pub fn over(mut self, ranks: Ranks) -> Self {
+        ranks.opens(self.gpu.as_ref().map(Gpu::ordinal));
         self.ranks = Some(ranks);
         self
     }

@@ -31,7 +31,7 @@ pub use events::{
     EventTask, NewEvent, Predictor, PredictorOptions, PropertyTask, RankPass, RecordedPasses, RecordedRun,
     batches, embed, evaluate, first_batch, predictor, pretrain, record_passes, staleness_of, train,
 };
-pub use over_ranks::on_local_ranks;
+pub use over_ranks::{on_local_ranks, on_watched_ranks};
 pub use snapshots::{SnapshotSplit, SnapshotTask, embed_snapshots, evaluate_snapshots, train_snapshots};
 pub use training::{
     After, BubbleRecord, Checkpoint, EpochRecord, ExtractRecord, LatestRecord, Manifest, MemoryPlan,

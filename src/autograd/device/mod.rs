@@ -117,6 +117,7 @@ impl OnDevice {
     /// As [`bind`](Self::bind); `Diverged` or `Data` if a node reports a fault.
     pub fn run(&mut self, variants: &[Variant], keep: &[Var], store: &mut Store) -> Result<()> {
         let (variant, bound) = (&variants[0], self.bind(variants, store)?);
+        let _in_driver = bound.windows.in_driver("starting a run");
         bound.windows.meet()?;
         bound.status.fill(0, bound.stream())?;
         let first = |node: usize| BoundNode { variant: 0, run: 0, node };
@@ -293,6 +294,7 @@ impl BoundProgram {
         let o = &choices[at.run % choices.len()];
         let op = &planned.node.op;
         let _range = nvtx::range(op.name());
+        self.windows.does_for("launching", op.name(), planned.stage.name());
         let launch = Launch {
             ins: &o.ins,
             outs: &o.outs,
@@ -409,13 +411,14 @@ impl BoundProgram {
         }
         Ok(recorded.into_iter().flat_map(HashMap::into_values).chain(ends).collect())
     }
-    /// Captures a schedule into a graph, unless it has one or is used for the first time: it may never be
-    /// used again, and kernels that are not loaded yet cannot be captured.
+    /// Captures a schedule into a graph, unless it has one, cannot be captured, or is used for the first
+    /// time: it may never be used again, and kernels that are not loaded yet cannot be captured.
     fn capture(&self, variants: &[Variant], window: Window<'_>, cached: &mut CachedSchedule) -> Result<()> {
-        if cached.uses > 1 && cached.graph.is_none() {
+        if cached.uses > 1 && cached.graph.is_none() && self.windows.are_captured() {
             let mut events = Vec::new();
             let graph = self.stream().capture(|| {
                 events = self.enqueue(variants, window, cached, None)?;
+                self.windows.does("making a graph");
                 Ok(())
             });
             cached.graph = Some(graph?);
@@ -436,6 +439,7 @@ impl BoundProgram {
         trace: Option<&mut Trace>,
         on_progress: OnProgress<'_>,
     ) -> Result<()> {
+        let _in_driver = self.windows.in_driver("starting a pass");
         self.windows.meet()?;
         let repeated = self.repeat_windows(runs, store, schedules, trace, on_progress);
         repeated.inspect_err(|e| self.windows.fail(e))
@@ -452,8 +456,9 @@ impl BoundProgram {
         self.status.fill(0, stream)?;
         written(runs.variants).for_each(|id| store.changed_on_device(id));
         let base = trace.is_some().then(|| TimeBase::new(&self.gpu, stream)).transpose()?;
-        let (mut ends, mut events, mut launches) = (VecDeque::new(), Vec::new(), Vec::new());
-        let mut ended = |(runs, end): (usize, CudaEvent), store: &Store| {
+        let (mut ends, mut launches) = (VecDeque::new(), Vec::new());
+        // The events of a window live until it has ended.
+        let mut ended = |(runs, end, _events): (usize, CudaEvent, Vec<CudaEvent>), store: &Store| {
             self.windows.wait(&end)?;
             run::report(on_progress, runs, Some(store))
         };
@@ -464,19 +469,23 @@ impl BoundProgram {
             if traced.is_none() {
                 self.capture(variants, window, cached)?;
             }
-            match (&cached.graph, &traced) {
-                // SAFETY: the program owns the memory of its values, the store that of its buffers, and both
-                // are borrowed.
-                (Some(graph), None) => unsafe { graph.launch(stream)? },
+            let events = match (&cached.graph, &traced) {
+                (Some(graph), None) => {
+                    self.windows.does("launching a graph");
+                    // SAFETY: the program owns the memory of its values, the store that of its buffers, and
+                    // both are borrowed.
+                    unsafe { graph.launch(stream)? };
+                    Vec::new()
+                }
                 (_, Some(trace)) => {
                     let timing = Timing { launches: &mut launches, first_step: trace.steps + window.first };
-                    events.extend(self.enqueue(variants, window, cached, Some(timing))?);
+                    self.enqueue(variants, window, cached, Some(timing))?
                 }
-                (None, None) => events.extend(self.enqueue(variants, window, cached, None)?),
-            }
+                (None, None) => self.enqueue(variants, window, cached, None)?,
+            };
             let end = CudaEvent::new(&self.gpu)?;
             end.record(stream)?;
-            ends.push_back((window.ended(), end));
+            ends.push_back((window.ended(), end, events));
             if ends.len() > WINDOWS_AHEAD {
                 ends.pop_front().map_or(Ok(()), |end| ended(end, store))?;
             }
@@ -496,6 +505,7 @@ impl BoundProgram {
 impl Drop for BoundProgram {
     /// Lets go on what waits for other ranks after an error: memory is freed only when all work is done.
     fn drop(&mut self) {
+        let _in_driver = self.windows.in_driver("ending its work");
         for stream in std::iter::once(&self.first).chain(self.others.iter().flatten()) {
             let end = CudaEvent::new(&self.gpu).and_then(|end| end.record(stream).map(|()| end));
             if let Ok(end) = end {

@@ -159,6 +159,8 @@ impl BoundProgram {
         on_progress: OnProgress<'_>,
     ) -> Result<()> {
         let (stream, variants) = (self.stream(), runs.variants);
+        let by_launch = by_launch || !self.windows.are_captured();
+        let _in_driver = self.windows.in_driver("starting a pass");
         self.windows.meet()?;
         self.status.fill(0, stream)?;
         written(variants).for_each(|id| store.changed_on_device(id));

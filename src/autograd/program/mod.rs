@@ -349,7 +349,10 @@ impl Program {
                 let (times, trace) = (self.profile.as_mut().map(Profile::times), self.trace.as_mut());
                 run_all(&bound, 0, times, trace, &mut ViewBuffers::default())?;
             }
-            Memory::Device(d) => d.run(&self.variants, &self.keep, store)?,
+            Memory::Device(d) => {
+                let _in_driver = self.ranks.as_ref().map(|ranks| ranks.in_driver("preparing its device"));
+                d.run(&self.variants, &self.keep, store)?;
+            }
         }
         self.kept = true;
         Ok(())
@@ -413,6 +416,7 @@ impl Program {
         match &mut self.memory {
             Memory::Device(d) => {
                 let (schedules, trace) = (&mut self.schedules, self.trace.as_mut());
+                let _in_driver = self.ranks.as_ref().map(|ranks| ranks.in_driver("preparing its device"));
                 let ran = d.bind(&self.variants, store).and_then(|bound| match profile {
                     Some(profile) => bound.profile(runs, store, schedules, profile.launches(), on_progress),
                     None => bound.repeat(runs, store, schedules, trace, on_progress),

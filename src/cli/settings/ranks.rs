@@ -1,13 +1,13 @@
 //! Flags of commands that several ranks run together.
 use crate::{
-    cli::output::{fail, tell},
+    cli::output::fail,
     error::{Error, Result},
     runtime::{
         Device,
-        comm::{Comm, DEADLINE, Launched, Launcher, Ranks, Rendezvous, launched, mpi},
+        comm::{Comm, DEADLINE, Launched, Launcher, Ranks, Rendezvous, end_process, launched, mpi},
         cuda::{NcclComm, set_connections},
     },
-    task::{Config, on_local_ranks},
+    task::{Config, on_watched_ranks},
 };
 use clap::Args;
 use std::{sync::Arc, time::Duration};
@@ -49,6 +49,12 @@ impl RankArgs {
     pub fn size_of_node(&self) -> Result<usize> {
         Ok(launched()?.and_then(|launched| launched.local_size).unwrap_or(self.size()?))
     }
+    /// Prepares this process for its ranks, before it has a second thread.
+    pub fn prepare(&self, config: &Config) {
+        if self.ranks > 1 && is_on_gpu(config) {
+            set_connections();
+        }
+    }
     /// Runs `work` on the device of the configuration, or as every rank, each with a device of its own.
     ///
     /// # Errors
@@ -56,7 +62,7 @@ impl RankArgs {
     /// MPI, the process ends at an error.
     pub fn run(&self, config: &Config, work: impl Fn(Device) -> Result<()> + Sync) -> Result<()> {
         let launched = launched()?.filter(|launched| launched.size > 1);
-        let local_on_gpus = launched.is_none() && !matches!(config.device.as_str(), "auto" | "cpu");
+        let local_on_gpus = launched.is_none() && is_on_gpu(config);
         let deadline = self.deadline(local_on_gpus)?;
         match (self.ranks, launched) {
             (0, _) => Err(Error::usage("--ranks 0").remedy("give 1 or more")),
@@ -71,14 +77,9 @@ impl RankArgs {
                 Err(Error::usage(what).remedy("leave out --ranks"))
             }
             (ranks, None) => {
-                if local_on_gpus && !set_connections() {
-                    tell(format_args!(
-                        "note: ranks that share a GPU may hang; set CUDA_DEVICE_MAX_CONNECTIONS=32"
-                    ));
-                }
                 let threads = (config.open_device()?.threads() / ranks).max(1);
                 let open = |rank| Config { threads, ..config.clone() }.open_device_for(rank);
-                on_local_ranks(ranks, deadline, open, work)
+                on_watched_ranks(ranks, deadline, end_stuck, open, work)
             }
         }
     }
@@ -138,4 +139,15 @@ impl RankArgs {
         }
         Config { threads: (device.threads() / on_computer).max(1), ..config.clone() }.open_device_for(rank)
     }
+}
+
+/// Whether the configuration names a CUDA device.
+fn is_on_gpu(config: &Config) -> bool {
+    !matches!(config.device.as_str(), "auto" | "cpu")
+}
+
+/// Prints an error and ends the process, though a thread of it may be in a call that does not return.
+fn end_stuck(e: &Error) {
+    fail(e);
+    end_process(e.kind().exit_code())
 }

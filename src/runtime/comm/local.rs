@@ -1,5 +1,8 @@
 //! Ranks of one process: threads that copy from one another's buffers.
-use super::{Comm, DEADLINE, check_counts, disagree, group_size, overdue};
+use super::{
+    Comm, DEADLINE, check_counts, disagree, group_size, overdue,
+    seats::{Seat, Seats},
+};
 use crate::{
     error::{Error, ErrorKind, Result},
     runtime::sync::{AWAKE, AtomicBool, AtomicUsize, Counter, Mutex, pause},
@@ -41,6 +44,8 @@ pub fn local(size: usize) -> Vec<Local> {
 /// A connection between threads of one process; see [`local`].
 pub struct Local {
     rank: usize,
+    /// This rank's number among all ranks of the process; those of a group follow one another.
+    seat: usize,
     /// Number of collectives so far.
     round: AtomicUsize,
     /// Number of splits so far.
@@ -88,6 +93,8 @@ struct World {
     failed: Arc<AtomicBool>,
     /// The rank that failed, and why.
     failure: Arc<Mutex<Option<(usize, String)>>>,
+    /// What all ranks of the process do.
+    seats: Arc<Seats>,
     messages: Mutex<Messages>,
     /// Values that ranks are about to share.
     shared: Mutex<BTreeMap<usize, Shared>>,
@@ -104,6 +111,7 @@ impl World {
             deadline,
             failed: Arc::new(AtomicBool::new(false)),
             failure: Arc::new(Mutex::new(None)),
+            seats: Arc::new(Seats::new(size)),
             messages: Mutex::default(),
             shared: Mutex::default(),
             children: Mutex::default(),
@@ -112,7 +120,7 @@ impl World {
     /// Returns another world, of some of the ranks; a failure ends both.
     fn child(&self, size: usize) -> Self {
         let (failed, failure) = (Arc::clone(&self.failed), Arc::clone(&self.failure));
-        World { failed, failure, ..World::new(size, self.deadline) }
+        World { failed, failure, seats: Arc::clone(&self.seats), ..World::new(size, self.deadline) }
     }
 }
 
@@ -124,34 +132,73 @@ impl Local {
     pub fn with_deadline(size: usize, deadline: Duration) -> Vec<Local> {
         assert!(size > 0, "there is no rank");
         let world = Arc::new(World::new(size, deadline));
-        (0..size).map(|rank| Local::new(rank, Arc::clone(&world))).collect()
+        (0..size).map(|rank| Local::new(rank, rank, Arc::clone(&world))).collect()
     }
     /// Returns the connection of a single rank.
     pub(super) fn alone() -> Self {
-        Local::new(0, Arc::new(World::new(1, DEADLINE)))
+        Local::new(0, 0, Arc::new(World::new(1, DEADLINE)))
     }
-    fn new(rank: usize, world: Arc<World>) -> Self {
+    fn new(rank: usize, seat: usize, world: Arc<World>) -> Self {
         let (round, splits) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        Local { rank, round, splits, shared: Mutex::default(), world }
+        Local { rank, seat, round, splits, shared: Mutex::default(), world }
     }
     /// Waits until `ready`; `missing` is the rank that must act, `what` the call.
-    fn wait(&self, missing: usize, what: &str, ready: impl Fn() -> bool) -> Result<()> {
-        let (mut polls, mut since) = (0, None);
+    pub(crate) fn wait(&self, missing: usize, what: &str, ready: impl Fn() -> bool) -> Result<()> {
+        self.wait_for((missing, self.seat_of(missing)), what, ready)
+    }
+    /// Waits until `ready`, for a rank with a seat.
+    fn wait_for(&self, (missing, seat): (usize, &Seat), what: &str, ready: impl Fn() -> bool) -> Result<()> {
+        let (mut polls, mut since, mut steps) = (0, None, 0);
         while !ready() {
             self.check()?;
             pause(&mut polls);
             if polls < AWAKE {
                 continue;
             }
-            let since = *since.get_or_insert_with(Instant::now);
-            if since.elapsed() > self.world.deadline {
-                let missing = format_args!("rank {missing}");
+            self.seat().answers();
+            // A rank whose device gets on is not missing, though it may be behind.
+            if seat.steps() != steps {
+                (since, steps) = (None, seat.steps());
+            }
+            if since.get_or_insert_with(Instant::now).elapsed() > self.world.deadline {
+                let missing = named(missing, seat);
                 let e = overdue(self.rank, self.size(), missing, what, self.world.deadline);
                 self.fail(&e.to_string());
                 return Err(e);
             }
         }
         Ok(())
+    }
+    /// Returns the CUDA device of each rank of the process that has one, once all ranks have opened theirs.
+    ///
+    /// # Errors
+    /// `Comm` if a rank is missing.
+    pub(crate) fn devices(&self) -> Result<Vec<usize>> {
+        let seats = &self.world.seats;
+        let device = |rank: usize| {
+            let seat = seats.of(rank);
+            self.wait_for((rank, seat), "the opening of devices", || seat.device().is_some())?;
+            Ok(seat.device().flatten())
+        };
+        let devices: Vec<Option<usize>> = (0..seats.number()).map(device).collect::<Result<_>>()?;
+        Ok(devices.into_iter().flatten().collect())
+    }
+    /// Returns where this rank says what it does.
+    pub(crate) fn seat(&self) -> &Seat {
+        self.world.seats.of(self.seat)
+    }
+    /// Returns where a rank of this connection says what it does.
+    fn seat_of(&self, rank: usize) -> &Seat {
+        self.world.seats.of(self.seat - self.rank + rank)
+    }
+    /// Returns the name of a rank, with what it does if it is in a call of the driver.
+    pub(crate) fn named(&self, rank: usize) -> String {
+        named(rank, self.seat_of(rank))
+    }
+    /// Returns all ranks of this process, to be watched.
+    #[cfg(feature = "training")]
+    pub(crate) fn watched(&self) -> Watched {
+        Watched(Arc::clone(&self.world))
     }
     /// Gives every rank a reference to the `value` of each. A rank drops its own value when nobody else
     /// refers to it: in a later call, or with this connection. Collective.
@@ -222,6 +269,35 @@ impl Local {
             board.read.0.fetch_add(1, Release);
         }
         Ok(())
+    }
+}
+
+/// Returns the name of a rank, with what it does if it is in a call of the driver.
+fn named(rank: usize, seat: &Seat) -> String {
+    let place = seat.place().map_or(String::new(), |place| format!(" (it is {place})"));
+    format!("rank {rank}{place}")
+}
+
+/// The ranks of a process, as a thread sees them that is none of them.
+#[cfg(feature = "training")]
+pub(crate) struct Watched(Arc<World>);
+
+#[cfg(feature = "training")]
+impl Watched {
+    /// Returns an error if the ranks should have ended: one of them has been in a call of the driver for
+    /// longer than the deadline, or one failed longer than `grace` ago.
+    pub fn stuck(&self, grace: Duration) -> Option<Error> {
+        let World { seats, deadline, failed, failure, .. } = &*self.0;
+        if failed.load(Relaxed) {
+            let failure = failure.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            let failure = failure.filter(|_| seats.failed_for() > grace);
+            return failure.map(|(_, reason)| Error::new(ErrorKind::Comm, reason));
+        }
+        let (seat, place) = seats.longer_than(*deadline)?;
+        let (number, seconds, others) = (seats.number(), deadline.as_secs_f64(), seats.others(seat));
+        let what = format!("rank {seat} of {number}: no answer from the driver within {seconds} s");
+        let remedy = "if the device is only slow, give a longer --deadline";
+        Some(Error::new(ErrorKind::Comm, format!("{what}, {place}{others}")).remedy(remedy))
     }
 }
 
@@ -300,11 +376,12 @@ impl Comm for Local {
         else {
             return Err(disagree(self.rank, 0, "split", "other groups"));
         };
-        Ok(Arc::new(Local::new(self.rank % size, Arc::clone(world))))
+        Ok(Arc::new(Local::new(self.rank % size, self.seat, Arc::clone(world))))
     }
     fn fail(&self, reason: &str) {
         let mut failure = self.world.failure.lock().unwrap_or_else(PoisonError::into_inner);
         failure.get_or_insert_with(|| (self.rank, reason.to_owned()));
+        self.world.seats.fail();
         self.world.failed.store(true, Release);
     }
     fn abandon(&self, reason: &str) {

@@ -11,13 +11,17 @@ mod launch;
 mod local;
 mod mpi;
 mod rendezvous;
+mod seats;
 mod traffic;
 
-pub use launch::{Launched, Launcher, launched};
+pub use launch::{Launched, Launcher, end_process, launched};
+#[cfg(feature = "training")]
+pub(crate) use local::Watched;
 pub use local::{Local, local};
 pub(crate) use local::{copy_part, ranges};
 pub use mpi::{Mpi, mpi, mpi_library};
 pub use rendezvous::Rendezvous;
+pub(crate) use seats::{InDriver, Seat};
 pub use traffic::{Sent, SentByKind, Traffic, TrafficKind};
 
 use super::Real;
@@ -151,6 +155,17 @@ impl Channel {
         Channel::Gradients,
         Channel::Control,
     ];
+    /// Returns the name in messages.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Channel::Routes => "routes",
+            Channel::Rows => "rows",
+            Channel::Features => "features",
+            Channel::MailFeatures => "features of mails",
+            Channel::Gradients => "gradients",
+            Channel::Control => "control",
+        }
+    }
 }
 
 /// All ranks, as one of them sees them. Clones share the connections and the counters.
@@ -237,6 +252,15 @@ impl Ranks {
             }
         };
         attached.downcast().map_err(|_| Error::new(ErrorKind::Comm, "a channel serves two kinds of devices"))
+    }
+    /// Says which device this rank has opened: a CUDA device, or the CPU.
+    pub(crate) fn opens(&self, device: Option<usize>) {
+        let local = self.channel(Channel::Control).local();
+        local.map(Local::seat).into_iter().for_each(|seat| seat.opens(device));
+    }
+    /// Says that this rank does this in calls of the driver that may take long, until the result is dropped.
+    pub(crate) fn in_driver(&self, what: &'static str) -> Option<InDriver> {
+        InDriver::enter(self.channel(Channel::Control), what)
     }
     /// Returns the bytes that this rank has sent to other ranks, by kind.
     pub fn traffic(&self) -> &Arc<Traffic> {

@@ -250,6 +250,9 @@ impl Transport for Gathered {
     fn after_read(&self, _: &CudaStream) -> Result<()> {
         Ok(())
     }
+    fn is_captured(&self) -> bool {
+        true
+    }
     fn is_behind(&self, _: usize) -> bool {
         false
     }

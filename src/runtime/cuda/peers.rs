@@ -1,14 +1,21 @@
 //! Windows that the kernels of other ranks read where they are: the devices are peers, or one device, and the
-//! ranks are threads of one process.
+//! ranks are threads of one process. There are two ways to wait for the other ranks.
 //!
-//! Rank r says that it has written its window by writing 1 to word `written[r]` in the inbox of each other
-//! rank, and that it has read a window by writing 1 to `read[r]` in the inbox of the window's rank. The rank
-//! that waits for such a word sets it back to 0. While a stream waits, it occupies no multiprocessor, so
-//! ranks that share a device do not hold up one another.
+//! **Words** ([`Peers`]), if each rank has a device of its own. Rank r says that it has written its window by
+//! writing 1 to word `written[r]` in the inbox of each other rank, and that it has read a window by writing 1
+//! to `read[r]` in the inbox of the window's rank. The rank that waits for such a word sets it back to 0. All
+//! of this is work of streams, which graphs capture. Inboxes lie in page-locked memory of the host, so the
+//! host can see who is missing, and end the waiting, without the driver.
 //!
-//! An inbox lies in the memory of the device that waits: there, looking at a word takes no way over the bus.
+//! **Events** ([`OrderedPeers`]), if ranks share a device. The driver promises no order of streams, but may
+//! run all work of a device in the order in which it was submitted: streams share connections, and a call
+//! that allocates, frees, loads or makes a graph may first wait for all work of the device. If that work
+//! waits for a word whose writing another rank has not submitted yet, it waits for ever. So a rank first
+//! waits on the host until the others have submitted what it waits for, and then lets its stream wait for
+//! their events. All work that has been submitted can then end. A graph cannot capture this.
 use super::{
-    CudaStream, DeviceBuffer, Gpu,
+    CudaEvent, CudaStream, DeviceBuffer, Gpu,
+    memory::PinnedWords,
     stream::WordOp::{self, Wait, Write},
     transport::Transport,
 };
@@ -16,67 +23,40 @@ use crate::{
     error::Result,
     runtime::comm::{Comm, Local},
 };
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{
+        AtomicU64,
+        Ordering::{Acquire, Relaxed, Release},
+    },
+};
 
-/// The windows of a channel, and the inboxes, in the memory of their ranks.
+/// The windows of a channel, and the inboxes.
 #[derive(Debug)]
 pub(super) struct Peers {
     rank: usize,
     memory: Vec<Arc<Memory>>,
-    /// On which the host reads and writes this rank's inbox while the rank's other streams wait.
-    aside: CudaStream,
 }
 
 /// The memory of a rank that all ranks access. It lives as long as one of them may.
 #[derive(Debug)]
 struct Memory {
     block: DeviceBuffer,
-    /// The words `written`, then the words `read`, of 32 bits.
-    inbox: DeviceBuffer,
-}
-
-impl Memory {
-    fn words(&self) -> usize {
-        self.inbox.bytes() / size_of::<u32>()
-    }
-    /// Returns the address of a word of the inbox.
-    fn word(&self, at: usize) -> u64 {
-        self.inbox.address() + (at * size_of::<u32>()) as u64
-    }
+    /// The words `written`, then the words `read`. Streams access the lower 32 bits of each.
+    inbox: PinnedWords,
 }
 
 impl Peers {
-    /// Lets the kernels of this rank's device read the memory of the others. Returns whether all ranks can do
-    /// so. Collective.
-    ///
-    /// # Errors
-    /// `Comm` if a rank is missing; `Device` if the driver refuses.
-    pub fn connect(gpu: &Gpu, local: &Local) -> Result<bool> {
-        let mut ordinals = vec![0u64; local.size()];
-        let each = vec![size_of::<u64>(); local.size()];
-        let own = gpu.ordinal() as u64;
-        local.all_gather(&own.to_ne_bytes(), bytemuck::cast_slice_mut(&mut ordinals), &each)?;
-        let mut can = true;
-        for ordinal in ordinals {
-            can &= gpu.reach(ordinal as usize)?;
-        }
-        let mut all = vec![0u8; local.size()];
-        local.all_gather(&[u8::from(can)], &mut all, &vec![1; local.size()])?;
-        Ok(all.into_iter().all(|can| can == 1))
-    }
     /// Allocates a window of `bytes`. Collective.
     ///
     /// # Errors
     /// `OutOfMemory`; `Comm` if a rank is missing.
     pub fn open(gpu: &Gpu, local: &Local, bytes: usize) -> Result<Self> {
         let (rank, ranks) = (local.rank(), local.size());
-        let inbox = DeviceBuffer::new(gpu, 2 * ranks * size_of::<u32>())?;
-        let own = Memory { block: DeviceBuffer::new(gpu, bytes)?, inbox };
-        let aside = CudaStream::new(gpu)?;
-        let nothing_written = [vec![0u32; ranks], vec![1; ranks]].concat();
-        own.inbox.upload(&nothing_written, &aside)?;
-        aside.synchronize()?;
-        Ok(Peers { rank, memory: local.share(own)?, aside })
+        let own = Memory { block: DeviceBuffer::new(gpu, bytes)?, inbox: PinnedWords::new(gpu, 2 * ranks)? };
+        // Nothing is written yet.
+        own.inbox.all()[ranks..].iter().for_each(|read| read.store(1, Relaxed));
+        Ok(Peers { rank, memory: local.share(own)? })
     }
     fn written_at(&self, rank: usize) -> usize {
         rank
@@ -84,21 +64,18 @@ impl Peers {
     fn read_at(&self, rank: usize) -> usize {
         self.memory.len() + rank
     }
-    /// Whether two words of this rank's inbox are 0; false if they cannot be read.
-    fn are_zero(&self, words: [usize; 2]) -> bool {
-        let own = &self.memory[self.rank];
-        let mut all = vec![0u32; own.words()];
-        own.inbox.download(&mut all, &self.aside).is_ok() && words.iter().all(|&at| all[at] == 0)
+    fn inbox(&self) -> &[AtomicU64] {
+        self.memory[self.rank].inbox.all()
     }
     /// Tells each other rank by a word of its inbox.
     fn tell(&self, at: usize) -> impl Iterator<Item = WordOp> {
         let others = self.memory.iter().enumerate().filter(move |(rank, _)| *rank != self.rank);
-        others.map(move |(_, of)| Write(of.word(at), 1))
+        others.map(move |(_, of)| Write(of.inbox.address(at), 1))
     }
     /// Waits until each other rank has written its word, and sets the words back.
     fn take(&self, at: impl Fn(usize) -> usize) -> impl Iterator<Item = WordOp> {
         let others = (0..self.memory.len()).filter(|&rank| rank != self.rank);
-        let words: Vec<u64> = others.map(|rank| self.memory[self.rank].word(at(rank))).collect();
+        let words: Vec<u64> = others.map(|rank| self.memory[self.rank].inbox.address(at(rank))).collect();
         let waits: Vec<WordOp> = words.iter().map(|&word| Wait(word, 1)).collect();
         waits.into_iter().chain(words.into_iter().map(|word| Write(word, 0)))
     }
@@ -124,16 +101,109 @@ impl Transport for Peers {
     fn after_read(&self, stream: &CudaStream) -> Result<()> {
         self.submit(stream, self.tell(self.read_at(self.rank)))
     }
+    fn is_captured(&self) -> bool {
+        true
+    }
     /// Whether it has not read this rank's window, and has not written its own one since.
     fn is_behind(&self, rank: usize) -> bool {
-        self.are_zero([self.read_at(rank), self.written_at(rank)])
+        [self.read_at(rank), self.written_at(rank)].iter().all(|&at| self.inbox()[at].load(Acquire) == 0)
     }
     fn check(&self) -> Result<()> {
         Ok(())
     }
     fn release(&self) {
-        let own = &self.memory[self.rank];
-        // If the driver refuses, nothing that this rank could do ends its streams.
-        let _ = self.submit(&self.aside, (0..own.words()).map(|at| Write(own.word(at), 1)));
+        self.inbox().iter().for_each(|word| word.store(1, Release));
     }
+}
+
+/// The windows of a channel, with events.
+#[derive(Debug)]
+pub(super) struct OrderedPeers {
+    comm: Arc<dyn Comm>,
+    ranks: Vec<Arc<Steps>>,
+    /// Number of collectives so far.
+    round: AtomicU64,
+}
+
+/// The window of a rank, and how far the rank has come with it.
+#[derive(Debug)]
+struct Steps {
+    block: DeviceBuffer,
+    written: Step,
+    read: Step,
+}
+
+/// An event, and how often it was recorded. It is not recorded again before all other ranks wait for it.
+#[derive(Debug)]
+struct Step {
+    event: CudaEvent,
+    times: AtomicU64,
+}
+
+impl Step {
+    fn new(gpu: &Gpu) -> Result<Self> {
+        Ok(Step { event: CudaEvent::new(gpu)?, times: AtomicU64::new(0) })
+    }
+    fn record(&self, stream: &CudaStream) -> Result<()> {
+        self.event.record(stream)?;
+        self.times.fetch_add(1, Release);
+        Ok(())
+    }
+}
+
+impl OrderedPeers {
+    /// Allocates a window of `bytes`; `comm` is the connection `local`. Collective.
+    ///
+    /// # Errors
+    /// `OutOfMemory`; `Comm` if a rank is missing.
+    pub fn open(gpu: &Gpu, comm: &Arc<dyn Comm>, local: &Local, bytes: usize) -> Result<Self> {
+        let block = DeviceBuffer::new(gpu, bytes)?;
+        let own = Steps { block, written: Step::new(gpu)?, read: Step::new(gpu)? };
+        Ok(OrderedPeers { comm: Arc::clone(comm), ranks: local.share(own)?, round: AtomicU64::new(0) })
+    }
+    fn own(&self) -> &Steps {
+        &self.ranks[self.comm.rank()]
+    }
+    /// Lets `stream` wait until each other rank has taken a step `times` times. First the host waits until
+    /// all of them have submitted it.
+    fn wait(&self, stream: &CudaStream, times: u64, step: impl Fn(&Steps) -> &Step) -> Result<()> {
+        let Some(local) = self.comm.local() else { return Ok(()) };
+        let op = local.seat().op().unwrap_or_else(|| "a collective".into());
+        let others = || self.ranks.iter().enumerate().filter(|(rank, _)| *rank != self.comm.rank());
+        for (rank, of) in others() {
+            local.wait(rank, &op, || step(of).times.load(Acquire) >= times)?;
+        }
+        others().try_for_each(|(_, of)| stream.wait(&step(of).event))
+    }
+}
+
+impl Transport for OrderedPeers {
+    fn blocks(&self) -> Vec<[u64; 2]> {
+        self.ranks.iter().map(|of| [of.block.address(), of.block.bytes() as u64]).collect()
+    }
+    fn before_write(&self, stream: &CudaStream) -> Result<()> {
+        match self.round.fetch_add(1, Relaxed) {
+            0 => Ok(()),
+            // The others have read what this rank wrote before.
+            rounds => self.wait(stream, rounds, |of| &of.read),
+        }
+    }
+    fn before_read(&self, stream: &CudaStream) -> Result<()> {
+        self.own().written.record(stream)?;
+        self.wait(stream, self.round.load(Relaxed), |of| &of.written)
+    }
+    fn after_read(&self, stream: &CudaStream) -> Result<()> {
+        self.own().read.record(stream)
+    }
+    fn is_captured(&self) -> bool {
+        false
+    }
+    fn is_behind(&self, _: usize) -> bool {
+        false
+    }
+    fn check(&self) -> Result<()> {
+        Ok(())
+    }
+    /// Nothing that has been submitted waits for what has not.
+    fn release(&self) {}
 }

@@ -2,21 +2,19 @@
 //!
 //! A window is a block of a rank's device memory that the kernels of all ranks read. In a collective every
 //! rank writes what it sends to its own window, waits until all others have done so, and reads its parts from
-//! their windows. All of that is work of CUDA streams, so the host neither waits nor learns the counts, and a
-//! graph can capture it.
+//! their windows. All of that is work of CUDA streams, so the host does not learn the counts. Nor does it wait,
+//! and a graph can capture it, unless ranks share a device.
 //!
 //! How kernels come to read the windows of other ranks is the affair of a [`Transport`].
 use super::{
     CudaEvent, CudaStream, DeviceBuffer, Gpu, abi,
     memory::PinnedWords,
-    nccl::{Gathered, Nccl},
-    peers::Peers,
-    transport::Transport,
+    transport::{self, Transport},
 };
 use crate::{
     error::{Error, Result},
     runtime::{
-        comm::{Channel, Comm, Ranks, Traffic, TrafficKind, overdue},
+        comm::{Channel, Comm, InDriver, Local, Ranks, Seat, Traffic, TrafficKind, overdue},
         sync::pause,
     },
 };
@@ -75,14 +73,38 @@ impl Windows {
     /// # Errors
     /// `Comm` if a rank is missing.
     pub fn meet(&self) -> Result<()> {
-        let local = self.all().find_map(|window| window.comm.local());
-        local.map_or(Ok(()), |local| local.barrier())
+        self.local().map_or(Ok(()), |local| local.barrier())
+    }
+    /// Returns a connection between threads of this process, if the ranks are such.
+    fn local(&self) -> Option<&Local> {
+        self.all().find_map(|window| window.comm.local())
+    }
+    /// Returns where this rank says what it does.
+    fn seat(&self) -> Option<&Seat> {
+        self.local().map(Local::seat)
+    }
+    /// Says that this rank does this from now on, in calls of the driver that may take long, until the result
+    /// is dropped.
+    pub fn in_driver(&self, what: &'static str) -> Option<InDriver> {
+        self.all().find_map(|window| InDriver::enter(&window.comm, what))
+    }
+    /// Says that this rank does this from now on, in calls of the driver that take no longer than the
+    /// deadline.
+    pub fn does(&self, what: &'static str) {
+        self.seat().into_iter().for_each(|seat| seat.does(what));
+    }
+    /// Does the same, for an op of a stage.
+    pub fn does_for(&self, what: &'static str, op: &'static str, stage: &'static str) {
+        self.seat().into_iter().for_each(|seat| seat.does_for(what, op, stage));
+    }
+    /// Whether a graph can capture collectives.
+    pub fn are_captured(&self) -> bool {
+        self.all().all(|window| window.transport.is_captured())
     }
     /// Tells the other ranks of this process that this one ends with an error. It will free memory, for which
     /// the driver may wait for their work, which waits for this rank.
     pub fn fail(&self, e: &Error) {
-        let local = self.all().find_map(|window| window.comm.local());
-        local.into_iter().for_each(|local| local.fail(&e.to_string()));
+        self.local().into_iter().for_each(|local| local.fail(&e.to_string()));
     }
     /// Blocks until `event` has been reached, but not longer than the other ranks allow. Afterwards, adds
     /// what this rank has sent to its traffic.
@@ -91,12 +113,15 @@ impl Windows {
     /// `Device` if work before the event failed; `Comm` if another rank has failed or is missing. No work of
     /// this program waits any more then.
     pub fn wait(&self, event: &CudaEvent) -> Result<()> {
+        self.does("waiting for its device");
         let (mut polls, mut progress, mut since) = (0, 0, Instant::now());
         while self.all().next().is_some() && !event.is_reached()? {
             let now = self.all().map(|window| window.counter(PROGRESS).load(Relaxed)).sum();
             if now != progress {
                 (progress, since) = (now, Instant::now());
+                self.seat().into_iter().for_each(Seat::steps_on);
             }
+            self.seat().into_iter().for_each(Seat::answers);
             if let Some(e) = self.lost(since) {
                 self.release(event);
                 return Err(e);
@@ -122,11 +147,16 @@ impl Windows {
         let behind = |&other: &usize| self.all().filter(|window| window.transport.is_behind(other)).count();
         let others = (0..any.ranks).rev().filter(|&other| other != any.rank);
         let missing = others.max_by_key(behind).filter(|other| behind(other) > 0);
-        let missing = missing.map_or("another rank".into(), |missing| format!("rank {missing}"));
-        let e = overdue(any.rank, any.ranks, missing, "a collective on the device", deadline);
-        if let Some(local) = any.comm.local() {
-            local.fail(&e.to_string());
-        }
+        let waits = |window: &&Window| missing.is_none_or(|missing| window.transport.is_behind(missing));
+        let channels: Vec<&str> = self.all().filter(waits).map(|window| window.channel.name()).collect();
+        let missing = match (missing, any.comm.local()) {
+            (Some(missing), Some(local)) => local.named(missing),
+            (None, Some(_)) if !self.are_captured() => "the device".into(),
+            _ => "another rank".into(),
+        };
+        let what = format!("a collective on the device ({})", channels.join(", "));
+        let e = overdue(any.rank, any.ranks, missing, &what, deadline);
+        self.fail(&e);
         Some(e)
     }
     /// Lets work that waits for other ranks go on until `event` has been reached, or can never be.
@@ -144,6 +174,7 @@ impl Windows {
 pub struct Window {
     rank: usize,
     ranks: usize,
+    channel: Channel,
     comm: Arc<dyn Comm>,
     traffic: Arc<Traffic>,
     transport: Box<dyn Transport>,
@@ -160,15 +191,9 @@ const PROGRESS: usize = 0;
 
 impl Window {
     fn open(gpu: &Gpu, size: WindowSize<'_>) -> Result<Self> {
-        let WindowSize { ranks, channel, bytes } = size;
+        let WindowSize { ranks, channel, .. } = size;
         let comm = Arc::clone(ranks.channel(channel));
-        let transport: Box<dyn Transport> = match comm.local() {
-            Some(local) if Peers::connect(gpu, local)? => Box::new(Peers::open(gpu, local, bytes)?),
-            _ => {
-                let nccl = ranks.attached(channel, || Nccl::new(gpu, &*comm))?;
-                Box::new(Gathered::open(gpu, nccl, &*comm, bytes)?)
-            }
-        };
+        let transport = transport::open(gpu, &size)?;
         let all = transport.blocks();
         let blocks = DeviceBuffer::new(gpu, size_of_val(all.as_slice()))?;
         let stream = CudaStream::new(gpu)?;
@@ -177,6 +202,7 @@ impl Window {
         Ok(Window {
             rank: comm.rank(),
             ranks: comm.size(),
+            channel,
             comm,
             traffic: Arc::clone(ranks.traffic()),
             address: all[size.ranks.rank()][0],
