@@ -14,13 +14,14 @@ from pathlib import Path
 
 from record import steady
 
-FOLDER, RUNS = "h200", ("first-contact",)
+FOLDER, RUNS = "h200", ("first-contact", "copied-slabs")
 HEAD = ("date", "commit", "machine", "command", "gpu", "driver", "more", "hardware")
 DEEPEST = 3  # level of a record whose values have lines of their own
 SHARES = 4  # the largest shares of allowed errors that a record keeps
 # What docs/gpu.md expects of the kernels of a step of TGN at batch 600: op, kernel and microseconds.
 EXPECTED = (
-    ("gru_memory", "memory_update_list", "2"), ("gru_memory", "gru_memory", "16-20"),
+    ("gru_memory", "memory_update_list", "2"), ("gru_memory", "memory_update_messages", ""),
+    ("gru_memory", "gru_memory", "16-20"),
     ("linear_pair", "linear_pair", "4"), ("head_linear", "head_linear_up", "3.5 and 5"),
     ("temporal_attention", "temporal_attention", "7.5-10.5"),
     ("head_linear", "head_linear_down", "5.5 and 5"), ("linear", "linear", "4"), ("ungroup_norm", "ungroup_norm", "3"),
@@ -82,6 +83,13 @@ def step_of(entries):
     return {"ops": ops, "kernels": kernels}
 
 
+def quality(entries):
+    """Returns the test scores of whole trainings, by seed, and the seconds of a command."""
+    scores = lambda run: {key: run["test"]["transductive"][key] for key in ("ap", "auc")}
+    return {e["name"]: {"best_epoch": e["result"]["best_epoch"], **scores(e["result"]), "seconds": e["seconds"]}
+            for e in entries if e.get("step") == "quality" and e["result"]}
+
+
 def losses(entries, summary):
     """Returns the losses of the short trainings, and how far from the CPU's they are, which only the summary says."""
     off = dict(re.findall(r"^  (\S+) .*  off by (\S+)  cpu ", summary, re.MULTILINE))
@@ -98,14 +106,15 @@ def record_of(folder):
     ended = {key: entries[-1].get(key) for key in ("seconds", "failed", "not_run")}
     tests = [e for e in entries if e.get("step") == "tests"]
     verify, table = of_step(entries, "verify"), of_step(entries, "table")
-    trained = {name: epochs(run) for step in ("tgn", "pyg", "ranks", "snapshots", "models")
+    trained = {f"two ranks, {name}" if step == "ranks" else name: epochs(run)
+               for step in ("tgn", "pyg", "ranks", "snapshots", "models", "streams")
                for name, run in of_step(entries, step).items() if isinstance(run, dict) and "epochs" in run}
     return about | ended | {
         "tests": {"ran": len(tests), "well": sum(t["well"] for t in tests)},
         "gaps": of_step(entries, "gaps").get("gaps", {}).get("gaps", []),
         "verify": {name: accuracy(found) for name, found in verify.items()},
         "losses": losses(entries, (folder / "summary.txt").read_text()),
-        "epochs": trained, "step": step_of(entries),
+        "epochs": trained, "quality": quality(entries), "step": step_of(entries),
         "table": {name: times(found) for name, found in table.items() if "ops" in found}}
 
 
@@ -134,19 +143,25 @@ def rows_of(records, of, cell):
     return [[name, *(cell(of(record)[name]) if name in of(record) else "" for record in records)] for name in names]
 
 
+def table(first, records, of, cell):
+    """Returns a table with a column for each record that has something to show."""
+    shown = [record for record in records if of(record)]
+    return head(first, shown), rows_of(shown, of, cell)
+
+
 def gaps(records):
-    rows = rows_of(records, lambda record: {g["name"]: g for g in record["gaps"]}, lambda g: f"{g['us']:.2f}")
-    return head("us of a node of a graph", records), rows
+    of = lambda record: {g["name"]: g for g in record["gaps"]}
+    return table("us of a node of a graph", records, of, lambda g: f"{g['us']:.2f}")
 
 
 def trainings(records):
-    rows = rows_of(records, lambda record: record["epochs"], lambda run: f"{run['median_ms']:.2f}")
+    first, rows = table("ms an epoch", records, lambda record: record["epochs"], lambda run: f"{run['median_ms']:.2f}")
     for batch in (600, 4000):
         ours, theirs = f"tgn {batch}", f"pyg {batch}"
         both = [record["epochs"] if {ours, theirs} <= record["epochs"].keys() else None for record in records]
         rows.append([f"pyg {batch} / tgn {batch}",
                      *(f"{of[theirs]['median_ms'] / of[ours]['median_ms']:.0f} times" if of else "" for of in both)])
-    return head("ms an epoch", records), rows
+    return first, rows
 
 
 def verified(records):
@@ -155,12 +170,12 @@ def verified(records):
         worst = ", ".join(f"`{op}` {share:.2f}" for op, share in found["worst"].items())
         return f"{found['cases'] - off} of {found['cases']} agree; worst {worst}"
 
-    return head("precision, launches", records), rows_of(records, lambda record: record["verify"], cell)
+    return table("precision, launches", records, lambda record: record["verify"], cell)
 
 
 def beside_cpu(records):
-    rows = rows_of(records, lambda record: record["losses"], lambda run: f"{run['off_by']:.0e}")
-    return head("loss against the CPU's, relative", records), rows
+    of = lambda record: record["losses"]
+    return table("loss against the CPU's, relative", records, of, lambda run: f"{run['off_by']:.0e}")
 
 
 def kernels(records):

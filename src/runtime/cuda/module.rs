@@ -96,7 +96,12 @@ impl CudaModule {
             run(nvcc, &source)?;
             let image = fs::read(&made).map_err(|e| Error::io(&made, "cannot read", e))?;
             // SAFETY: compiled for this machine's devices.
-            return unsafe { Self::load(gpu, &image) };
+            let module = unsafe { Self::load(gpu, &image) }?;
+            // The driver looks for a kernel when it is first asked for it; who compiles a file wants to know now.
+            names
+                .iter()
+                .try_for_each(|name| module.kernel(name).map(drop).map_err(|e| e.in_file(&source)))?;
+            return Ok(module);
         }
         let text = fs::read_to_string(&source).map_err(|e| Error::io(&source, "cannot read", e))?;
         if text.contains("__shared__") {
