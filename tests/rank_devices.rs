@@ -445,8 +445,8 @@ fn ranks_compute_the_same_bits_on_a_device_of_their_own_and_on_one_that_they_sha
     }
 }
 
-/// Trains over ranks by the program, on emulated device 0 unless `words` say otherwise. Returns its exit code,
-/// the last line of what it says, and the seconds that it took.
+/// Trains over ranks by the program, on emulated device 0 unless `words` say otherwise. Returns its exit
+/// code, the last line of what it says, and the seconds that it took.
 fn by_program(words: &[&str], environment: &[(&str, &str)]) -> (Option<i32>, String, f64) {
     let dir = made();
     let began = Instant::now();

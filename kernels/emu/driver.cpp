@@ -280,17 +280,28 @@ Result cuStreamQuery(Handle s) {
   }
   return d.fault;
 }
-// Lets a stream wait for an event of another device.
+// Lets a stream wait for an event of another device. That device gets on meanwhile, as all of them do by themselves:
+// its own threads may be waiting for this one.
 static Result wait_for_other(Stream& stream, Event& event) {
+  Device& other = event.device;
   Mark mark;
   {
-    Lock lock(event.device);
+    Lock lock(other);
     if (event.capture) return INVALID_VALUE;
     mark = event.mark;
   }
   Lock lock(stream.device);
   if (stream.capture) return stream.device.forbidden(), CAPTURE_UNSUPPORTED;
-  return stream.device.give(stream, [] {}, [=] { return !mark || mark->done; });
+  return stream.device.give(stream, [] {}, [=, &other] {
+    thread_local bool helps = false;  // what the other device waits for is not helped in turn
+    if (mark && !mark->done && !helps && other.guard.try_lock()) {
+      helps = true;
+      other.advance();
+      helps = false;
+      other.guard.unlock();
+    }
+    return !mark || mark->done;
+  });
 }
 Result cuStreamWaitEvent(Handle s, Handle e, unsigned) {
   Stream& stream = stream_of(s);

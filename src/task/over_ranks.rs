@@ -43,10 +43,10 @@ pub fn on_local_ranks<T: Send>(
     run(ranks, deadline, None, &open, &work)
 }
 
-/// Like [`on_local_ranks`], and calls `stuck` from a thread of its own if the ranks have not ended though they
-/// should have: a call of a device's driver takes longer than the deadline, or a rank has failed some seconds
-/// ago. This function cannot return then, because a thread that is in a call cannot be ended. `stuck` may end
-/// the process, as by [`end_process`](crate::runtime::comm::end_process).
+/// Like [`on_local_ranks`], and calls `stuck` from a thread of its own if the ranks have not ended though
+/// they should have: a call of a device's driver takes longer than the deadline, or a rank has failed some
+/// seconds ago. This function cannot return then, because a thread that is in a call cannot be ended. `stuck`
+/// may end the process, as by [`end_process`](crate::runtime::comm::end_process).
 ///
 /// # Errors
 /// As `on_local_ranks`.

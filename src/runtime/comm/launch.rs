@@ -125,8 +125,8 @@ fn refuse(name: &str, value: &str, want: &str) -> Error {
     Error::usage(format!("the environment variable {name} is `{value}`; {want}"))
 }
 
-/// Ends this process at once, with an exit code: nothing is cleaned up. The driver's own clean-up at the end of
-/// a process may wait for ever for a thread that is in a call of the driver.
+/// Ends this process at once, with an exit code: nothing is cleaned up. The driver's own clean-up at the end
+/// of a process may wait for ever for a thread that is in a call of the driver.
 pub fn end_process(code: u8) -> ! {
     // SAFETY: the call has no conditions, and does not return.
     unsafe { libc::_exit(code.into()) }

@@ -18,6 +18,7 @@ struct Doing {
     op: &'static str,
     stage: &'static str,
     /// Whether no call takes long. Those that prepare a device may: they copy tables, and lock memory.
+    #[cfg_attr(not(feature = "training"), allow(dead_code))] // read where ranks are watched
     is_short: bool,
 }
 
@@ -57,7 +58,8 @@ impl Seat {
     fn doing(&self) -> MutexGuard<'_, Option<Doing>> {
         self.doing.lock().unwrap_or_else(PoisonError::into_inner)
     }
-    /// Says that the rank does this from now on, in calls of the driver that take no longer than the deadline.
+    /// Says that the rank does this from now on, in calls of the driver that take no longer than the
+    /// deadline.
     pub(crate) fn does(&self, what: &'static str) {
         self.does_for(what, "", "");
     }

@@ -324,10 +324,10 @@ const EMULATED: &str = "emulated CUDA device";
 /// The environment variable with the number of connections between a process and a device.
 const CONNECTIONS: &str = "CUDA_DEVICE_MAX_CONNECTIONS";
 
-/// Makes a driver that is not open yet use 32 connections to a device, the most that there are, instead of
-/// 8, unless the environment names a number. Streams that share a connection hold up one another, and several
-/// ranks on a device have many streams. Returns whether a number is set now: it cannot be set once the process
-/// has several threads.
+/// Makes a driver that is not open yet use 32 connections to a device, the most that there are, instead of 8,
+/// unless the environment names a number. Streams that share a connection hold up one another, and several
+/// ranks on a device have many streams. Returns whether a number is set now: it cannot be set once the
+/// process has several threads.
 pub fn set_connections() -> bool {
     if std::env::var_os(CONNECTIONS).is_some() {
         return true;

@@ -60,7 +60,8 @@ impl Waiting {
 /// Opens the window of a channel for this rank. Collective.
 ///
 /// # Errors
-/// `OutOfMemory`; `Device` if the devices need NCCL and it is missing or refuses; `Comm` if a rank is missing.
+/// `OutOfMemory`; `Device` if the devices need NCCL and it is missing or refuses; `Comm` if a rank is
+/// missing.
 pub(super) fn open(gpu: &Gpu, size: &WindowSize<'_>) -> Result<Box<dyn Transport>> {
     let WindowSize { ranks, channel, bytes } = *size;
     let comm = ranks.channel(channel);

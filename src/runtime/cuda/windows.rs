@@ -2,8 +2,8 @@
 //!
 //! A window is a block of a rank's device memory that the kernels of all ranks read. In a collective every
 //! rank writes what it sends to its own window, waits until all others have done so, and reads its parts from
-//! their windows. All of that is work of CUDA streams, so the host does not learn the counts. Nor does it wait,
-//! and a graph can capture it, unless ranks share a device.
+//! their windows. All of that is work of CUDA streams, so the host does not learn the counts. Nor does it
+//! wait, and a graph can capture it, unless ranks share a device.
 //!
 //! How kernels come to read the windows of other ranks is the affair of a [`Transport`].
 use super::{
