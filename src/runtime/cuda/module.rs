@@ -97,7 +97,8 @@ impl CudaModule {
             let image = fs::read(&made).map_err(|e| Error::io(&made, "cannot read", e))?;
             // SAFETY: compiled for this machine's devices.
             let module = unsafe { Self::load(gpu, &image) }?;
-            // The driver looks for a kernel when it is first asked for it; who compiles a file wants to know now.
+            // The driver looks for a kernel when it is first asked for it; who compiles a file wants to know
+            // now.
             names
                 .iter()
                 .try_for_each(|name| module.kernel(name).map(drop).map_err(|e| e.in_file(&source)))?;
