@@ -194,61 +194,33 @@ fn collectives(device: &Device, backend: Backend) -> Result<Vec<Vec<u8>>> {
 fn devices_receive_the_same_bytes_as_processors() {
     for (ranks, seed) in [(2, 0), (3, 1), (8, 2), (4, 5)] {
         let Some(devices) = devices(ranks, seed) else { return };
-        let all = Mutex::new(BTreeMap::new());
-        on_local_ranks(
-            ranks,
-            DEADLINE,
-            |_| Device::cpu(1),
-            |device| {
+        // What each rank receives, by a backend for each.
+        let received = |on: &(dyn Fn(usize) -> Backend + Sync)| {
+            let all = Mutex::new(BTreeMap::new());
+            let work = |device: Device| {
                 let rank = device.ranks().unwrap().rank();
-                let received = collectives(&device, Backend::Cpu)?;
+                let received = collectives(&device, on(rank))?;
                 all.lock().unwrap().insert(rank, received);
                 Ok(())
-            },
-        )
-        .unwrap();
-        on_local_ranks(
-            ranks,
-            DEADLINE,
-            |_| Device::cpu(1),
-            |device| {
-                let rank = device.ranks().unwrap().rank();
-                let received =
-                    collectives(&device, Backend::Cuda(devices[rank % devices.len()].gpu.clone()))?;
-                let want = all.lock().unwrap()[&rank].clone();
-                for (i, (found, want)) in received.iter().zip(&want).enumerate() {
-                    assert!(found == want, "rank {rank} of {ranks}, value {i}: {found:?}, want {want:?}");
-                }
-                Ok(())
-            },
-        )
-        .unwrap();
-        if devices.len() < ranks {
-            continue; // NCCL wants a device for each rank
+            };
+            on_local_ranks(ranks, DEADLINE, |_| Device::cpu(1), work).unwrap();
+            all.into_inner().unwrap()
+        };
+        let want = received(&|_| Backend::Cpu);
+        // Each rank has a device, or they share one or two.
+        let all_devices = devices.len() >= ranks;
+        for number in [devices.len(), 1, 2].into_iter().take(if all_devices { 3 } else { 1 }) {
+            let found = received(&|rank| Backend::Cuda(devices[rank % number].gpu.clone()));
+            assert!(found == want, "{ranks} ranks on {number} devices: {found:?}, want {want:?}");
         }
-        // Ranks that share a device, or two.
-        for number in [1, 2] {
-            on_local_ranks(
-                ranks,
-                DEADLINE,
-                |_| Device::cpu(1),
-                |device| {
-                    let rank = device.ranks().unwrap().rank();
-                    let on = Backend::Cuda(devices[rank % number].gpu.clone());
-                    assert!(
-                        collectives(&device, on)? == all.lock().unwrap()[&rank],
-                        "rank {rank} of {ranks}"
-                    );
-                    Ok(())
-                },
-            )
-            .unwrap();
+        if !all_devices {
+            continue; // NCCL wants a device for each rank
         }
         let by_nccl = as_processes(DEADLINE, &devices, |device| {
             let rank = device.ranks().unwrap().rank();
             Ok((rank, collectives(&device, Backend::Cuda(devices[rank].gpu.clone()))?))
         });
-        assert!(by_nccl.unwrap().into_iter().all(|(rank, received)| received == all.lock().unwrap()[&rank]));
+        assert!(by_nccl.unwrap().into_iter().all(|(rank, received)| received == want[&rank]));
     }
 }
 
@@ -460,6 +432,19 @@ fn by_program(words: &[&str], environment: &[(&str, &str)]) -> (Option<i32>, Str
         .unwrap();
     let said = String::from_utf8(ran.stderr).unwrap();
     (ran.status.code(), said.lines().last().unwrap_or_default().into(), began.elapsed().as_secs_f64())
+}
+
+#[test]
+#[cfg_attr(not(feature = "emu"), ignore = "wants --features emu")]
+fn ranks_that_share_a_device_are_told_so_once_and_others_are_not() {
+    let dir = made();
+    for (device, notes) in [("emu:0", 1), ("emu", 0)] {
+        let words = small_words(&["--no-eval", "--max-batches", "3", "--ranks", "3", "--device", device]);
+        let ran = Command::new(program()).args(words).current_dir(dir.path()).output().unwrap();
+        let said = String::from_utf8(ran.stderr).unwrap();
+        let found = said.matches("note: ranks share CUDA device 0, which may take longer").count();
+        assert!(ran.status.success() && found == notes, "{device}: {said}");
+    }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Flags of commands that several ranks run together.
 use crate::{
-    cli::output::fail,
+    cli::output::{fail, tell},
     error::{Error, Result},
     runtime::{
         Device,
@@ -10,7 +10,11 @@ use crate::{
     task::{Config, on_watched_ranks},
 };
 use clap::Args;
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 /// How many ranks run a command, and how long they wait for one another.
 #[derive(Args)]
@@ -78,7 +82,12 @@ impl RankArgs {
             }
             (ranks, None) => {
                 let threads = (config.open_device()?.threads() / ranks).max(1);
-                let open = |rank| Config { threads, ..config.clone() }.open_device_for(rank);
+                let on_gpus = Mutex::default();
+                let open = |rank| {
+                    let device = Config { threads, ..config.clone() }.open_device_for(rank)?;
+                    note_if_shared(&device, &on_gpus);
+                    Ok(device)
+                };
                 on_watched_ranks(ranks, deadline, end_stuck, open, work)
             }
         }
@@ -144,6 +153,18 @@ impl RankArgs {
 /// Whether the configuration names a CUDA device.
 fn is_on_gpu(config: &Config) -> bool {
     !matches!(config.device.as_str(), "auto" | "cpu")
+}
+
+/// Notes that ranks share a GPU when the second one opens it; `ranks` has the number of ranks of each GPU.
+fn note_if_shared(device: &Device, ranks: &Mutex<BTreeMap<usize, usize>>) {
+    let Some(gpu) = device.gpu() else { return };
+    let mut ranks = ranks.lock().unwrap_or_else(PoisonError::into_inner);
+    let on_gpu = ranks.entry(gpu.ordinal()).or_insert(0);
+    *on_gpu += 1;
+    if *on_gpu == 2 {
+        let what = "which may take longer than one rank (docs/ranks.md)";
+        tell(format_args!("note: ranks share CUDA device {}, {what}", gpu.ordinal()));
+    }
 }
 
 /// Prints an error and ends the process, though a thread of it may be in a call that does not return.
