@@ -11,8 +11,8 @@ use tgnn::{
 fn main() -> Result<()> {
     let device = Device::open("emu", 1)?; // `cuda` for a GPU
     let gpu = device.gpu().expect("the device is not the CPU");
-    // Memory and stream may come from anywhere, such as PyTorch: addresses and a `cudaStream_t` are all that is
-    // needed; `runtime::cuda::dlpack` borrows tensors.
+    // Memory and stream may come from anywhere, such as PyTorch: addresses and a `cudaStream_t` are all that
+    // is needed; `runtime::cuda::dlpack` borrows tensors.
     let theirs = CudaStream::new(gpu)?;
     // SAFETY: `theirs` lives longer.
     let stream = unsafe { CudaStream::borrowed(gpu, theirs.handle()) };

@@ -204,7 +204,8 @@ macro_rules! ensure {
         if !$ok { return Err($crate::error::Error::shape($op, format_args!($($msg)*)))? }
     };
 }
-pub(crate) use ensure;
+#[doc(hidden)]
+pub use ensure;
 
 #[cfg(test)]
 mod tests {

@@ -1,4 +1,5 @@
 //! Calls of single ops over the caller's own memory: agreement with programs, and operands that do not fit.
+use crate::support::refused;
 use std::collections::HashMap;
 use tgnn::{
     autograd::Program,
@@ -9,13 +10,6 @@ use tgnn::{
     },
     runtime::*,
 };
-
-/// Checks that an attempt failed with this text.
-pub fn refused<T>(got: Result<T>, text: &str) {
-    let e = got.err().unwrap_or_else(|| panic!("not refused: {text}"));
-    assert!(matches!(e.kind(), ErrorKind::Shape | ErrorKind::Data), "{e}");
-    assert!(e.to_string().contains(text), "{e}");
-}
 
 /// The live rows of a value, of any type.
 #[derive(Clone, Debug)]

@@ -1,11 +1,10 @@
 //! Thread block clusters on the emulated device: kernels as host code, hand-written PTX, and `head_linear`.
 use crate::{
-    emulated::{Shape, TestDevice, device, drawn, emulated},
     ops::bits,
-    paths::program,
     ptx_instructions::module,
+    support::devices::{Shape, TestDevice, device, drawn, emulated},
 };
-use std::{ffi::c_int, process::Command};
+use std::ffi::c_int;
 use tgnn::{ops::cases, runtime::MatmulPrecision};
 
 /// The driver's results.
@@ -393,16 +392,4 @@ fn clusters_change_no_bit_of_head_linear_in_any_order() {
         }
     }
     assert!(clustered > 0, "no case launches clusters");
-}
-
-#[test]
-#[cfg_attr(not(feature = "emu"), ignore = "wants --features emu")]
-fn an_unknown_way_to_launch_is_refused_in_one_line() {
-    let Some(_on) = device(0).filter(|on| on.emulated) else { return };
-    let mut command = Command::new(program());
-    command.args(["train", "--device", "emu", "--epochs", "1"]).env("TGNN_LAUNCH", "late,soon");
-    let ran = command.output().unwrap();
-    let err = String::from_utf8(ran.stderr).unwrap();
-    assert!(err.contains("TGNN_LAUNCH has `soon`, not late or unclustered"), "{err}");
-    assert_eq!((ran.status.code(), err.matches('\n').count()), (Some(5), 1), "{err}");
 }

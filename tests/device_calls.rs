@@ -1,7 +1,7 @@
 //! Calls on device memory and CUDA streams of the caller, and tensors of other frameworks.
 use crate::{
-    calls::refused,
-    emulated::{TestDevice, device, devices},
+    support::devices::{TestDevice, device, devices},
+    support::refused,
 };
 use tgnn::{
     error::{Error, ErrorKind, Result},

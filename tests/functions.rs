@@ -1,5 +1,5 @@
 //! Plain functions over the caller's own arrays: their results, and arrays that do not fit.
-use crate::calls::refused;
+use crate::support::refused;
 use tgnn::{
     autograd::Program,
     ops::{

@@ -1,21 +1,16 @@
 //! Checks of the source tree: a file uses only layers below its own, and the documents agree with the code.
-use crate::paths::root;
+use crate::support::paths::root;
 use std::{
     fs,
     path::{Path, PathBuf},
 };
 
-/// The layers from the bottom up. A layer without a file yet is only a name.
-const LAYERS: [&str; 10] =
-    ["error", "runtime", "ops", "autograd", "testing", "data", "model", "plan", "task", "cli"];
-/// Above all layers: the library's root and the program.
-const TOPS: [&str; 2] = ["lib", "main"];
-
-/// Returns the index of the layer of a module of the crate root; `None` if the name is no module.
-fn layer(name: &str) -> Option<usize> {
-    let top = TOPS.contains(&name).then_some(LAYERS.len());
-    LAYERS.iter().position(|l| *l == name).or(top)
-}
+/// Packages of several layers: the folders of their code, and the layers from the bottom up. What a package
+/// uses of others is rustc's to check.
+const PACKAGES: [(&str, &[&str]); 2] = [
+    ("src", &["error", "runtime", "ops", "autograd", "testing"]),
+    ("crates/training/src", &["model", "plan", "task"]),
+];
 
 /// Returns the names that follow each `crate::` of `text`, one for each branch of a `crate::{...}`. Comments
 /// and everything after the first `#[cfg(test)]` do not count: links and tests may point upward.
@@ -50,11 +45,16 @@ fn branch_paths(text: &str) -> Vec<String> {
     paths
 }
 
-/// Returns the layers above that of `file`, a path below `src`, that its `text` uses.
-fn upward(file: &str, text: &str) -> Result<Vec<String>, String> {
+/// Returns the layers above that of `file`, a path in the package's folder, that its `text` uses. The root of
+/// a package is above all of its layers.
+fn upward(layers: &[&str], file: &str, text: &str) -> Result<Vec<String>, String> {
+    let place = |name: &str| layers.iter().position(|l| *l == name);
     let module = file.split('/').next().unwrap_or_default().trim_end_matches(".rs");
-    let own_layer = layer(module).ok_or_else(|| format!("{file}: `{module}` is not among the layers"))?;
-    Ok(used(text).into_iter().filter(|name| layer(name).is_some_and(|l| l > own_layer)).collect())
+    let own = match module {
+        "lib" => layers.len(),
+        _ => place(module).ok_or_else(|| format!("{file}: `{module}` is not among the layers"))?,
+    };
+    Ok(used(text).into_iter().filter(|name| place(name).is_some_and(|l| l > own)).collect())
 }
 
 /// Whether the documentation of a module begins with a formula, or a sentence on what the op computes,
@@ -91,28 +91,31 @@ fn sources(dir: &Path) -> Vec<(String, String)> {
 
 #[test]
 fn no_file_uses_a_layer_above_its_own() {
-    let files = sources(&root().join("src"));
-    assert!(files.len() > 20, "the sources are not where they were");
-    for (file, text) in files {
-        let found = upward(&file, &text).unwrap();
-        assert!(found.is_empty(), "{file} uses {found:?}, which are layers above its own");
+    for (folder, layers) in PACKAGES {
+        let files = sources(&root().join(folder));
+        assert!(files.len() > 20, "{folder}: the sources are not where they were");
+        for (file, text) in files {
+            let found = upward(layers, &file, &text).unwrap();
+            assert!(found.is_empty(), "{folder}/{file} uses {found:?}, which are layers above its own");
+        }
     }
 }
 
 #[test]
 fn a_use_of_a_higher_layer_is_seen_in_every_form_it_can_take() {
-    let up = |text| upward("ops/mean.rs", text).unwrap();
+    let layers = ["error", "runtime", "ops", "model", "plan", "task"];
+    let up = |text| upward(&layers, "ops/mean.rs", text).unwrap();
     assert_eq!(up("use crate::task::Config;"), ["task"]);
     assert_eq!(
         up("use crate::{\n    error::{Error, data::x},\n    model::Tgn,\n    plan,\n};"),
         ["model", "plan"]
     );
-    assert_eq!(up("fn f() { let x = crate::cli::main(); }"), ["cli"]);
-    assert_eq!(up("pub(crate) use crate::testing;"), ["testing"]);
-    assert!(up("use crate::{error::Error, ops::*, runtime::data};").is_empty());
-    assert!(up("//! [tasks](crate::task)\n#[cfg(test)]\nmod tests { use crate::testing; }").is_empty());
-    assert!(upward("main.rs", "use crate::{task, cli};").unwrap().is_empty());
-    assert!(upward("basement/x.rs", "").is_err());
+    assert_eq!(up("fn f() { let x = crate::plan::main(); }"), ["plan"]);
+    assert_eq!(up("pub(crate) use crate::task;"), ["task"]);
+    assert!(up("use crate::{error::Error, ops::*, runtime::task};").is_empty());
+    assert!(up("//! [tasks](crate::task)\n#[cfg(test)]\nmod tests { use crate::task; }").is_empty());
+    assert!(upward(&layers, "lib.rs", "use crate::{task, plan};").unwrap().is_empty());
+    assert!(upward(&layers, "basement/x.rs", "").is_err());
 }
 
 /// Returns the line numbers of the comments of `text` that are wider than `width` characters. Table rows and
@@ -137,7 +140,7 @@ fn max_width() -> usize {
 fn no_comment_is_wider_than_the_code_may_be() {
     let width = max_width();
     let mut wide = Vec::new();
-    for dir in ["src", "tests", "benches"] {
+    for dir in ["src", "tests", "benches", "crates", "examples", "python/src"] {
         for (file, text) in sources(&root().join(dir)) {
             wide.extend(wide_comments(&text, width).into_iter().map(|line| format!("{dir}/{file}:{line}")));
         }
@@ -167,32 +170,6 @@ fn every_op_begins_with_a_summary_and_the_table_of_its_values() {
             );
         }
     }
-}
-
-#[test]
-fn the_table_of_configuration_keys_is_that_of_the_configuration() {
-    let table = fs::read_to_string(root().join("docs/config.md")).unwrap();
-    let rows = table.lines().filter(|l| l.starts_with("| `"));
-    // A key without a default is one that a configuration leaves out.
-    let (optional, rows): (Vec<&str>, Vec<&str>) = rows.partition(|l| l.split('|').nth(2) == Some(" "));
-    for row in optional {
-        let key = row.split('`').nth(1).unwrap();
-        let text = format!("{key} = []");
-        let e = tgnn::task::Config::of_table(&text.parse().unwrap()).unwrap_err().to_string();
-        assert!(!e.contains("unknown field"), "{key}: {e}");
-    }
-    let mut section = String::new();
-    let mut keys = 0;
-    for line in tgnn::task::Config::default().to_toml().unwrap().lines() {
-        if let Some(name) = line.strip_prefix('[') {
-            section = name.replace(']', ".");
-        } else if let Some((key, value)) = line.split_once(" = ") {
-            let row = format!("| `{section}{key}` | `{value}` | ");
-            assert!(rows.get(keys).is_some_and(|r| r.starts_with(&row)), "row {keys} is not {row}");
-            keys += 1;
-        }
-    }
-    assert_eq!(rows.len(), keys);
 }
 
 #[test]

@@ -1,5 +1,5 @@
 //! Properties of the compiled kernels that can be seen without a GPU.
-use crate::paths::root;
+use crate::support::paths::root;
 use std::{
     fs,
     path::{Path, PathBuf},

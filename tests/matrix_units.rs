@@ -1,11 +1,9 @@
 //! The matrix units of chips, which cut sums off, as the emulated device has them, and the accuracy of
 //! products on them.
 use crate::{
-    emulated::{TestDevice, device},
     ops::WITH_PRODUCTS,
-    paths::program,
+    support::devices::{TestDevice, device},
 };
-use std::process::Command;
 use tgnn::{
     autograd::Program,
     ops::{Backend, Tape, cases, epilogue::Activation},
@@ -109,28 +107,4 @@ fn infinities_and_the_largest_numbers_are_multiplied_as_in_f32() {
             assert!(close || got == want || got.is_nan() && want.is_nan(), "{chip}, {i}: {got}, want {want}");
         }
     }
-}
-
-#[test]
-#[cfg_attr(not(feature = "emu"), ignore = "wants --features emu")]
-fn unknown_units_and_a_driver_that_is_too_old_are_refused_in_one_line() {
-    let Some(_on) = device(0).filter(|on| on.emulated) else { return };
-    let said = |key: &str, value: &str| {
-        let mut command = Command::new(program());
-        command.args(["train", "--device", "emu", "--epochs", "1"]).env(key, value);
-        let ran = command.output().unwrap();
-        (ran.status.code(), String::from_utf8(ran.stderr).unwrap())
-    };
-    let (code, err) = said("TGNN_EMU_DRIVER", "12080");
-    assert_eq!(
-        (code, err.as_str()),
-        (
-            Some(5),
-            "error: the CUDA driver supports CUDA 12.8, and 13.0 is needed; install NVIDIA's driver 580 or later, \
-             or use --device cpu\n"
-        )
-    );
-    let (code, err) = said("TGNN_EMU_MATRIX", "b300");
-    assert!(code == Some(5) && err.contains("TGNN_EMU_MATRIX is `b300`, not h100, a100 or exact"), "{err}");
-    assert_eq!(err.matches('\n').count(), 1, "{err}");
 }

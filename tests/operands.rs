@@ -1,7 +1,7 @@
 //! Ops with unintended operands: indices and counts of any value, and shapes and types that are almost right.
 //! Kernels read and write at addresses that depend on these numbers, so each operand must be refused, raise a
 //! fault, or do no harm.
-use crate::emulated::{TestDevice, device, soak};
+use crate::support::devices::{TestDevice, device, soak};
 use std::{
     collections::BTreeMap,
     panic::{AssertUnwindSafe, catch_unwind},
@@ -9,9 +9,7 @@ use std::{
 };
 use tgnn::{
     autograd::Program,
-    data::{Adjacency, Neighbors},
     error::{ErrorKind, Result},
-    model::GraphTables,
     ops::{Backend, Built, Case, CaseBuilder, Cost, DynOp, Home, Node, Op, OpKind, Out, Tape, cases},
     runtime::{
         cuda::{Kernels, Launch},
@@ -141,26 +139,6 @@ fn an_index_or_a_count_of_any_value_is_a_fault_or_does_no_harm() {
         }
     }
     assert_empty(found);
-}
-
-#[test]
-fn an_adjacency_that_contradicts_itself_is_refused_where_it_is_stored() {
-    let row = |begin: u32, len: u32| (vec![0, begin], vec![1, len]);
-    let stored = |(begin, len): (Vec<u32>, Vec<u32>), col: Vec<u32>, scale: usize| {
-        let from = Neighbors { begin, len, col, weight: None };
-        let adjacency = Adjacency { nodes: 2, steps: 1, from, to: None, scale: vec![1.0; scale] };
-        GraphTables::new(&mut Store::new(Precision::F32), &adjacency).map_err(|e| e.kind()).map(drop)
-    };
-    assert_eq!(stored(row(1, 2), vec![0, 0, 1], 2), Ok(()));
-    for (rows, col, scale) in [
-        (row(2, 2), vec![0, 0, 1], 2),
-        (row(u32::MAX, 2), vec![0, 0, 1], 2),
-        (row(1, 2), vec![0, 0, 2], 2),
-        (row(1, 2), vec![0, 0, 1], 3),
-        ((vec![0], vec![1, 2]), vec![0, 0, 1], 2),
-    ] {
-        assert_eq!(stored(rows, col, scale), Err(ErrorKind::Data));
-    }
 }
 
 /// An op that is applied again, to other operands than its own.

@@ -1,6 +1,6 @@
 //! Every op on every case: gradients against finite differences, the fast path and kernels against the
 //! definition.
-use crate::emulated::{device, drawn};
+use crate::support::devices::{device, drawn};
 use std::collections::BTreeSet;
 use tgnn::{
     autograd::Program,

@@ -2,12 +2,10 @@
 //!
 //! `TGNN_EMU_CODE=ptx` runs any other test of kernels like this, too.
 use crate::{
-    emulated::{TestDevice, device, drawn},
-    golden::check_training,
     ops::{WITH_PRODUCTS, bits},
-    paths::program,
+    support::devices::{TestDevice, device, drawn},
 };
-use std::{ffi::c_void, path::Path, process::Command};
+use std::{ffi::c_void, path::Path};
 use tgnn::{
     autograd::Program,
     ops::{Backend, Tape, cases, epilogue::DropRate},
@@ -79,16 +77,6 @@ fn no_order_of_lanes_warps_and_blocks_changes_a_bit_of_any_op_as_ptx() {
 #[cfg_attr(not(all(feature = "emu", kernels_compiled)), ignore = "wants --features emu and nvcc")]
 fn writes_that_other_blocks_see_late_change_no_bit_of_any_op() {
     check_orders("weak", 1, 10);
-}
-
-#[test]
-#[cfg_attr(not(all(feature = "emu", kernels_compiled)), ignore = "wants --features emu and nvcc")]
-fn training_by_ptx_follows_the_fixtures_of_jodie_dyrep_and_apan() {
-    let Some(on) = ptx("ptx") else { return };
-    // Those of TGN and TGAT amplify rounding by chance the most.
-    for at in [6, 7, 8] {
-        check_training(at, "PTX", Backend::Cuda(on.gpu.clone()));
-    }
 }
 
 /// Runs ops on two operands, and returns their output.
@@ -217,36 +205,6 @@ fn counts_beyond_32_bits_are_divided_correctly() {
     let batch = ((u64::from(events) * copy / copies + u64::from(step)) % u64::from(events)) as u32;
     assert_eq!((on.read(&now), on.read(&event)), (vec![9 + 3, batch, 0], vec![batch]));
     assert_ne!(batch, NONE);
-}
-
-#[test]
-#[cfg_attr(not(all(feature = "emu", kernels_compiled)), ignore = "wants --features emu and nvcc")]
-fn the_lines_of_kernels_that_never_ran_are_listed() {
-    let Some(_on) = ptx("ptx") else { return };
-    let list = std::env::temp_dir().join(format!("tgnn-coverage-{}", std::process::id()));
-    let mut command = Command::new(program());
-    command.args(["train", "--device", "emu", "--epochs", "1", "--max-batches", "1", "--no-eval"]);
-    command.env("TGNN_EMU_CODE", "ptx").env("TGNN_EMU_COVERAGE", &list);
-    let ran = command.output().unwrap();
-    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
-    let text = std::fs::read_to_string(&list).unwrap();
-    std::fs::remove_file(&list).unwrap();
-    let lines_of =
-        |file: &str| text.lines().filter(|l| l.split_once(':').is_some_and(|(f, _)| f == file)).count();
-    // TGN has no LSTM, and updates its weights by Adam.
-    assert!(lines_of("lstm_cell.cu") > 10 && lines_of("adam.cu") < 10, "{text}");
-}
-
-#[test]
-#[cfg_attr(not(feature = "emu"), ignore = "wants --features emu")]
-fn an_unknown_code_is_refused_in_one_line() {
-    let Some(_on) = device(0).filter(|on| on.emulated) else { return };
-    let mut command = Command::new(program());
-    command.args(["train", "--device", "emu", "--epochs", "1"]).env("TGNN_EMU_CODE", "sass");
-    let ran = command.output().unwrap();
-    let err = String::from_utf8(ran.stderr).unwrap();
-    assert!(err.contains("TGNN_EMU_CODE is `sass`, not host, ptx or weak"), "{err}");
-    assert_eq!((ran.status.code(), err.matches('\n').count()), (Some(5), 1), "{err}");
 }
 
 #[test]

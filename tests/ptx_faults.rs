@@ -1,8 +1,8 @@
 //! Mistakes in hand-written PTX: each kind is a fault, and a missing fence shows in memory that other blocks
 //! see late.
 use crate::{
-    emulated::{Shape, TestDevice, emulated},
     ptx_instructions::module,
+    support::devices::{Shape, TestDevice, emulated},
 };
 use tgnn::runtime::cuda::CudaModule;
 

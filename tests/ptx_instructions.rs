@@ -1,5 +1,5 @@
 //! The interpreter of PTX itself, on hand-written PTX: results of instructions against Rust's arithmetic.
-use crate::emulated::{TestDevice, emulated};
+use crate::support::devices::{TestDevice, emulated};
 
 /// Returns a module with a kernel `k` of two addresses, `in` and `out`, whose registers are declared.
 pub fn module(body: &str) -> String {

@@ -6,11 +6,9 @@ use std::{
 };
 use tgnn::{
     autograd::{Alone, Lanes, Parameters, Program, ScaledInit},
-    data::{Events, Split, SynthOptions, Tcsr, synth},
     error::{ErrorKind, Result},
     ops::{Backend, Home, Node, Op, OpKind, Out, Tape, sample_neighbors::*},
     runtime::*,
-    task::{Config, EventTask},
 };
 
 const F32: Precision = Precision::F32;
@@ -294,36 +292,6 @@ fn two_parameters_of_the_same_name_are_refused() {
     refused(p.add(&mut store, "w", 2, 3, ScaledInit::Normal), "two by the name w");
 }
 
-fn events() -> Events {
-    synth(&SynthOptions { events: 300, ..SynthOptions::default() }).unwrap()
-}
-
-#[test]
-fn events_that_break_their_invariants_do_not_reach_training() {
-    type Damage = fn(&mut Events);
-    let damages: [(&str, Damage); 4] = [
-        ("the source of event 7 is", |e| e.src[7] = u32::MAX - 1),
-        ("the destination of event 8 is", |e| e.dst[8] = e.nodes as u32),
-        ("is earlier than the one before it", |e| e.time[9] = -5),
-        ("299 values of time for 300 events", |e| e.time.truncate(299)),
-    ];
-    for (text, damage) in damages {
-        let mut bad = events();
-        damage(&mut bad);
-        let device = Device::cpu(1).unwrap();
-        let refused = [
-            EventTask::new(&Config::default(), &bad, device).map(|_| ()),
-            Split::by_time(&bad, 0.7, 0.15).map(|_| ()),
-            Tcsr::new(&bad).map(|_| ()),
-        ];
-        for got in refused {
-            let e = got.expect_err(text);
-            assert_eq!(e.kind(), ErrorKind::Data);
-            assert!(e.to_string().contains(text), "{e}");
-        }
-    }
-}
-
 /// Samples neighbours for a batch whose event is `event`, which the stream of three events may lack, with
 /// these offsets.
 fn sampled(backend: Backend, event: u32, offsets: &[i64; 3]) -> Result<Vec<u32>> {
@@ -365,7 +333,7 @@ fn sampled(backend: Backend, event: u32, offsets: &[i64; 3]) -> Result<Vec<u32>>
 
 #[test]
 fn a_batch_beyond_the_stream_is_sampled_as_by_the_definition_and_lists_beyond_the_entries_are_refused() {
-    let device = super::emulated::device(0);
+    let device = crate::support::devices::device(0);
     let backends = [Some(Backend::Cpu), device.as_ref().map(|d| Backend::Cuda(d.gpu.clone()))];
     for backend in backends.into_iter().flatten() {
         for event in [0, 2, 3, 1000, NONE - 1] {

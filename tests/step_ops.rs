@@ -1,5 +1,5 @@
 //! Properties of the snapshot tasks' ops beyond their definitions.
-use crate::emulated::device;
+use crate::support::devices::device;
 use tgnn::{
     autograd::Program,
     error::ErrorKind,

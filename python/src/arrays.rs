@@ -113,8 +113,8 @@ impl Array {
             Owner::Object(_, _, tensor) => tensor,
             Owner::Tensor(tensor) => tensor.tensor(),
         };
-        // SAFETY: NumPy, or the library that handed the tensor out, describes its memory, which the owner keeps
-        // alive. The package's documentation says that no array may be changed during a call.
+        // SAFETY: NumPy, or the library that handed the tensor out, describes its memory, which the owner
+        // keeps alive. The package's documentation says that no array may be changed during a call.
         unsafe { DLView::new(tensor) }
     }
     /// Describes an array in the host's memory.
@@ -151,8 +151,8 @@ impl Array {
     }
 }
 
-// SAFETY: the owner keeps the memory alive, at its place. The package's documentation says that features must not be
-// changed while their events are in use.
+// SAFETY: the owner keeps the memory alive, at its place. The package's documentation says that features must
+// not be changed while their events are in use.
 unsafe impl Bytes for Array {
     fn bytes(&self) -> &[u8] {
         let Ok(view) = self.view() else { return &[] };

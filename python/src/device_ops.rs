@@ -30,8 +30,8 @@ impl Gpu {
             || Error::new(ErrorKind::Device, format!("{name} is no CUDA device")).remedy("give cuda:N");
         Ok(Gpu(device.gpu().ok_or_else(none)?.clone()))
     }
-    /// Runs an op on a CUDA stream of torch's and waits for it. Returns the outputs; `empty` makes a tensor of
-    /// these rows, columns and type.
+    /// Runs an op on a CUDA stream of torch's and waits for it. Returns the outputs; `empty` makes a tensor
+    /// of these rows, columns and type.
     fn run<'py>(
         &self,
         py: Python<'py>,

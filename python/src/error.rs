@@ -32,8 +32,8 @@ impl From<Failed> for PyErr {
     }
 }
 
-/// Returns the exception of an error: its class is by kind, and its text is that of the program, with flags as
-/// arguments.
+/// Returns the exception of an error: its class is by kind, and its text is that of the program, with flags
+/// as arguments.
 fn exception(py: Python<'_>, e: &Error) -> PyResult<PyErr> {
     let class = match e.kind() {
         ErrorKind::Usage => "UsageError",

@@ -6,11 +6,9 @@ use crate::{
 };
 use pyo3::prelude::*;
 use std::{path::PathBuf, sync::Arc};
-use tgnn::{
-    data::{self, EventColumns, Events, Features, Format, LabelColumns, ReadOptions},
-    error::Error,
-    task::Checkpoint,
-};
+use tgnn::error::Error;
+use tgnn_data::{EventColumns, Events, Features, Format, LabelColumns, ReadOptions};
+use tgnn_training::task::Checkpoint;
 
 /// An event stream.
 #[pyclass(frozen, module = "tgnn._tgnn")]
@@ -118,7 +116,7 @@ impl Stream {
     }
     /// Writes the events to a folder, from which `load` reads the same.
     fn save(&self, py: Python<'_>, folder: PathBuf) -> Result<()> {
-        Ok(py.detach(|| data::save(&self.events, folder, false))?)
+        Ok(py.detach(|| tgnn_data::save(&self.events, folder, false))?)
     }
 }
 
@@ -252,7 +250,7 @@ pub fn load(
             node_features,
             labels,
         };
-        let events = data::load(&path, &options)?;
+        let events = tgnn_data::load(&path, &options)?;
         // A path that is relative now may be read from another folder later.
         let found = std::path::absolute(&path).ok().filter(|p| p.exists());
         let found = found.map_or(path, |p| p.to_string_lossy().into_owned());

@@ -4,11 +4,12 @@ use pyo3::{
     prelude::*,
     types::{PyBool, PyDict, PyFloat, PyInt},
 };
-use tgnn::{error::Error, task::Config};
+use tgnn::error::Error;
+use tgnn_training::task::Config;
 use toml::{Table, Value};
 
-/// Returns the configuration with the keys of `keys`, and these keys as a table; sections are dictionaries, or
-/// dots in a key.
+/// Returns the configuration with the keys of `keys`, and these keys as a table; sections are dictionaries,
+/// or dots in a key.
 pub fn config(keys: &Bound<'_, PyDict>) -> Result<(Config, Table)> {
     let mut table = Table::new();
     insert_all(&mut table, keys, "")?;

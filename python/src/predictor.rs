@@ -9,11 +9,9 @@ use std::{
     path::PathBuf,
     sync::{Mutex, MutexGuard, PoisonError},
 };
-use tgnn::{
-    data::{NodeId, NodeNames},
-    error::{Error, ErrorKind},
-    task::{self, After, Checkpoint, Config, NewEvent, PredictorOptions},
-};
+use tgnn::error::{Error, ErrorKind};
+use tgnn_data::{NodeId, NodeNames};
+use tgnn_training::task::{self, After, Checkpoint, Config, NewEvent, PredictorOptions};
 
 /// Returns the configuration of a trained run, on another device if one is given.
 fn config_of(checkpoint: &Checkpoint, device: Option<String>) -> Result<Config, Error> {
@@ -23,7 +21,8 @@ fn config_of(checkpoint: &Checkpoint, device: Option<String>) -> Result<Config, 
     Ok(config)
 }
 
-/// Returns the embeddings of nodes (i64 numbers) at times (i64 ticks since the first event) by the run in `folder`.
+/// Returns the embeddings of nodes (i64 numbers) at times (i64 ticks since the first event) by the run in
+/// `folder`.
 #[pyfunction]
 pub fn embed(
     py: Python<'_>,

@@ -11,13 +11,11 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use tgnn::{
-    data::Events,
-    error::{Error, ErrorKind},
-    task::{
-        self, Config, EpochRecord, Progress, RunOptions, Summary, Task, Watch, config::table::keys_of,
-        with_model_of,
-    },
+use tgnn::error::{Error, ErrorKind};
+use tgnn_data::Events;
+use tgnn_training::task::{
+    self, Config, EpochRecord, Progress, RunOptions, Summary, Task, Watch, config::table::keys_of,
+    with_model_of,
 };
 
 /// How often the caller hears of progress, and looks whether the user wants to stop.
@@ -82,8 +80,8 @@ impl Message {
     }
 }
 
-/// Listens until the run is over. Sets `stop` if `heard` raises an exception, or the user has pressed Ctrl-C, and
-/// returns that exception.
+/// Listens until the run is over. Sets `stop` if `heard` raises an exception, or the user has pressed Ctrl-C,
+/// and returns that exception.
 fn listen(from: &Receiver<Message>, heard: &Py<PyAny>, stop: &AtomicBool) -> Result<()> {
     let mut result = Ok(());
     loop {
@@ -148,7 +146,8 @@ pub fn train(
             note.into_iter().for_each(|note| teller.tell(Message::Remark("defaults", note)));
         }
         let messages = messages.lock().unwrap_or_else(PoisonError::into_inner);
-        // Training has a thread of its own, so that this one, which may be Python's main thread, hears of signals.
+        // Training has a thread of its own, so that this one, which may be Python's main thread, hears of
+        // signals.
         let (listened, trained) = thread::scope(|scope| {
             // The teller ends with the run, and with it the messages.
             let run = scope.spawn(move || run(&config, &stream.events, &options, &mut teller));

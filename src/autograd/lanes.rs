@@ -89,7 +89,8 @@ impl Lanes {
 
     /// Returns the buffer depth of each lane: the number of steps whose values it holds at the same time, if
     /// no stage of another lane needs more.
-    pub(crate) fn buffer_depth(self) -> [usize; MAX_LANES] {
+    #[doc(hidden)]
+    pub fn buffer_depth(self) -> [usize; MAX_LANES] {
         match self {
             Lanes::One => [1; MAX_LANES],
             Lanes::Stages { placements, staleness, ahead } => std::array::from_fn(|lane| {

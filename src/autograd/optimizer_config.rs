@@ -78,7 +78,6 @@ fn positive(what: &str, x: f64) -> Result<()> {
 /// How learning rates fall.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-#[non_exhaustive]
 pub enum RateDecay {
     /// They do not fall.
     #[default]

@@ -10,7 +10,6 @@ use std::{collections::HashSet, fmt};
 /// A stage of a training step. Stages are ordered as a step executes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-#[non_exhaustive]
 pub enum Stage {
     /// Cursor, negatives, temporal neighbours and unique nodes: everything that depends on the data alone.
     Sample,

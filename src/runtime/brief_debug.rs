@@ -1,6 +1,8 @@
 //! `Debug` of large types, in a line.
 
 /// Implements `Debug` for a type whose fields would fill pages: prints the given values only.
+#[doc(hidden)]
+#[macro_export]
 macro_rules! brief_debug {
     ($type:ident $(<$life:lifetime>)?, $this:ident => { $($name:ident: $value:expr),* $(,)? }) => {
         impl std::fmt::Debug for $type $(<$life>)? {
@@ -11,4 +13,5 @@ macro_rules! brief_debug {
         }
     };
 }
-pub(crate) use brief_debug;
+#[doc(hidden)]
+pub use brief_debug;

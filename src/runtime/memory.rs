@@ -24,7 +24,8 @@ pub fn available_memory_bytes() -> Option<u64> {
 
 /// Checks that `bytes` of memory are available for `what`, so that the process fails early instead of being
 /// killed later.
-pub(crate) fn check_room(what: &str, bytes: usize, remedy: &str) -> Result<()> {
+#[doc(hidden)]
+pub fn check_room(what: &str, bytes: usize, remedy: &str) -> Result<()> {
     match available_memory_bytes() {
         Some(free) if bytes as u64 > free => {
             let gib = |bytes: u64| bytes as f64 / f64::from(1u32 << 30);

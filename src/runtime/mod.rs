@@ -26,22 +26,23 @@ mod stored;
 pub(crate) mod sync;
 pub mod team;
 pub mod vector;
-#[cfg(feature = "cli")]
 mod waiting;
 
-pub(crate) use brief_debug::brief_debug;
+#[doc(hidden)]
+pub use brief_debug::brief_debug;
 pub use device::Device;
 pub use gaps::Gaps;
 pub(crate) use io::BufferView;
 pub use io::Io;
 pub use matmul_precision::MatmulPrecision;
 pub(crate) use memory::OwnBytes;
-pub(crate) use memory::check_room;
+#[doc(hidden)]
+pub use memory::check_room;
 pub use memory::{available_memory_bytes, peak_memory_bytes};
 pub use spec::{DType, Element, Live, NONE, Precision, Real, Rows, Spec, Var};
 pub use status::{Fault, Status};
 pub(crate) use store::StoreId;
 pub use store::{BufferId, Bytes, Store};
 pub use stored::{Stored, StoredAs};
-#[cfg(feature = "cli")]
-pub(crate) use waiting::is_waiting;
+#[doc(hidden)]
+pub use waiting::is_waiting;

@@ -73,7 +73,6 @@ unsafe impl<T: Element> Bytes for Vec<T> {
 }
 
 /// Returns every `step`-th row of a table of `cols` columns, from row `first` on: `len` elements.
-#[cfg(feature = "training")]
 fn picked<T: Element>(
     table: &[u8],
     (first, step): (usize, usize),
@@ -269,7 +268,8 @@ impl Store {
         self.buffer(id).spec
     }
     /// Whether programs may write the buffer.
-    pub(crate) fn is_writable(&self, id: BufferId) -> bool {
+    #[doc(hidden)]
+    pub fn is_writable(&self, id: BufferId) -> bool {
         !matches!(self.buffer(id).data, Data::Shared(_))
     }
     /// Keeps the buffer `id` out of device memory: devices read it over the bus, and write it if it is not a
@@ -285,8 +285,8 @@ impl Store {
         Ok(())
     }
     /// Replaces the table `id` by every `step`-th of its rows, from row `first` on.
-    #[cfg(feature = "training")]
-    pub(crate) fn keep_rows(&mut self, id: BufferId, first: usize, step: usize) -> Result<()> {
+    #[doc(hidden)]
+    pub fn keep_rows(&mut self, id: BufferId, first: usize, step: usize) -> Result<()> {
         let b = self.find_mut(id)?;
         let may = matches!((&b.data, &b.copy), (Data::Shared(_), DeviceCopy::None | DeviceCopy::OnHost));
         ensure!(&b.name, may, "cannot lose rows: it is not a table, or a device already has a copy");

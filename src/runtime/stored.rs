@@ -16,7 +16,6 @@ use std::{fmt, str::FromStr};
 /// Writing rounds to nearest, ties to even; numbers beyond the largest become infinite. Reading is exact.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-#[non_exhaustive]
 pub enum StoredAs {
     /// The type of the computation.
     #[default]

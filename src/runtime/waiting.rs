@@ -3,7 +3,8 @@ use std::fs::File;
 
 /// Returns whether a read of `file` would return at once: bytes have arrived, the file has ended, or it has
 /// failed. Always `true` on systems other than Unix, which do not tell.
-pub(crate) fn is_waiting(file: &File) -> bool {
+#[doc(hidden)]
+pub fn is_waiting(file: &File) -> bool {
     #[cfg(unix)]
     {
         use std::os::fd::AsRawFd;

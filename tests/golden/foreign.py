@@ -1,4 +1,4 @@
-"""Writes `foreign/`, small files as other programs write them, which the tests of `src/data/` read.
+"""Writes `foreign/`, small files as other programs write them, which the tests of `crates/data/src/` read.
 
     python -P tests/golden/foreign.py tests/golden/foreign    # without -P, tgb.py would be imported as the package
 

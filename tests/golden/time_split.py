@@ -1,4 +1,4 @@
-"""Writes `time_split.json`, the parts that the tests of `src/data/split.rs` compare with.
+"""Writes `time_split.json`, the parts that the tests of `crates/data/src/split.rs` compare with.
 
     python tests/golden/time_split.py tests/golden/time_split.json
 

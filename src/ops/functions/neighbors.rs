@@ -30,6 +30,12 @@ pub struct EventLists {
 }
 
 impl EventLists {
+    /// Returns `offsets`, of `[nodes + 1]`; the entries of list `v`, which lie from `offsets[v]` to
+    /// `offsets[v + 1]`, with event ids ascending; and `position`, of `[events, 2]`: the rank of each event
+    /// in the lists of its source and of its destination.
+    pub fn into_parts(self) -> (Vec<i64>, Vec<Entry>, Vec<u32>) {
+        (self.offsets, self.entries, self.position)
+    }
     /// Lists the events `(src, dst, time)` of nodes below `nodes`, in time order. An event is in the lists of
     /// both ends; a self-loop is in its node's list once. Takes 16 bytes per entry.
     ///

@@ -196,8 +196,8 @@ impl Local {
         named(rank, self.seat_of(rank))
     }
     /// Returns all ranks of this process, to be watched.
-    #[cfg(feature = "training")]
-    pub(crate) fn watched(&self) -> Watched {
+    #[doc(hidden)]
+    pub fn watched(&self) -> Watched {
         Watched(Arc::clone(&self.world))
     }
     /// Gives every rank a reference to the `value` of each. A rank drops its own value when nobody else
@@ -279,10 +279,11 @@ fn named(rank: usize, seat: &Seat) -> String {
 }
 
 /// The ranks of a process, as a thread sees them that is none of them.
-#[cfg(feature = "training")]
-pub(crate) struct Watched(Arc<World>);
+#[doc(hidden)]
+pub struct Watched(Arc<World>);
 
-#[cfg(feature = "training")]
+crate::runtime::brief_debug!(Watched, w => { ranks: w.0.seats.number() });
+
 impl Watched {
     /// Returns an error if the ranks should have ended: one of them has been in a call of the driver for
     /// longer than the deadline, or one failed longer than `grace` ago.

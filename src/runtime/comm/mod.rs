@@ -15,8 +15,8 @@ mod seats;
 mod traffic;
 
 pub use launch::{Launched, Launcher, end_process, launched};
-#[cfg(feature = "training")]
-pub(crate) use local::Watched;
+#[doc(hidden)]
+pub use local::Watched;
 pub use local::{Local, local};
 pub(crate) use local::{copy_part, ranges};
 pub use mpi::{Mpi, mpi, mpi_library};

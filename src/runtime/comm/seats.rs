@@ -18,7 +18,6 @@ struct Doing {
     op: &'static str,
     stage: &'static str,
     /// Whether no call takes long. Those that prepare a device may: they copy tables, and lock memory.
-    #[cfg_attr(not(feature = "training"), allow(dead_code))] // read where ranks are watched
     is_short: bool,
 }
 
@@ -99,7 +98,6 @@ impl Seat {
     pub(super) fn place(&self) -> Option<String> {
         Some((*self.doing())?.to_string())
     }
-    #[cfg(feature = "training")]
     fn silent_for(&self) -> std::time::Duration {
         std::time::Duration::from_micros(now().saturating_sub(self.answered.load(Relaxed)))
     }
@@ -146,7 +144,6 @@ impl Seats {
     }
 }
 
-#[cfg(feature = "training")]
 impl Seats {
     /// Returns how long ago a rank failed; zero if none has.
     pub fn failed_for(&self) -> std::time::Duration {

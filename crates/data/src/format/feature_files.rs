@@ -1,0 +1,331 @@
+//! Files of edge and node features that belong to an event file.
+use super::{
+    cell::{self, Row},
+    columns::{ColumnName, FeatureColumns},
+    feature_values::FeatureValues,
+    header::{Role, listed, position, role, side, suggestion},
+    number::Fault,
+    options::{Missing, ReadOptions},
+    sample::Sample,
+    source::Source,
+};
+use crate::{Features, NodeId, ids::IdField, node_rows::NodeRows, raw::Raw, text::counted};
+use std::path::{Path, PathBuf};
+use tgnn::error::{Error, Result};
+
+/// Remedy for a row without an id.
+const IDS: &str = "write the id of a node in every row";
+/// Remedy for a missing feature.
+const FILL_IN: &str = "fill it in, or give --missing zero or drop";
+
+/// Rows of features of a file.
+pub(crate) struct FeatureRows {
+    pub features: Features,
+    /// The rows that lack a value and are to be left out.
+    pub incomplete: Vec<usize>,
+}
+
+/// Adds features to `raw` from the files named in `options`, or else from the (edge, node) feature files
+/// `beside` that were found next to the events.
+pub(crate) fn attach(
+    raw: &mut Raw,
+    options: &ReadOptions,
+    beside: (Option<PathBuf>, Option<PathBuf>),
+) -> Result<()> {
+    let (edges_beside, nodes_beside) = beside;
+    if let Some(file) = options.edge_features.as_ref().or(edges_beside.as_ref()) {
+        attach_edges(raw, file, options)?;
+    }
+    if let Some(file) = options.node_features.as_ref().or(nodes_beside.as_ref()) {
+        let rows = node_rows(file, options, &mut raw.notes)?;
+        raw.node_features = Some((rows, file.clone()));
+    }
+    check_id_column(options)
+}
+
+/// Refuses the name of a column of ids if there is no table that has one.
+fn check_id_column(options: &ReadOptions) -> Result<()> {
+    let named = options.columns.as_ref().is_some_and(|columns| columns.id.is_some());
+    if named && !options.node_features.as_deref().is_some_and(is_table) {
+        return Err(Error::usage(
+            "--columns id= names the ids in a table of node features, and there is none",
+        )
+        .remedy("give the table with --node-features, or leave it out"));
+    }
+    Ok(())
+}
+
+/// Adds the edge features in `file` to `raw`.
+fn attach_edges(raw: &mut Raw, file: &Path, options: &ReadOptions) -> Result<()> {
+    let (FeatureRows { features, incomplete }, at) = match &raw.numbers {
+        None => (edge_rows(file, raw.rows(), options, &mut raw.notes)?, raw.kept()),
+        Some(_) if is_table(file) => {
+            let what =
+                "the event numbers are not consecutive, so rows of a table cannot be matched to events";
+            return Err(Error::data(&raw.file, what).remedy(
+                "write the features in the order of the events and remove the column of event numbers",
+            ));
+        }
+        Some(numbers) => numbered_rows(file, numbers, options, &mut raw.notes)?,
+    };
+    raw.encoding = None;
+    if raw.numbers.is_none() && raw.left_out.is_empty() && incomplete.is_empty() {
+        raw.edge_features = Some(features);
+        return Ok(());
+    }
+    let lacks = |event: &usize| incomplete.binary_search(&at[*event]).is_ok();
+    let lacking: Vec<usize> = (0..at.len()).filter(lacks).collect();
+    raw.edge_features = Some(features.gather(at.iter().copied()));
+    raw.leave_out(&lacking);
+    Ok(())
+}
+
+/// Reads one row of edge features per row of the events, of which there are `rows`. If an array has one row
+/// more, its row 0 is dropped as padding: some data sets number their events from 1.
+pub(crate) fn edge_rows(
+    file: &Path,
+    rows: usize,
+    options: &ReadOptions,
+    notes: &mut Vec<String>,
+) -> Result<FeatureRows> {
+    let FeatureRows { features, mut incomplete } = match is_table(file) {
+        true => feature_table(file, false, options, notes)?.rows,
+        false => array(file, options.missing, notes)?,
+    };
+    let padded = !is_table(file) && features.rows() == rows + 1;
+    let features = match features.rows() {
+        n if n == rows => features,
+        _ if padded => {
+            notes.extend(padding_note(file, &features));
+            incomplete = incomplete.iter().filter_map(|row| row.checked_sub(1)).collect();
+            features.skip_first()
+        }
+        n => {
+            return Err(Error::data(file, format!("{n} rows of features for {rows} events")).remedy(
+                "there must be one row per event, and in an array at most one row of padding before",
+            ));
+        }
+    };
+    Ok(FeatureRows { features, incomplete })
+}
+
+/// Returns a note if row 0 is dropped as padding but has values.
+fn padding_note(file: &Path, features: &Features) -> Option<String> {
+    let what = format!("row 0 of {} is dropped: there is one row more than events", file.display());
+    features.row(0).iter().any(|&v| v != 0.0).then_some(what)
+}
+
+/// Reads an array of features, in which NaN is a missing value.
+fn array(file: &Path, missing: Missing, notes: &mut Vec<String>) -> Result<FeatureRows> {
+    if missing == Missing::Refuse {
+        return Ok(FeatureRows { features: Features::read(file)?, incomplete: Vec::new() });
+    }
+    let (features, mut rows) = Features::read_filled(file)?;
+    if missing == Missing::Zero {
+        notes.extend(filled_note(file, rows.len() as u64));
+        rows.clear();
+    }
+    rows.dedup();
+    Ok(FeatureRows { features, incomplete: rows })
+}
+
+/// Returns a note about values that are missing in a file and read as 0; `None` if there are none.
+fn filled_note(file: &Path, missing: u64) -> Option<String> {
+    (missing > 0).then(|| format!("{} of {}: read as 0", counted(missing, "missing value"), file.display()))
+}
+
+/// Reads an array of edge features, and returns the row of each event, by the events' numbers. They count
+/// from 0, or from 1 if the file has no row of padding.
+fn numbered_rows(
+    file: &Path,
+    numbers: &[u64],
+    options: &ReadOptions,
+    notes: &mut Vec<String>,
+) -> Result<(FeatureRows, Vec<usize>)> {
+    let found = array(file, options.missing, notes)?;
+    let rows = found.features.rows() as u64;
+    let (first, last) = numbers.iter().fold((u64::MAX, 0), |(low, high), n| (low.min(*n), high.max(*n)));
+    let row_0 = match () {
+        _ if last < rows => 0,
+        _ if first == 1 && last == rows => 1,
+        _ => {
+            let what = format!("{rows} rows of features for event numbers from {first} to {last}");
+            return Err(Error::data(file, what).remedy("write a row for every number from 0 or 1 on"));
+        }
+    };
+    notes.push("features of an event are in the row of its number".into());
+    Ok((found, numbers.iter().map(|n| (n - row_0) as usize).collect()))
+}
+
+/// Whether a file of features is a table, not an array.
+fn is_table(file: &Path) -> bool {
+    !file.extension().is_some_and(|end| end == "npy" || end == "pt")
+}
+
+/// Names of columns that hold the id of a row.
+const ID_NAMES: [&str; 7] = ["id", "node", "node_id", "nodeid", "name", "key", "code"];
+
+/// A table of features.
+struct FeatureTable {
+    /// The ids of the rows, if they have some.
+    ids: Vec<NodeId>,
+    /// The name of the column of ids; empty without a header.
+    id_name: String,
+    rows: FeatureRows,
+}
+
+/// Reads a table of features. Columns of numbers are features, and columns of text are categories; `with_id`
+/// says whether one column is an id: one that is called so, or the first.
+fn feature_table(
+    file: &Path,
+    with_id: bool,
+    options: &ReadOptions,
+    notes: &mut Vec<String>,
+) -> Result<FeatureTable> {
+    let source = Source::open(file)?;
+    let sample = source.sample(None)?;
+    let names = sample.header.clone().unwrap_or_default();
+    let width = if names.is_empty() { sample.width() } else { names.len() };
+    let id = if with_id { Some(id_column(file, &names, width, options, notes)?) } else { None };
+    let number = if with_id { None } else { names.iter().position(|name| role(name) == Role::Index) };
+    let others: Vec<usize> = if with_id { id.into_iter().collect() } else { event_columns(&names, notes) };
+    let columns = feature_columns(&sample, width, &others, &names, notes);
+    let (mut features, mut ids, mut incomplete, mut at, mut first) = (None, Vec::new(), Vec::new(), 0, None);
+    source.for_each(&sample, &mut |row| {
+        if row.len() != width {
+            let what = format!("this row has {} columns, the first one has {width}", row.len());
+            return Err(row.error(Some(row.len().min(width)), what).remedy("fix or remove the row"));
+        }
+        ids.extend(id.map(|i| cell::id(row, i, "a node id", IDS)).transpose()?);
+        let features = match &mut features {
+            Some(features) => features,
+            None => features.insert(FeatureValues::new(row, &columns, &names)?),
+        };
+        if let Some(i) = number {
+            check_number(row, i, at, &mut first)?;
+        }
+        match (options.missing, features.missing_in(row)) {
+            (Missing::Refuse, Some(i)) => {
+                return Err(row
+                    .error(Some(i), row.cell(i).describe(Fault::Empty, "a feature"))
+                    .remedy(FILL_IN));
+            }
+            (Missing::Drop, Some(_)) => incomplete.push(at),
+            _ => {}
+        }
+        at += 1;
+        features.push(row)
+    })?;
+    if options.missing == Missing::Zero {
+        notes.extend(filled_note(file, features.as_ref().map_or(0, |features| features.missing)));
+    }
+    let none =
+        || Error::data(file, "the table has no features").remedy("write a column of numbers or categories");
+    let features = features.map(|features| features.finish(&names)).transpose()?.flatten();
+    let rows = FeatureRows { features: features.ok_or_else(none)?.0, incomplete };
+    Ok(FeatureTable { ids, id_name: id.and_then(|i| names.get(i).cloned()).unwrap_or_default(), rows })
+}
+
+/// Returns the column of ids: the one that the options name, one that is called so, or like a source or a
+/// destination, or else the first, with a note.
+fn id_column(
+    file: &Path,
+    names: &[String],
+    width: usize,
+    options: &ReadOptions,
+    notes: &mut Vec<String>,
+) -> Result<usize> {
+    if let Some(given) = options.columns.as_ref().and_then(|columns| columns.id.as_ref()) {
+        let at = match given {
+            ColumnName::Number(n) => Some(n - 1).filter(|i| *i < width),
+            ColumnName::Name(name) => position(names, name),
+        };
+        return at.ok_or_else(|| {
+            Error::data(file, format!("there is no column `{given}`"))
+                .remedy(suggestion(names, &given.to_string()))
+        });
+    }
+    let called = |name: &String| ID_NAMES.contains(&name.trim().to_ascii_lowercase().as_str());
+    let known = names.iter().position(called).or_else(|| names.iter().position(|name| side(name).is_some()));
+    if let (None, Some(first)) = (known, names.first()) {
+        notes.push(format!("no column of {} is named `id`; the ids are those of `{first}`", file.display()));
+    }
+    Ok(known.unwrap_or(0))
+}
+
+/// Returns the columns of a table of edge features that are no features, with a note: the number of the
+/// event, and if all of them are there, its source, destination and time.
+fn event_columns(names: &[String], notes: &mut Vec<String>) -> Vec<usize> {
+    let roles: Vec<Role> = names.iter().map(|name| role(name)).collect();
+    let parts = [Role::Src, Role::Dst, Role::Time];
+    let whole = parts.iter().all(|part| roles.contains(part));
+    let is_event = |i: &usize| roles[*i] == Role::Index || whole && parts.contains(&roles[*i]);
+    let columns: Vec<usize> = (0..names.len()).filter(is_event).collect();
+    if !columns.is_empty() {
+        let names: Vec<String> = columns.iter().map(|&i| names[i].clone()).collect();
+        notes.push(format!("columns of events are no features: {}", listed(&names)));
+    }
+    columns
+}
+
+/// Checks that the event number in cell `i` of row `at` follows that of the row before.
+fn check_number(row: &dyn Row, i: usize, at: usize, first: &mut Option<u64>) -> Result<()> {
+    let number = match row.cell(i).id() {
+        Ok(IdField::Number(n)) => n.checked_sub(at as u64),
+        _ => None,
+    };
+    if number.is_some() && number == Some(*first.get_or_insert(number.unwrap_or(0))) {
+        return Ok(());
+    }
+    let what = format!("{} does not follow the event number of the row before", row.cell(i).shown());
+    Err(row.error(Some(i), what).remedy("write one row per event, in the order of the events"))
+}
+
+/// Chooses the columns of features: those of numbers, and those of few categories.
+fn feature_columns(
+    sample: &Sample,
+    width: usize,
+    others: &[usize],
+    names: &[String],
+    notes: &mut Vec<String>,
+) -> Vec<FeatureColumns> {
+    let (mut columns, mut unread) = (Vec::new(), Vec::new());
+    for i in (0..width).filter(|i| !others.contains(i)) {
+        let name = ColumnName::Number(i + 1);
+        if sample.are_numbers(i) || sample.measured.contains(&i) {
+            columns.push(FeatureColumns::Values(name));
+        } else if sample.are_categories(i) {
+            columns.push(FeatureColumns::OneHot(name));
+        } else {
+            unread.extend(names.get(i).cloned());
+        }
+    }
+    if !unread.is_empty() {
+        notes.push(format!("columns of features not read: {}", listed(&unread)));
+    }
+    columns
+}
+
+/// Reads rows of node features: of an array, or by the ids of a table.
+pub(crate) fn node_rows(file: &Path, options: &ReadOptions, notes: &mut Vec<String>) -> Result<NodeRows> {
+    if !is_table(file) {
+        let FeatureRows { features, incomplete } = array(file, options.missing, notes)?;
+        return Ok(NodeRows::Matrix(without(features, &incomplete)?));
+    }
+    let FeatureTable { ids, id_name, rows } = feature_table(file, true, options, notes)?;
+    let is_complete = |row: &usize| rows.incomplete.binary_search(row).is_err();
+    let ids = ids.into_iter().enumerate().map(|(row, id)| is_complete(&row).then_some(id)).collect();
+    Ok(NodeRows::ById { ids, side: side(&id_name), features: rows.features })
+}
+
+/// Returns the features with zeros in the rows that lack a value.
+fn without(features: Features, incomplete: &[usize]) -> Result<Features> {
+    if incomplete.is_empty() {
+        return Ok(features);
+    }
+    let mut values = features.values().to_vec();
+    for row in incomplete {
+        values[row * features.cols()..][..features.cols()].fill(0.0);
+    }
+    Features::from_vec(features.rows(), features.cols(), values)
+}

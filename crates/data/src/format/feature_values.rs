@@ -1,0 +1,308 @@
+//! Features from the columns of a table: numbers, categories and text.
+use super::{
+    cell::{Cell, DECIMAL_COMMA, Row, has_decimal_comma},
+    columns::{ColumnName, FeatureColumns},
+    header::{position, suggestion},
+    number::Fault,
+};
+use crate::{EncodedColumn, Encoding, FeatureEncoding, Features, feature_columns::hash_words};
+use indexmap::IndexSet;
+use tgnn::error::{Error, Result};
+
+const VALUES: &str = "write a number, or read the column as categories with --columns one-hot=NAME";
+/// Maximum number of categories of a column.
+const MOST_CATEGORIES: usize = 1_000;
+
+/// Returns what to do about a cell that is not a number.
+fn remedy(cell: &Cell<'_>) -> &'static str {
+    if has_decimal_comma(cell) { DECIMAL_COMMA } else { VALUES }
+}
+
+/// Features of the rows read so far.
+pub(super) struct FeatureValues {
+    groups: Vec<Group>,
+    /// Number of rows.
+    rows: usize,
+    /// Number of missing values, which are 0.
+    pub missing: u64,
+}
+
+/// Size from which on a feature is too large to learn from.
+const LARGE: f32 = 1e9;
+
+/// Features from neighbouring columns of one kind.
+enum Group {
+    Numbers(Numbers),
+    OneHot(OneHot),
+    Hashed(Hashed),
+}
+
+impl FeatureValues {
+    /// Prepares to read `columns` from rows like the first one, whose columns are called `names`.
+    pub(super) fn new(first: &dyn Row, columns: &[FeatureColumns], names: &[String]) -> Result<Self> {
+        let width = first.len();
+        let at = |name: &ColumnName| match name {
+            ColumnName::Number(n) if *n <= width => Ok(n - 1),
+            ColumnName::Number(n) => Err(no_column(first, *n, "features")),
+            ColumnName::Name(name) => position(names, name).ok_or_else(|| {
+                first.error(None, format!("there is no column `{name}`")).remedy(suggestion(names, name))
+            }),
+        };
+        let mut groups = Vec::new();
+        for part in columns {
+            let numbers = match part {
+                // An open range may be empty: JODIE's header names features even if there are none.
+                FeatureColumns::Range(first, None) => first - 1..width,
+                FeatureColumns::Range(_, Some(last)) if *last > width => {
+                    return Err(no_column(first, *last, "features"));
+                }
+                FeatureColumns::Range(first, Some(last)) => first - 1..*last,
+                FeatureColumns::Values(name) => at(name)?..at(name)? + 1,
+                FeatureColumns::OneHot(name) => {
+                    let (at, of_row, categories) = (at(name)?, Vec::new(), IndexSet::new());
+                    groups.push(Group::OneHot(OneHot { at, of_row, categories }));
+                    continue;
+                }
+                FeatureColumns::Hashed(name, buckets) => {
+                    let (at, values) = (at(name)?, Vec::new());
+                    groups.push(Group::Hashed(Hashed { at, buckets: *buckets, values }));
+                    continue;
+                }
+            };
+            match groups.last_mut() {
+                Some(Group::Numbers(group)) => group.at.extend(numbers),
+                _ => groups.push(Group::Numbers(Numbers { at: numbers.collect(), ..Numbers::default() })),
+            }
+        }
+        Ok(FeatureValues { groups, rows: 0, missing: 0 })
+    }
+
+    /// Returns the index of a cell of `row` that holds features and is missing, if there is one.
+    pub(super) fn missing_in(&self, row: &dyn Row) -> Option<usize> {
+        let cells = self.groups.iter().flat_map(|group| match group {
+            Group::Numbers(Numbers { at, .. }) => at.as_slice(),
+            Group::OneHot(OneHot { at, .. }) | Group::Hashed(Hashed { at, .. }) => std::slice::from_ref(at),
+        });
+        cells.copied().find(|&i| row.cell(i).is_missing())
+    }
+
+    /// Returns a note if a feature is very large. The columns are called `names`.
+    pub(super) fn note_large(&self, names: &[String]) -> Option<String> {
+        let groups = self.groups.iter().filter_map(|group| match group {
+            Group::Numbers(group) => Some(group.largest),
+            _ => None,
+        });
+        let (size, at) = groups.max_by(|a, b| a.0.total_cmp(&b.0)).filter(|largest| largest.0 >= LARGE)?;
+        let name = names.get(at).map_or_else(|| format!("column {}", at + 1), |name| format!("`{name}`"));
+        Some(format!(
+            "features of {name} are as large as {size:.1e}, which models hardly learn from: write their logarithm, or \
+             divide them"
+        ))
+    }
+
+    /// Appends the features of a row.
+    pub(super) fn push(&mut self, row: &dyn Row) -> Result<()> {
+        for group in &mut self.groups {
+            self.missing += match group {
+                Group::Numbers(group) => group.push(row)?,
+                Group::OneHot(group) => group.push(row)?,
+                Group::Hashed(group) => group.push(row)?,
+            };
+        }
+        self.rows += 1;
+        Ok(())
+    }
+
+    /// Returns one row of features per row of the table, the columns side by side, and how they were made;
+    /// `None` if there are none. The columns are called `names`.
+    pub(super) fn finish(mut self, names: &[String]) -> Result<Option<(Features, FeatureEncoding)>> {
+        let rows = self.rows;
+        let encoding = FeatureEncoding(self.groups.iter().flat_map(|group| group.encoding(names)).collect());
+        let width = encoding.width();
+        if rows == 0 || width == 0 {
+            return Ok(None);
+        }
+        // The usual case needs no copy.
+        if let [Group::Numbers(group)] = &mut self.groups[..] {
+            let features = Features::from_vec(rows, width, std::mem::take(&mut group.values))?;
+            return Ok(Some((features, encoding)));
+        }
+        let parts: Vec<(usize, Vec<f32>)> = self.groups.into_iter().map(|group| group.values(rows)).collect();
+        let mut values = Vec::with_capacity(rows * width);
+        for row in 0..rows {
+            for (width, part) in &parts {
+                values.extend_from_slice(&part[row * width..][..*width]);
+            }
+        }
+        Ok(Some((Features::from_vec(rows, width, values)?, encoding)))
+    }
+}
+
+/// Returns the error for a column beyond the end of a row.
+#[cold]
+pub(super) fn no_column(row: &dyn Row, n: usize, what: &str) -> Error {
+    let what = format!("the row has {} columns, so there is no column {n} to hold the {what}", row.len());
+    row.error(None, what).remedy("name the columns with --columns src=1,dst=2,time=3")
+}
+
+impl Group {
+    /// Returns how its columns become features.
+    fn encoding(&self, names: &[String]) -> Vec<EncodedColumn> {
+        let column = |at: usize, values| {
+            let name = names.get(at).filter(|name| !name.is_empty());
+            EncodedColumn { name: name.cloned().unwrap_or_else(|| (at + 1).to_string()), values }
+        };
+        match self {
+            Group::Numbers(Numbers { at, widths, .. }) => {
+                let widths = at.iter().zip(widths);
+                widths.map(|(&at, &width)| column(at, Encoding::Numbers(width))).collect()
+            }
+            Group::OneHot(group) => vec![column(group.at, Encoding::OneHot(group.sorted()))],
+            Group::Hashed(Hashed { at, buckets, .. }) => vec![column(*at, Encoding::Hashed(*buckets))],
+        }
+    }
+
+    /// Returns the number of features, and the features of all rows.
+    fn values(self, rows: usize) -> (usize, Vec<f32>) {
+        match self {
+            Group::Numbers(group) => (group.values.len() / rows, group.values),
+            Group::OneHot(group) => group.values(),
+            Group::Hashed(group) => (group.buckets, group.values),
+        }
+    }
+}
+
+/// Numbers, and lists of numbers.
+#[derive(Default)]
+struct Numbers {
+    /// Indices of the cells.
+    at: Vec<usize>,
+    /// Length of the list in each of them, 1 for a number, as in the first row.
+    widths: Vec<usize>,
+    values: Vec<f32>,
+    /// Size of the largest value, and the index of its cell.
+    largest: (f32, usize),
+}
+
+impl Numbers {
+    /// Appends the values of a row; returns how many are missing.
+    fn push(&mut self, row: &dyn Row) -> Result<u64> {
+        let mut missing = 0;
+        for (k, &at) in self.at.iter().enumerate() {
+            let cell = row.cell(at);
+            let wanted = self.widths.get(k).copied();
+            let before = self.values.len();
+            match &cell {
+                Cell::List(list) => self.values.extend_from_slice(list),
+                cell if cell.is_missing() => self.values.resize(before + wanted.unwrap_or(1), f32::NAN),
+                cell => {
+                    let fault = |f| {
+                        row.error(Some(at), cell.describe(f, "a feature")).remedy(cell.remedy(remedy(cell)))
+                    };
+                    self.values.push(cell.value().map_err(fault)?.unwrap_or(f32::NAN));
+                }
+            }
+            let new = &mut self.values[before..];
+            match wanted {
+                None => self.widths.push(new.len()),
+                Some(wanted) if wanted == new.len() => {}
+                Some(wanted) => {
+                    let what = format!("{} in this list, {wanted} in those before it", new.len());
+                    return Err(row.error(Some(at), what).remedy("write lists of one length"));
+                }
+            }
+            for v in new {
+                if v.is_infinite() {
+                    let what = Fault::NotFinite.describe(v.to_string().as_bytes(), "a feature");
+                    return Err(row.error(Some(at), what).remedy("write finite numbers"));
+                }
+                if v.is_nan() {
+                    *v = 0.0;
+                    missing += 1;
+                }
+                if v.abs() > self.largest.0 {
+                    self.largest = (v.abs(), at);
+                }
+            }
+        }
+        Ok(missing)
+    }
+}
+
+/// Categories: one feature each.
+struct OneHot {
+    /// Index of the cell.
+    at: usize,
+    /// Category of every row; `None` if it is missing.
+    of_row: Vec<Option<u32>>,
+    categories: IndexSet<Box<str>>,
+}
+
+impl OneHot {
+    /// Appends the category of a row; returns 1 if it is missing.
+    fn push(&mut self, row: &dyn Row) -> Result<u64> {
+        let cell = row.cell(self.at);
+        let fault = |f| {
+            row.error(Some(self.at), cell.describe(f, "a category"))
+                .remedy(cell.remedy("write text in UTF-8"))
+        };
+        let text = cell.text().map_err(fault)?;
+        if text.is_empty() {
+            self.of_row.push(None);
+            return Ok(1);
+        }
+        let category = match self.categories.get_index_of(&*text) {
+            Some(category) => category,
+            None if self.categories.len() < MOST_CATEGORIES => self.categories.insert_full((&*text).into()).0,
+            None => {
+                let what = format!("there are more than {MOST_CATEGORIES} categories, with {}", cell.shown());
+                let e = row.error(Some(self.at), what);
+                return Err(e.remedy("hash the column instead: --columns hashed=NAME:32"));
+            }
+        };
+        self.of_row.push(Some(category as u32));
+        Ok(0)
+    }
+
+    /// Returns the categories in the order of their names, which does not depend on the order of the rows.
+    fn sorted(&self) -> Vec<Box<str>> {
+        let mut categories: Vec<Box<str>> = self.categories.iter().cloned().collect();
+        categories.sort();
+        categories
+    }
+
+    /// Returns the number of categories and the features of all rows, in the order of their names.
+    fn values(self) -> (usize, Vec<f32>) {
+        let (sorted, width) = (self.sorted(), self.categories.len());
+        let place: Vec<usize> =
+            self.categories.iter().map(|name| sorted.binary_search(name).unwrap_or(0)).collect();
+        let mut values = vec![0.0; width * self.of_row.len()];
+        for (row, category) in self.of_row.iter().enumerate() {
+            if let Some(category) = category {
+                values[row * width + place[*category as usize]] = 1.0;
+            }
+        }
+        (width, values)
+    }
+}
+
+/// Text, whose words are hashed: every word adds 1 or -1 to one of the features.
+struct Hashed {
+    /// Index of the cell.
+    at: usize,
+    /// Number of features.
+    buckets: usize,
+    values: Vec<f32>,
+}
+
+impl Hashed {
+    /// Appends the features of a row; returns 1 if the text is missing.
+    fn push(&mut self, row: &dyn Row) -> Result<u64> {
+        let cell = row.cell(self.at);
+        let fault =
+            |f| row.error(Some(self.at), cell.describe(f, "text")).remedy(cell.remedy("write text in UTF-8"));
+        let text = cell.text().map_err(fault)?;
+        hash_words(&text, self.buckets, &mut self.values);
+        Ok(u64::from(text.is_empty()))
+    }
+}

@@ -1,0 +1,476 @@
+//! Events that continue the stream of a data set, row by row: lines of text, JSON lines, and tables with
+//! typed columns.
+use super::{
+    cell::{Cell, Row},
+    columns::{ColumnName, Columns},
+    header::{Named, listed, position},
+    id_rule::IdRule,
+    json_lines::{self, Object},
+    later_input::LaterTable,
+    number::{Fault, is_number},
+    options::Missing,
+    records::{Delimiter, Span, is_skipped, split},
+    sample::Sample,
+};
+use crate::{Encoding, FeatureEncoding, NodeId, TimeScale, feature_columns::hash_words, text::counted};
+use std::{
+    borrow::Cow,
+    path::{Path, PathBuf},
+};
+use tgnn::error::{Error, Result};
+
+/// Event of a row.
+#[derive(Clone, Debug, PartialEq)]
+#[doc(hidden)]
+pub struct LaterEvent {
+    /// Original ids of source and destination.
+    pub ends: [NodeId; 2],
+    /// Ticks since the first event of the data set.
+    pub time: i64,
+    /// Edge features, as many as the data set's edge feature width.
+    pub features: Vec<f32>,
+    /// `src,dst,time` as written in the row, joined by commas.
+    pub text: String,
+}
+
+/// How the events of a data set are written.
+#[derive(Clone, Debug)]
+#[doc(hidden)]
+pub struct EventFormat {
+    /// The data set's times.
+    pub scale: TimeScale,
+    /// How columns become edge features.
+    pub encoding: FeatureEncoding,
+    /// Whether the features were columns with names. Others are in their order.
+    pub has_names: bool,
+    /// The columns that the user named for the data set.
+    pub columns: Columns,
+    /// The delimiter that the user gave for the data set.
+    pub delimiter: Option<Delimiter>,
+    /// What to do about missing features.
+    pub missing: Missing,
+    /// How to read ids.
+    pub ids: IdRule,
+}
+
+impl EventFormat {
+    /// Whether the features are a column of this name, and all columns after it, as in the layout of JODIE.
+    fn starts_at(&self, name: &str) -> bool {
+        self.has_names && self.encoding.0.first().is_some_and(|column| column.name == name)
+    }
+}
+
+/// Reader of rows that continue the event stream of a data set. A header must name what an event has.
+#[doc(hidden)]
+pub struct LaterEvents {
+    file: PathBuf,
+    /// How lines are written, once it is known.
+    lines: Option<Lines>,
+    fields: Vec<Span>,
+    /// The keys of the first line of JSON.
+    keys: Vec<String>,
+    /// Number of the line parsed last, from 1.
+    number: u64,
+    rows: Rows,
+}
+
+tgnn::brief_debug!(LaterEvents, events => { file: events.file });
+
+/// Reader of rows, whatever they are.
+struct Rows {
+    format: EventFormat,
+    places: Places,
+    counts: Counts,
+}
+
+/// How lines are written.
+#[derive(Clone, Copy)]
+enum Lines {
+    Text(Delimiter),
+    Json,
+}
+
+/// Numbers of values that were not read as they are.
+#[derive(Default)]
+struct Counts {
+    missing: u64,
+    unknown: u64,
+    cut: u64,
+    left_out: u64,
+}
+
+/// A part of an event, for errors.
+#[derive(Clone, Copy, Debug)]
+#[doc(hidden)]
+pub enum EventPart {
+    /// The source (0) or the destination (1).
+    End(usize),
+    /// The time.
+    Time,
+}
+
+/// The row of an event, for errors.
+#[doc(hidden)]
+pub struct EventRow<'a> {
+    row: &'a dyn Row,
+    places: &'a Places,
+}
+
+tgnn::brief_debug!(EventRow<'_>, _row => {});
+
+impl EventRow<'_> {
+    /// Returns a data error at a part of the event.
+    #[cold]
+    #[doc(hidden)]
+    pub fn error(&self, part: EventPart, what: impl Into<String>) -> Error {
+        let at = match part {
+            EventPart::End(side) => self.places.ends.get(side),
+            EventPart::Time => self.places.time.first(),
+        };
+        self.row.error(at.copied(), what.into())
+    }
+}
+
+/// Places of an event's parts in a row.
+struct Places {
+    ends: [usize; 2],
+    time: Vec<usize>,
+    features: Vec<usize>,
+    /// The names of the columns, if there is a header.
+    names: Vec<String>,
+    /// Number of cells of a row.
+    width: usize,
+    /// Says which columns were chosen although their names do not tell.
+    guesses: Vec<String>,
+}
+
+impl Places {
+    /// Returns the places in rows without a header: source, destination, time and features.
+    fn in_order(features: usize) -> Self {
+        let features: Vec<usize> = (3..3 + features).collect();
+        let (names, guesses, width) = (Vec::new(), Vec::new(), 3 + features.len());
+        Places { ends: [0, 1], time: vec![2], features, names, width, guesses }
+    }
+
+    /// Returns the places that a header names; the error says what it does not name.
+    fn named(names: &[String], format: &EventFormat) -> Result<Self, String> {
+        let listed = listed(names);
+        let place = |column: &ColumnName| match column {
+            ColumnName::Number(n) => Some(n - 1).filter(|i| *i < names.len()),
+            ColumnName::Name(name) => position(names, name),
+        };
+        let given = |column: &ColumnName| {
+            place(column)
+                .ok_or_else(|| format!("the header has no column {column}; its columns are {listed}"))
+        };
+        let named = Named::find(names, &Sample::of_header(names))?;
+        let one = |column: &Option<ColumnName>, named: Option<usize>, what: &str| match column {
+            Some(column) => given(column),
+            None => named.ok_or_else(|| format!("the header names no {what}; its columns are {listed}")),
+        };
+        let columns = &format.columns;
+        let ends = [one(&columns.src, named.src, "source")?, one(&columns.dst, named.dst, "destination")?];
+        let time = match &columns.time[..] {
+            [] => vec![one(&None, named.time, "time")?],
+            columns => columns.iter().map(given).collect::<Result<_, _>>()?,
+        };
+        let others = [named.label, named.index].into_iter().flatten();
+        let taken: Vec<usize> = ends.iter().chain(&time).copied().chain(others).collect();
+        let features = match named.features {
+            Some((first, None)) if format.starts_at(&names[first]) => {
+                (first..first + format.encoding.0.len()).collect()
+            }
+            _ => Self::features(names, format, &taken).map_err(|name| {
+                format!("the header does not name the feature `{name}`; its columns are {listed}")
+            })?,
+        };
+        let width = features.last().map_or(0, |last| last + 1).max(names.len());
+        // The rest of a note tells how to name columns of a data set.
+        let guesses =
+            named.notes.iter().filter_map(|note| Some(note.split_once(';')?.0.to_owned())).collect();
+        Ok(Places { ends, time, features, names: names.to_vec(), width, guesses })
+    }
+
+    /// Returns the columns of features; the error is the name of one that is not there. Features without
+    /// names are all columns that are not `taken` by other parts, if there are so many.
+    fn features(names: &[String], format: &EventFormat, taken: &[usize]) -> Result<Vec<usize>, String> {
+        let by_name: Result<Vec<usize>, String> = format
+            .encoding
+            .0
+            .iter()
+            .map(|column| position(names, &column.name).ok_or_else(|| column.name.clone()))
+            .collect();
+        if by_name.is_ok() || format.has_names {
+            return by_name;
+        }
+        let others: Vec<usize> = (0..names.len()).filter(|i| !taken.contains(i)).collect();
+        if others.len() == format.encoding.0.len() { Ok(others) } else { by_name }
+    }
+}
+
+impl LaterEvents {
+    /// Creates a reader of the rows of `file`.
+    #[doc(hidden)]
+    pub fn new(file: &Path, format: EventFormat) -> Self {
+        let places = Places::in_order(format.encoding.0.len());
+        let rows = Rows { format, places, counts: Counts::default() };
+        let (fields, keys) = (Vec::new(), Vec::new());
+        LaterEvents { file: file.to_owned(), lines: None, fields, keys, number: 0, rows }
+    }
+
+    /// Reads the next line, given without its line end, and calls `take` with its event, unless the line is
+    /// blank, a comment or the header.
+    #[doc(hidden)]
+    pub fn line(&mut self, line: &[u8], take: &mut Take<'_>) -> Result<()> {
+        self.number += 1;
+        let line = if self.number == 1 { line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line) } else { line };
+        if is_skipped(line) {
+            return Ok(());
+        }
+        let first = self.lines.is_none();
+        match *self.lines.get_or_insert_with(|| Lines::recognise(line, self.rows.format.delimiter)) {
+            Lines::Json => {
+                let object = json_lines::parse(&self.file, self.number, line)?;
+                if first {
+                    self.keys = object.keys().cloned().collect();
+                    self.rows.start(&self.keys, &self.file, self.number)?;
+                }
+                let (path, number, names) = (&*self.file, self.number, &*self.keys);
+                self.rows.row(&Object { path, number, names, object: &object }, take)
+            }
+            Lines::Text(delimiter) => {
+                split(line, delimiter, &mut self.fields);
+                let row = Line { line, fields: &self.fields, number: self.number, file: &self.file };
+                if first && self.rows.is_header(&row)? { Ok(()) } else { self.rows.row(&row, take) }
+            }
+        }
+    }
+
+    /// Reads the rows of a table that is no text, and calls `take` with every event.
+    #[doc(hidden)]
+    pub fn table(&mut self, source: LaterTable, take: &mut Take<'_>) -> Result<()> {
+        let sample = source.0.sample(None)?;
+        if let Some(names) = &sample.header {
+            self.rows.start(names, &self.file, 0)?;
+        }
+        source.0.for_each(&sample, &mut |row| self.rows.row(row, take))
+    }
+
+    /// Returns notes about values that were not read as they are.
+    #[doc(hidden)]
+    pub fn notes(&self) -> Vec<String> {
+        [self.rows.places.guesses.clone(), self.rows.counts.notes()].concat()
+    }
+}
+
+impl Rows {
+    /// Takes the names of the columns from a header in a line of `file`.
+    fn start(&mut self, names: &[String], file: &Path, line: u64) -> Result<()> {
+        self.places = Places::named(names, &self.format)
+            .map_err(|what| Error::data(file, what).at(line, 0).remedy(HEADER))?;
+        Ok(())
+    }
+
+    /// Whether the first row is a header, from which it takes the names of the columns.
+    fn is_header(&mut self, row: &Line<'_>) -> Result<bool> {
+        let names: Vec<String> =
+            (0..row.len()).map(|i| String::from_utf8_lossy(row.field(i)).into_owned()).collect();
+        let is_time = |i: usize| self.format.scale.parse(row.field(i)).is_ok();
+        match Places::named(&names, &self.format) {
+            Ok(places) if places.guesses.is_empty() && !places.time.iter().any(|&i| is_time(i)) => {
+                self.places = places;
+            }
+            _ if (0..row.len()).any(|i| is_number(row.field(i)) || is_time(i)) => return Ok(false),
+            _ => self.start(&names, row.file, row.number)?,
+        }
+        Ok(true)
+    }
+
+    /// Calls `take` with the event of a row.
+    fn row(&mut self, row: &dyn Row, take: &mut Take<'_>) -> Result<()> {
+        if let Some(event) = self.event(row)? {
+            return take(event, &EventRow { row, places: &self.places });
+        }
+        self.counts.left_out += 1;
+        Ok(())
+    }
+
+    /// Returns the event of a row; `None` if it is to be left out because it lacks a feature.
+    fn event(&mut self, row: &dyn Row) -> Result<Option<LaterEvent>> {
+        self.check_width(row)?;
+        let [src, dst] = self.places.ends;
+        let ids = self.format.ids;
+        for i in [src, dst] {
+            if ids.is_doubtful(&row.cell(i)) {
+                return Err(row
+                    .error(Some(i), "-1 is not a node id among numbers from 0".into())
+                    .remedy(IDS));
+            }
+        }
+        let ends = [ids.node(row, src, IDS)?.into(), ids.node(row, dst, IDS)?.into()];
+        let (time, written) = self.time(row)?;
+        let Some(features) = self.features(row)? else { return Ok(None) };
+        let [src, dst] = [src, dst].map(|i| match row.cell(i) {
+            Cell::Text(field) => String::from_utf8_lossy(field).into_owned(),
+            cell => cell.text().map(Cow::into_owned).unwrap_or_default(),
+        });
+        let quoted = |text: String| if text.contains(',') { format!("\"{text}\"") } else { text };
+        let text = [src, dst, written].map(quoted).join(",");
+        Ok(Some(LaterEvent { ends, time, features, text }))
+    }
+
+    /// Checks the number of cells of a row.
+    fn check_width(&self, row: &dyn Row) -> Result<()> {
+        if row.len() == self.places.width {
+            return Ok(());
+        }
+        let columns = self.format.encoding.0.iter().map(|column| format!(",{}", column.name));
+        let remedy = match self.places.names[..] {
+            [] => format!("give src,dst,time{}", columns.collect::<String>()),
+            _ => format!("give the {} fields of the header", self.places.width),
+        };
+        Err(row.error(None, counted(row.len() as u64, "field")).remedy(remedy))
+    }
+
+    /// Returns the time of a row, in ticks and as it is written.
+    fn time(&mut self, row: &dyn Row) -> Result<(i64, String)> {
+        let (scale, parts) = (&self.format.scale, &self.places.time);
+        let fault = |what: String| row.error(parts.first().copied(), what).remedy(scale.remedy());
+        let texts: Vec<Cow<'_, str>> =
+            parts.iter().map(|&i| row.cell(i).text().unwrap_or_default()).collect();
+        let joined = texts.join(" ");
+        let cell = match parts[..] {
+            [i] => row.cell(i),
+            _ => Cell::Text(joined.as_bytes()),
+        };
+        let time = cell.time(&scale.format).map_err(|f| fault(cell.describe(f, "a time")))?;
+        let ticks = scale.to_ticks(time).or_else(|| {
+            self.counts.cut += 1;
+            scale.cut(time)
+        });
+        let ticks = ticks.ok_or_else(|| {
+            let per_second = scale.ticks_per_second;
+            fault(format!(
+                "{} is not a valid time of the data set (ticks per second: {per_second})",
+                cell.shown()
+            ))
+        })?;
+        Ok((ticks, if matches!(cell, Cell::Time(_)) { scale.text(ticks) } else { joined }))
+    }
+
+    /// Returns the features of a row; `None` if one is missing and the row is to be left out.
+    fn features(&mut self, row: &dyn Row) -> Result<Option<Vec<f32>>> {
+        let mut features = Vec::with_capacity(self.format.encoding.width());
+        for (&i, column) in self.places.features.iter().zip(&self.format.encoding.0) {
+            let cell = row.cell(i);
+            let fault = |f| row.error(Some(i), cell.describe(f, "an edge feature"));
+            match (cell.is_missing(), self.format.missing) {
+                (true, Missing::Refuse) => return Err(fault(Fault::Empty).remedy(REFUSED)),
+                (true, Missing::Drop) => return Ok(None),
+                _ => {}
+            }
+            let known = encode(&cell, &column.values, &mut features).map_err(|f| fault(f).remedy(VALUES))?;
+            self.counts.missing += u64::from(!known && cell.is_missing());
+            self.counts.unknown += u64::from(!known && !cell.is_missing());
+        }
+        Ok(Some(features))
+    }
+}
+
+impl Counts {
+    fn notes(&self) -> Vec<String> {
+        let Counts { missing, unknown, cut, left_out } = *self;
+        let values = counted(unknown, "category value");
+        [
+            (missing, format!("{} read as 0", counted(missing, "missing feature"))),
+            (unknown, format!("{values} that training did not have: read as zeros")),
+            (cut, format!("{} cut to the ticks of the data", counted(cut, "time"))),
+            (left_out, format!("left out {} with a missing value", counted(left_out, "row"))),
+        ]
+        .into_iter()
+        .filter_map(|(count, note)| (count > 0).then_some(note))
+        .collect()
+    }
+}
+
+/// What receives each event.
+pub(crate) type Take<'a> = dyn FnMut(LaterEvent, &EventRow<'_>) -> Result<()> + 'a;
+
+const IDS: &str = "give the id of a node, as in the data";
+const VALUES: &str = "give a finite number, as in the data";
+const HEADER: &str = "name the columns as in the data, or leave out the header";
+const REFUSED: &str = "fill it in: the data were read with --missing refuse";
+
+impl Lines {
+    /// Recognises how lines are written, by the first.
+    fn recognise(line: &[u8], delimiter: Option<Delimiter>) -> Self {
+        match line.trim_ascii_start().first() {
+            // A list is an error of its parser.
+            Some(b'{' | b'[') => Lines::Json,
+            _ => Lines::Text(delimiter.unwrap_or_else(|| Delimiter::of_lines(&[line]))),
+        }
+    }
+}
+
+/// A line of text.
+struct Line<'a> {
+    line: &'a [u8],
+    fields: &'a [Span],
+    number: u64,
+    file: &'a Path,
+}
+
+impl Line<'_> {
+    fn field(&self, i: usize) -> &[u8] {
+        let (start, end) = self.fields[i];
+        &self.line[start..end]
+    }
+}
+
+impl Row for Line<'_> {
+    fn len(&self) -> usize {
+        self.fields.len()
+    }
+
+    fn cell(&self, i: usize) -> Cell<'_> {
+        Cell::Text(self.field(i))
+    }
+
+    fn error(&self, i: Option<usize>, what: String) -> Error {
+        let column = i.and_then(|i| self.fields.get(i)).map_or(0, |f| f.0 as u64 + 1);
+        Error::data(self.file, what).at(self.number, column)
+    }
+}
+
+/// Appends the features in a cell. Returns false if it has none, and they are zeros: if it is missing, or a
+/// category that training did not have.
+fn encode(cell: &Cell<'_>, values: &Encoding, to: &mut Vec<f32>) -> Result<bool, Fault> {
+    Ok(match (values, cell) {
+        (Encoding::Numbers(_), Cell::List(list)) if list.iter().any(|v| v.is_infinite()) => {
+            return Err(Fault::NotFinite);
+        }
+        (Encoding::Numbers(width), Cell::List(list)) if list.len() == *width => {
+            to.extend(list.iter().map(|v| if v.is_nan() { 0.0 } else { *v }));
+            true
+        }
+        (Encoding::Numbers(width), cell) if *width == 1 || cell.is_missing() => {
+            let value = cell.value()?;
+            to.resize(to.len() + width, value.unwrap_or(0.0));
+            value.is_some()
+        }
+        (Encoding::Numbers(_), _) => return Err(Fault::Text),
+        (Encoding::OneHot(categories), cell) => {
+            let category = cell.text()?;
+            to.extend(categories.iter().map(|name| if **name == *category { 1.0 } else { 0.0 }));
+            categories.iter().any(|name| **name == *category)
+        }
+        (Encoding::Hashed(buckets), cell) => {
+            let text = cell.text()?;
+            hash_words(&text, *buckets, to);
+            !text.is_empty()
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests;

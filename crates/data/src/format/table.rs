@@ -1,0 +1,301 @@
+//! Reader of every table with one event per row.
+use super::{
+    cell::{Cell, DECIMAL_COMMA, Row, has_decimal_comma},
+    feature_values::{FeatureValues, no_column},
+    id_rule::{is_inexact, same_numbers},
+    layout::Layout,
+    number::{Clock, Fault, parse_id},
+    options::{Format, Missing, ReadOptions},
+    records::Record,
+    tgl,
+};
+use crate::{
+    ids::IdField,
+    raw::{self, Raw},
+    text::counted,
+    time_format::TimeFormat,
+};
+use std::{borrow::Cow, path::Path};
+use tgnn::error::{Error, Result};
+
+/// Remedies for fields that are not an id, a time or a feature.
+pub(super) const IDS: &str = "ids are integers from 0";
+pub(super) const TIMES: &str = "write seconds, as an integer or a decimal number";
+pub(super) const VALUES: &str = "write a finite number";
+/// Remedy for a cell that is missing.
+const MISSING: &str = "fill it in, or leave out such rows with --missing drop";
+
+/// Events from the rows of a table, read so far.
+pub(super) struct Table<'a> {
+    layout: &'a Layout,
+    /// Receives the ids row by row, and the rest in [`finish`](Self::finish).
+    raw: Raw,
+    options: &'a ReadOptions,
+    /// How times are written, once it is known.
+    time_format: Option<TimeFormat>,
+    clock: Clock,
+    labels: Vec<f32>,
+    /// Features and number of cells of a row, set by the first row.
+    features: Option<(FeatureValues, usize)>,
+    /// Numbers of events of each part of the split.
+    rolls: [u64; 3],
+    /// Event numbers, the number that the first row would have, and whether all follow from it.
+    numbers: Vec<u64>,
+    first_number: Option<u64>,
+    consecutive: bool,
+    /// Place and text of the first id that is not a number, after ids that were.
+    first_text: Option<String>,
+    /// Number of ids that are -1 among numbers from 0 on, and of those that are floats beyond 2^53.
+    doubtful: u64,
+    inexact: u64,
+}
+
+impl<'a> Table<'a> {
+    /// Starts without rows.
+    pub(super) fn new(path: &Path, layout: &'a Layout, options: &'a ReadOptions) -> Self {
+        Table {
+            layout,
+            raw: Raw::new(path),
+            options,
+            time_format: options.time_format.clone().or_else(|| layout.dates.clone()),
+            clock: Clock::default(),
+            labels: Vec::new(),
+            features: None,
+            rolls: [0; 3],
+            numbers: Vec::new(),
+            first_number: None,
+            consecutive: true,
+            first_text: None,
+            doubtful: 0,
+            inexact: 0,
+        }
+    }
+
+    /// Appends the event of a row.
+    pub(super) fn push(&mut self, row: &dyn Row) -> Result<()> {
+        if self.features.is_none() {
+            self.check_columns(row)?;
+            let features = FeatureValues::new(row, &self.layout.features, &self.layout.names)?;
+            self.features = Some((features, row.len()));
+        }
+        let Some((features, width)) = &mut self.features else { return Ok(()) };
+        if row.len() != *width {
+            let what = format!("this row has {} columns, the first one has {width}", row.len());
+            return Err(row.error(Some(row.len().min(*width)), what).remedy("fix or remove the row"));
+        }
+        let layout = self.layout;
+        if self.options.missing == Missing::Drop {
+            let mut read = layout.time.iter().copied().chain(layout.label);
+            let lacks = read.any(|i| row.cell(i).is_missing()) || features.missing_in(row).is_some();
+            if lacks
+                || layout.ends().any(|(i, rule)| rule.lacks(&row.cell(i)) || rule.is_doubtful(&row.cell(i)))
+            {
+                self.raw.left_out.push(self.raw.ids.src.len() + self.raw.left_out.len());
+                return Ok(());
+            }
+        } else if self.options.missing == Missing::Refuse
+            && let Some(i) = features.missing_in(row)
+        {
+            let what = row.cell(i).describe(Fault::Empty, "a feature");
+            return Err(row.error(Some(i), what).remedy(MISSING));
+        }
+        features.push(row)?;
+        let [src_rule, dst_rule] = layout.ids;
+        let (src, dst) = (src_rule.node(row, layout.src, MISSING)?, dst_rule.node(row, layout.dst, MISSING)?);
+        for (cell, rule) in layout.ends().map(|(i, rule)| (row.cell(i), rule)) {
+            self.doubtful += u64::from(rule.is_doubtful(&cell));
+            self.inexact += u64::from(is_inexact(&cell));
+        }
+        if self.first_text.is_none() && self.raw.ids.names.is_none() && !self.raw.ids.src.is_empty() {
+            self.first_text = [&src, &dst].into_iter().find_map(|id| match id {
+                IdField::Text(text) => Some(text.to_string()),
+                IdField::Number(_) => None,
+            });
+        }
+        self.raw.ids.push(src, dst);
+        self.push_time(row)?;
+        if let Some(i) = layout.label {
+            let value = value(row, i, "a label")?;
+            self.labels.push(value);
+        }
+        self.push_numbers(row)
+    }
+
+    /// Checks that the columns of the layout exist in a row.
+    fn check_columns(&self, row: &dyn Row) -> Result<()> {
+        let l = self.layout;
+        let times = l.time.iter().map(|&i| (Some(i), "time"));
+        let single = [
+            (Some(l.src), "source"),
+            (Some(l.dst), "destination"),
+            (l.label, "label"),
+            (l.index, "event number"),
+        ];
+        match single.into_iter().chain(times).find(|(i, _)| i.is_some_and(|i| i >= row.len())) {
+            Some((Some(i), what)) => Err(no_column(row, i + 1, what)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Appends the time of a row.
+    fn push_time(&mut self, row: &dyn Row) -> Result<()> {
+        let parts = &self.layout.time;
+        let joined;
+        let cell = match parts[..] {
+            [i] => row.cell(i),
+            _ => {
+                let texts: Vec<Cow<'_, str>> = parts
+                    .iter()
+                    .map(|&i| {
+                        row.cell(i).text().map_err(|f| row.error(Some(i), row.cell(i).describe(f, "a time")))
+                    })
+                    .collect::<Result<_>>()?;
+                joined = texts.join(" ");
+                Cell::Text(joined.as_bytes())
+            }
+        };
+        let format = self.time_format.get_or_insert_with(|| match &cell {
+            Cell::Text(field) => TimeFormat::guess(field),
+            Cell::Number(value) => TimeFormat::guess(value.text().as_bytes()),
+            _ => TimeFormat::Iso,
+        });
+        let at = parts.first().copied();
+        let is_guessed = self.options.time_format.is_none() && self.layout.dates.is_some();
+        let fault = |f: Fault| {
+            let missing = f == Fault::Empty;
+            let remedy = match missing {
+                true => MISSING.into(),
+                false if has_decimal_comma(&cell) => DECIMAL_COMMA.into(),
+                false if is_guessed => format!("{}, or give --time-format s", remedy(format)),
+                false => remedy(format),
+            };
+            row.error(at, cell.describe(f, "a time")).remedy(cell.remedy(&remedy))
+        };
+        let late = cell.time(format).and_then(|time| self.clock.push(time)).map_err(fault)?;
+        if late && self.options.strict {
+            let e = row.error(at, "this event is earlier than one before it".to_owned());
+            return Err(e.remedy("sort the file by time, or leave out --strict"));
+        }
+        Ok(())
+    }
+
+    /// Counts the part and the event number of a row.
+    fn push_numbers(&mut self, row: &dyn Row) -> Result<()> {
+        if let Some(i) = self.layout.roll {
+            let roll = whole(row, i, "a part", "write 0, 1 or 2")?;
+            let count = usize::try_from(roll).ok().and_then(|roll| self.rolls.get_mut(roll));
+            let too_large = || row.error(Some(i), row.cell(i).describe(Fault::TooLarge, "a part"));
+            *count.ok_or_else(|| too_large().remedy("write 0, 1 or 2"))? += 1;
+        }
+        if let Some(i) = self.layout.index {
+            // Feature files are joined by position if event numbers are consecutive, else by number.
+            let number = whole(row, i, "an event number", IDS)?;
+            let position = (self.raw.ids.src.len() + self.raw.left_out.len()) as u64 - 1;
+            let first = number.checked_sub(position);
+            self.consecutive &= first.is_some_and(|first| *self.first_number.get_or_insert(first) == first);
+            self.numbers.push(number);
+        }
+        Ok(())
+    }
+
+    /// Returns the events.
+    pub(super) fn finish(mut self) -> Result<Raw> {
+        let note = self.notes();
+        let mut raw = self.raw;
+        raw.notes = note;
+        raw.unnamed = self.layout.format == Format::Snap;
+        raw.numbers = Some(self.numbers).filter(|_| !self.consecutive);
+        raw.label =
+            self.layout.label.filter(|_| !self.labels.is_empty()).map(|_| std::mem::take(&mut self.labels));
+        if let Some((features, _)) = self.features {
+            (raw.edge_features, raw.encoding) = features.finish(&self.layout.names)?.unzip();
+        }
+        raw.ticks_per_second = self.clock.ticks_per_second();
+        raw.time = self.clock.ticks;
+        raw.time_format = self.time_format.unwrap_or_default();
+        raw.separate = self.layout.separate;
+        Ok(raw)
+    }
+
+    /// Returns what the user should know about the rows.
+    fn notes(&self) -> Vec<String> {
+        let mut notes = Vec::new();
+        notes.extend(self.layout.roll.map(|_| tgl::note(self.rolls)));
+        notes.extend(raw::left_out_note(self.raw.left_out.len()));
+        let filled = self.features.as_ref().map_or(0, |(features, _)| features.missing);
+        if filled > 0 {
+            let were = counted(filled, "missing feature");
+            notes.push(format!("{were} read as 0; --missing drop leaves out such rows"));
+        }
+        if let Some(text) = &self.first_text {
+            notes.push(format!("ids are text, because of `{text}`; those before it were numbers"));
+        }
+        notes.extend(self.raw.ids.names.as_ref().and_then(same_numbers));
+        if self.doubtful > 0 {
+            let were = counted(self.doubtful, "id");
+            notes.push(format!("{were} `-1` among ids from 0: if that means a missing node, --missing drop leaves out such rows"));
+        }
+        if self.inexact > 0 {
+            let were = counted(self.inexact, "id");
+            notes.push(format!("{were} above 2^53 in a column of floats, which cannot tell neighbours apart: save ids as integers or text"));
+        }
+        match (&self.time_format, &self.options.time_format) {
+            (Some(TimeFormat::Seconds | TimeFormat::Iso | TimeFormat::Pattern(_)) | None, _)
+            | (_, Some(_)) => {}
+            (Some(unit), None) => {
+                notes.push(format!("times read in {unit}, by their size; else give --time-format s"))
+            }
+        }
+        notes
+            .extend(self.features.as_ref().and_then(|(features, _)| features.note_large(&self.layout.names)));
+        if self.clock.rounded {
+            notes.push("times had more than 9 digits after the point: rounded to nanoseconds".into());
+        }
+        notes.extend_from_slice(&self.layout.notes);
+        notes
+    }
+}
+
+/// Returns how to write a time.
+fn remedy(format: &TimeFormat) -> String {
+    match format {
+        TimeFormat::Seconds => TIMES.to_owned(),
+        TimeFormat::Iso => {
+            "write 2023-11-14T22:13:29 or seconds, or give the format, such as --time-format '%d/%m/%Y %H:%M'"
+                .into()
+        }
+        other => format!("write times in the format {other}"),
+    }
+}
+
+/// Returns the number in cell `i`, which must not be missing.
+pub(super) fn value(row: &dyn Row, i: usize, what: &str) -> Result<f32> {
+    let cell = row.cell(i);
+    let fault = |f, remedy: &str| row.error(Some(i), cell.describe(f, what)).remedy(remedy);
+    cell.value().map_err(|f| fault(f, cell.remedy(VALUES)))?.ok_or_else(|| fault(Fault::Empty, MISSING))
+}
+
+/// Returns the whole number in cell `i`.
+fn whole(row: &dyn Row, i: usize, what: &str, remedy: &str) -> Result<u64> {
+    let cell = row.cell(i);
+    let fault = |f| row.error(Some(i), cell.describe(f, what)).remedy(remedy);
+    parse_id(cell.text().map_err(fault)?.as_bytes()).map_err(fault)
+}
+
+/// Parses field `i`. If it is not a valid `what`, returns an error with line, column and `remedy`.
+#[inline]
+pub(super) fn take<T>(
+    row: &Record<'_>,
+    i: usize,
+    parse: impl Fn(&[u8]) -> Result<T, Fault>,
+    what: &str,
+    remedy: &str,
+) -> Result<T> {
+    parse(row.field(i)).map_err(|f| fault(row, i, f, what, remedy))
+}
+
+/// Returns the error for field `i`, which should have been `what`.
+#[cold]
+pub(super) fn fault(row: &Record<'_>, i: usize, fault: Fault, what: &str, remedy: &str) -> Error {
+    row.error(Some(i), fault.describe(row.field(i), what)).remedy(remedy)
+}

@@ -1,0 +1,96 @@
+//! Node features of TGB: the types of the nodes of `thgl-*`, and the airports of `tgbl-flight`.
+use super::{
+    super::{
+        input::Input,
+        number::{parse_f32, parse_id},
+        records::{Delimiter, Record, records},
+        table::{IDS, VALUES, take},
+    },
+    appearance::Appearance,
+    parse_code,
+};
+use crate::{
+    Features,
+    node_rows::NodeRows,
+    text::{counted, shown},
+};
+use std::{collections::BTreeMap, path::Path};
+use tgnn::error::Result;
+
+/// Number of characters to which the code of a region is padded.
+const REGION: usize = 7;
+
+/// Calls `each` with every row of `file` but the first.
+pub(super) fn for_each_row(
+    file: &Path,
+    columns: usize,
+    mut each: impl FnMut(&Record<'_>) -> Result<()>,
+) -> Result<()> {
+    let input =
+        Input::open(file).map_err(|e| e.remedy("fetch the data set again: the file belongs to it"))?;
+    let mut records = records(input, Delimiter::Byte(b','));
+    records.next()?;
+    while let Some(row) = records.next()? {
+        if row.len() < columns {
+            let what = format!("this row has {} columns, expected {columns}", row.len());
+            return Err(row.error(None, what).remedy("fix or remove the row"));
+        }
+        each(&row)?;
+    }
+    Ok(())
+}
+
+/// Reads the types of nodes, rows `node_id,type`, as one-hot features by TGB's number of the node. A node
+/// that the file lacks has type 0, as in `py-tgb`.
+pub(super) fn types(file: &Path, nodes: &Appearance, notes: &mut Vec<String>) -> Result<NodeRows> {
+    let mut type_of = vec![0u64; nodes.len()];
+    for_each_row(file, 2, |row| {
+        take(row, 0, parse_id, "a node id", IDS)?;
+        let Some(node) = nodes.get(row.field(0)) else {
+            let what = format!("{} is not a node of the edge list", shown(row.field(0)));
+            return Err(row.error(Some(0), what).remedy("fetch the data set again"));
+        };
+        type_of[node] = take(row, 1, parse_id, "a type", IDS)?;
+        Ok(())
+    })?;
+    let mut count = BTreeMap::new();
+    type_of.iter().for_each(|&t| *count.entry(t).or_insert(0u64) += 1);
+    let sizes: Vec<String> = count.iter().map(|(t, &n)| format!("{t} has {}", counted(n, "node"))).collect();
+    notes.push(format!("{} of nodes: {}", counted(count.len() as u64, "type"), sizes.join(", ")));
+    let place: BTreeMap<u64, usize> = count.into_keys().zip(0..).collect();
+    let width = place.len();
+    let mut values = vec![0.0; nodes.len() * width];
+    for (row, t) in values.chunks_exact_mut(width).zip(&type_of) {
+        row[place[t]] = 1.0;
+    }
+    Ok(NodeRows::Numbered(Features::from_vec(nodes.len(), width, values)?))
+}
+
+/// Reads what is known of airports, rows `code,type,continent,region,longitude,latitude`, as `py-tgb` does:
+/// type and continent one-hot in the order they appear, a number for each of seven characters of the region,
+/// and the coordinates. An airport that the file lacks has zeros, and one that the edge list lacks is not
+/// read.
+pub(super) fn airports(file: &Path, nodes: &Appearance) -> Result<NodeRows> {
+    let (mut kinds, mut continents) = (Appearance::default(), Appearance::default());
+    let mut read = Vec::new();
+    for_each_row(file, 6, |row| {
+        let Some(node) = nodes.get(row.field(0)) else { return Ok(()) };
+        let region = |field: &[u8]| parse_code::<REGION>(field).ok_or(super::Fault::TooLarge);
+        let region = take(row, 3, region, "a region", "write at most seven characters")?;
+        let [x, y] = [4, 5].map(|i| take(row, i, parse_f32, "a coordinate", VALUES));
+        read.push((node, kinds.number(row.field(1)), continents.number(row.field(2)), region, [x?, y?]));
+        Ok(())
+    })?;
+    let (kinds, continents) = (kinds.len(), continents.len());
+    let width = kinds + continents + REGION + 2;
+    let mut values = vec![0.0; nodes.len() * width];
+    for (node, kind, continent, region, place) in read {
+        let row = &mut values[node * width..][..width];
+        row[..kinds + continents].fill(0.0);
+        row[kind as usize] = 1.0;
+        row[kinds + continent as usize] = 1.0;
+        row[kinds + continents..][..REGION].copy_from_slice(&region);
+        row[width - 2..].copy_from_slice(&place);
+    }
+    Ok(NodeRows::Numbered(Features::from_vec(nodes.len(), width, values)?))
+}

@@ -1,0 +1,48 @@
+//! A case of an op whose program has run, so that single ops of it can be timed.
+use tgnn::{
+    autograd::{Alone, OpTime, Program},
+    error::Result,
+    ops::{Backend, Case},
+    runtime::{BufferId, Store},
+    testing,
+};
+
+/// A case that has run once.
+pub(crate) struct ReadyCase {
+    program: Program,
+    store: Store,
+    /// What runs change, as it was at first: a cursor that has advanced would leave less work.
+    states: Vec<(BufferId, Vec<u8>)>,
+}
+
+impl ReadyCase {
+    /// Builds a case with its backward pass, and runs it once. On a device each value has memory of its own,
+    /// so that an op can run again on what the others have computed.
+    ///
+    /// # Errors
+    /// Those of the ops.
+    pub fn new(case: &Case, backend: Backend) -> Result<Self> {
+        let backend = match backend {
+            Backend::Cuda(gpu) => Backend::Cuda(gpu.values_apart()),
+            host => host,
+        };
+        let (mut program, mut store, states) = testing::program(case, backend)?;
+        let first = |&id: &BufferId| Ok((id, store.raw(id)?.to_vec()));
+        let states = states.iter().map(first).collect::<Result<_>>()?;
+        program.run(&mut store)?;
+        Ok(ReadyCase { program, store, states })
+    }
+    /// Runs single ops and returns their times.
+    ///
+    /// # Errors
+    /// Those of the ops.
+    pub fn time(&mut self, alone: &Alone<'_>) -> Result<Vec<OpTime>> {
+        let states = &self.states;
+        self.program.time_alone(&mut self.store, alone, &mut |store| {
+            states.iter().try_for_each(|(id, bytes)| {
+                store.raw_mut(*id)?.copy_from_slice(bytes);
+                Ok(())
+            })
+        })
+    }
+}

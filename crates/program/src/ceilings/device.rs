@@ -1,0 +1,60 @@
+//! Measures the ceilings of a CUDA device.
+use super::{Ceilings, Effort, ReadyCase, median};
+use tgnn::{
+    autograd::Alone,
+    error::Result,
+    ops::{Backend, Case, bench_cases},
+    runtime::{
+        MatmulPrecision,
+        cuda::{Gpu, copy_rates},
+    },
+    testing::rivals::Rivals,
+};
+
+/// Largest size of the large copy.
+const LARGE_COPY: usize = 1 << 30;
+/// The same on an emulated device.
+const EMULATED_COPY: usize = 1 << 22;
+
+impl Ceilings {
+    /// Measures the ceilings.
+    ///
+    /// # Errors
+    /// `OutOfMemory`; `Device`.
+    pub fn of_gpu(gpu: &Gpu, rivals: &Rivals, effort: Effort) -> Result<Self> {
+        let products = products(gpu, rivals, effort)?;
+        let exact = |name: &str| gpu.precision() != MatmulPrecision::F32 || !name.ends_with("tf32");
+        let product = products.iter().filter(|p| exact(p.0)).map(|p| p.1).fold(0.0, f64::max);
+        let (l2, most) = (gpu.l2_bytes()?, if gpu.is_emulated() { EMULATED_COPY } else { LARGE_COPY });
+        let large = (gpu.memory()?.0 / 8).min(most);
+        let copy = median(copy_rates(gpu, large, effort.timings)?);
+        // Both sides take half of the cache.
+        let cached_copy = median(copy_rates(gpu, l2 / 4, effort.timings)?).max(copy);
+        Ok(Ceilings { copy, cached_copy, cache: l2 as f64, product, products })
+    }
+}
+
+/// Returns the sizes of the large product as `linear` takes them: rows, depth, columns, and none of its
+/// options. An emulated device is too slow for the large sizes.
+fn sizes(gpu: &Gpu) -> &'static [usize] {
+    if gpu.is_emulated() { &[64, 64, 64, 0, 0, 0] } else { &[4096, 4096, 4096, 0, 0, 0] }
+}
+
+/// Measures the large product by our kernel and by its rivals: names, and operations per second. A rival that
+/// fails is left out; it is reported as missing when it is compared with an op.
+fn products(gpu: &Gpu, rivals: &Rivals, effort: Effort) -> Result<Vec<(&'static str, f64)>> {
+    let (dims, bench) = (sizes(gpu), bench_cases());
+    let Some(linear) = bench.iter().find(|c| c.op == "linear") else { return Ok(Vec::new()) };
+    let case = Case { dims, ..*linear };
+    let flops = 2.0 * dims[..3].iter().map(|&n| n as f64).product::<f64>();
+    let rate = |gpu: &Gpu| -> Result<f64> {
+        let (op, Effort { runs, timings }) = (|op: &str| op == case.op, effort);
+        let alone = Alone { op: &op, runs, timings, cold: false, by_launch: false };
+        let times = ReadyCase::new(&case, Backend::Cuda(gpu.clone()))?.time(&alone)?;
+        Ok(flops / times.first().map_or(f64::INFINITY, |time| time.median))
+    };
+    let mut products = vec![("tgnn", rate(gpu)?)];
+    let forward = rivals.on(&case).flatten().filter(|r| r.op() == case.op);
+    products.extend(forward.filter_map(|r| Some((r.name(), rate(&gpu.with_rival(r)).ok()?))));
+    Ok(products)
+}

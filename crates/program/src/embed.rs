@@ -1,0 +1,161 @@
+//! `tgnn-bench embed`: embeddings of nodes at given times.
+use super::{
+    output::say,
+    settings::{Moved, Trained},
+    train_data::Data,
+};
+use clap::Args;
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
+use tgnn::error::{Error, Result};
+use tgnn_data::{Events, NodeNames, npy};
+use tgnn_training::task::{self, After, training::folder::write_whole};
+
+/// Arguments of `embed`.
+#[derive(Args)]
+pub struct Embed {
+    #[command(flatten)]
+    trained: Trained,
+    #[command(flatten)]
+    moved: Moved,
+    /// Nodes by their ids in the data: u36,p9 or a file with one per line [default: all]; src:3 or dst:3
+    /// where a source and a destination share an id
+    #[arg(long, value_name = "LIST")]
+    nodes: Option<String>,
+    /// Time of each node, or one for all, written as in the data [default: after the last event]; not for
+    /// snapshots, which are embedded after the last one
+    #[arg(long, value_name = "LIST")]
+    times: Option<String>,
+    /// What the model knows: stream (all events), or validation (only those of training and validation: for
+    /// tests). Memory is from after these events, also for earlier --times
+    #[arg(long, value_name = "PART", default_value = "stream")]
+    after: After,
+    /// File to write: .npy, [nodes, width] in f32, in the order of the nodes; or .csv, with their ids
+    #[arg(long, value_name = "FILE")]
+    out: PathBuf,
+}
+
+impl Embed {
+    /// Runs the command.
+    pub fn run(&self) -> Result<()> {
+        let (checkpoint, config) = self.trained.open(Some(&self.moved))?;
+        let device = config.open_device()?;
+        checkpoint.manifest()?.doubt().iter().for_each(|doubt| say(format_args!("note: {doubt}")));
+        let (ids, (width, z)) = match self.moved.load(&config)? {
+            Data::Events(events) => {
+                let nodes = self.nodes(&events.names(), events.nodes)?;
+                let times = self.times(&events, nodes.len())?;
+                let ids: Vec<String> = nodes.iter().map(|&v| events.id(v).to_string()).collect();
+                self.tell_earlier(&events, &times);
+                (ids, task::embed(&checkpoint, &config, &events, &device, self.after, &nodes, &times)?)
+            }
+            Data::Snapshots(_) if self.after == After::Validation => {
+                return Err(Error::usage("--after validation, and the model reads snapshots")
+                    .remedy("leave it out: embeddings are those after the last snapshot"));
+            }
+            Data::Snapshots(_) if self.times.is_some() => {
+                return Err(Error::usage("--times, and the model reads snapshots")
+                    .remedy("leave it out: embeddings are those after the last snapshot"));
+            }
+            Data::Snapshots(data) => {
+                let nodes = self.nodes(&data.vertex_names(), data.nodes)?;
+                let ids = nodes.iter().map(|&v| data.vertex_id(v).to_string()).collect();
+                (ids, task::embed_snapshots(&checkpoint, &config, &data, &device, &nodes)?)
+            }
+        };
+        if self.out.extension().is_some_and(|end| end == "csv") {
+            write_csv(&self.out, &ids, width, &z)?;
+        } else {
+            npy::write(self.out.clone(), &[ids.len(), width], &z)?;
+        }
+        let known = match self.after {
+            _ if config.model.reads_snapshots() => "the last snapshot",
+            After::Stream => "all events",
+            After::Validation => "the events of training and validation",
+        };
+        say(format_args!(
+            "{} embeddings of width {width} in {}, after {known}",
+            ids.len(),
+            self.out.display()
+        ));
+        Ok(())
+    }
+
+    /// Says how many of the times are before events that the model knows.
+    fn tell_earlier(&self, events: &Events, times: &[i64]) {
+        let last = events.time.last().copied().unwrap_or(i64::MIN);
+        let earlier = times.iter().filter(|&&t| t <= last).count();
+        if earlier > 0 && self.after == After::Stream {
+            say(format_args!(
+                "note: {earlier} times are before the last event; node memory, if the model has one, is from after it"
+            ));
+        }
+    }
+
+    /// Returns the nodes of the list; all `n` nodes if there is none.
+    fn nodes(&self, names: &NodeNames, n: usize) -> Result<Vec<u32>> {
+        let Some(list) = &self.nodes else { return Ok((0..n as u32).collect()) };
+        let nodes = each(list, "--nodes", |text| names.find(text))?;
+        if nodes.is_empty() {
+            return Err(
+                Error::usage("--nodes names no node").remedy("give at least one, as in --nodes u36,p9")
+            );
+        }
+        Ok(nodes)
+    }
+
+    /// Returns a time for each of `n` nodes, in ticks.
+    fn times(&self, events: &Events, n: usize) -> Result<Vec<i64>> {
+        let scale = events.time_scale();
+        let mut times = match &self.times {
+            Some(list) => each(list, "--times", |text| scale.ticks(text))?,
+            None => vec![events.time.last().map_or(0, |t| t + 1)],
+        };
+        if let [time] = times[..] {
+            times.resize(n, time);
+        }
+        let last = events.time.last().copied().unwrap_or(0);
+        if let Some(&far) = times.iter().find(|&&time| scale.is_far(time, last)) {
+            let far = scale.text(far);
+            say(format_args!("note: --times has {far}, far from the events: is it in the unit of the data?"));
+        }
+        if times.len() != n {
+            let what = format!("--times: {n} nodes and {} times", times.len());
+            return Err(Error::usage(what).remedy("give one for each node, or one for all"));
+        }
+        Ok(times)
+    }
+}
+
+/// Writes embeddings with the ids of their nodes.
+fn write_csv(path: &Path, ids: &[String], width: usize, z: &[f32]) -> Result<()> {
+    let names = (0..width).map(|i| format!(",z{i}")).collect::<String>();
+    let mut text = format!("node{names}\n");
+    for (id, row) in ids.iter().zip(z.chunks_exact(width)) {
+        let quoted = id.contains([',', '"', '\n']);
+        text += &if quoted { format!("\"{}\"", id.replace('"', "\"\"")) } else { id.clone() };
+        row.iter().for_each(|v| text += &format!(",{v}"));
+        text.push('\n');
+    }
+    write_whole(path, text.as_bytes())
+}
+
+/// Parses the items of `text`, separated by commas, or the lines of the file or pipe of that name; `-` is
+/// standard input. Errors name the flag, or the file and the line.
+fn each<T>(text: &str, flag: &str, parse: impl Fn(&str) -> Result<T>) -> Result<Vec<T>> {
+    let path = Path::new(text);
+    let content = match (text, path.is_dir() || !path.exists()) {
+        ("-", _) => io::read_to_string(io::stdin()),
+        (_, false) => std::fs::read_to_string(path),
+        (_, true) => {
+            let items = text.split(',').map(str::trim).filter(|item| !item.is_empty());
+            return items.map(|item| parse(item).map_err(|e| Error::usage(format!("{flag}: {e}")))).collect();
+        }
+    };
+    let content = content.map_err(|e| Error::io(path, "cannot read", e))?;
+    let lines = content.trim_start_matches('\u{feff}').lines().map(str::trim).enumerate();
+    let lines = lines.filter(|(_, line)| !line.is_empty());
+    lines.map(|(i, line)| parse(line).map_err(|e| e.in_file(path).at(i as u64 + 1, 0))).collect()
+}

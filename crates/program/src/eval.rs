@@ -1,0 +1,69 @@
+//! `tgnn-bench eval`: tests a checkpoint.
+use super::{
+    output::{command_line, print_json},
+    settings::{Moved, RankArgs, Trained},
+    watch::Display,
+};
+use clap::Args;
+use tgnn::error::Result;
+use tgnn_training::task::{HistoryRule, NegativeKind, Protocol, Watch};
+
+/// Arguments of `eval`.
+#[derive(Args)]
+pub struct Eval {
+    #[command(flatten)]
+    trained: Trained,
+    #[command(flatten)]
+    moved: Moved,
+    /// dyglib, tgl, disttgl or tgb: how negatives are drawn and which metrics are computed [default: the
+    /// run's]
+    #[arg(long)]
+    protocol: Option<Protocol>,
+    /// Negatives: random, historical or inductive [default: the run's]
+    #[arg(long)]
+    negatives: Option<NegativeKind>,
+    /// Events of a batch [default: the run's eval_batch]
+    #[arg(long, value_name = "N")]
+    batch: Option<usize>,
+    /// Which events a query sees as neighbours: time, batch or auto [default: the run's]
+    #[arg(long, value_name = "RULE")]
+    history: Option<HistoryRule>,
+    /// Replay the node memory before the test: clear it, then process the training and validation events with
+    /// the checkpoint's weights. Protocol tgl always does this
+    #[arg(long)]
+    replay: bool,
+    #[command(flatten)]
+    ranks: RankArgs,
+    /// Print the summary as JSON, and nothing else on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+impl Eval {
+    /// Runs the command.
+    pub fn run(&self) -> Result<()> {
+        let (checkpoint, mut config) = self.trained.open(Some(&self.moved))?;
+        // Another protocol does not change what the model sees.
+        let history = if config.model.reads_snapshots() { config.history } else { config.history().into() };
+        config.history = self.history.unwrap_or(history);
+        config.protocol = self.protocol.unwrap_or(config.protocol);
+        config.negatives = self.negatives.unwrap_or(config.negatives);
+        config.eval_batch = self.batch.unwrap_or(config.eval_batch);
+        config.evaluate = true;
+        config.validate()?;
+        self.ranks.prepare(&config);
+        let data = self.moved.load(&config)?;
+        self.ranks.run(&config, |device| {
+            let evaluate = |watch: &mut dyn Watch| {
+                data.evaluate(&checkpoint, &config, &device, &command_line(), self.replay, watch)
+            };
+            if !device.is_first() {
+                return evaluate(&mut ()).map(drop);
+            }
+            let mut display = Display::new(self.json, false, false);
+            let summary = evaluate(&mut display)?;
+            display.finish(&summary, &config, None);
+            if self.json { print_json(&summary) } else { Ok(()) }
+        })
+    }
+}

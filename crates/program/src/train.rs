@@ -1,0 +1,171 @@
+//! `tgnn-bench train`: trains a model.
+use super::{
+    output::{command_line, print_json},
+    plan::{Logged, Wanted, planned},
+    settings::{Settings, headings::TRAINING, set_flag, with_flag},
+    train_data::Data,
+    trials::end_with_parent,
+    watch::Display,
+};
+use clap::{ArgAction, Args};
+use std::path::PathBuf;
+use tgnn::{
+    error::{Error, Result},
+    runtime::Device,
+};
+use tgnn_training::{
+    plan::Plan,
+    task::{Config, RunOptions, Watch, config::table::keys_of, with_model_of},
+};
+
+/// Arguments of `train`.
+#[derive(Args)]
+#[command(disable_help_flag = true)]
+pub struct Train {
+    /// Configuration file: TOML, in which every key is optional, or TGL's YAML (.yml)
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    settings: Settings,
+    /// Start from the weights in a safetensors file, such as PyTorch's; names and shapes: docs/weights.md
+    #[arg(long, value_name = "FILE", conflicts_with = "resume", help_heading = TRAINING)]
+    weights: Option<PathBuf>,
+    /// Start from the model of another run's best epoch, with its settings and a new head
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["resume", "weights"], help_heading = TRAINING)]
+    from: Option<PathBuf>,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// What a training writes and prints.
+#[derive(Args)]
+#[command(next_help_heading = "Output")]
+struct OutputArgs {
+    /// Folder of the run: config.toml, metrics.jsonl, summary.json, checkpoint/
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Continue the run in --out; start it if it has no epoch yet
+    #[arg(long)]
+    resume: bool,
+    /// Also write an event file of TensorBoard into the run folder
+    #[arg(long, requires = "out")]
+    tensorboard: bool,
+    /// Print the summary as JSON, and nothing else on standard output
+    #[arg(long)]
+    json: bool,
+    /// Time every op, and print a table at the end
+    #[arg(long)]
+    profile: bool,
+    /// Write a trace for Perfetto or Chrome: when and on which lane every op of the last epoch ran, on every
+    /// rank. Some steps of the first rank go into the run folder, too; without FILE they are all that is
+    /// written
+    #[arg(long, value_name = "FILE", num_args = 0..=1)]
+    timeline: Option<Option<PathBuf>>,
+    /// Write a log of how the ranks read and wrote node memory in the last pass that trains, as CSV
+    #[arg(long, value_name = "FILE")]
+    accesses: Option<PathBuf>,
+    /// Print help
+    #[arg(short, long, action = ArgAction::Help)]
+    help: Option<bool>,
+}
+
+impl Train {
+    /// Returns the configuration, the keys that the user has set, and notes on settings of the configuration
+    /// file that have no counterpart.
+    fn config(&self) -> Result<(Config, toml::Table, Vec<String>)> {
+        let (mut table, notes) = self.settings.table(self.config.as_ref())?;
+        if self.output.tensorboard {
+            set_flag(&mut table, "tensorboard", &true)?;
+        }
+        if let Some(from) = &self.from {
+            table = with_model_of(from, table)?;
+        }
+        let config = Config::of_table(&table)?;
+        config.validate()?;
+        Ok((config, table, notes))
+    }
+    /// Checks that the plan fits the model, the other keys and the ranks, before anything is printed. What
+    /// the planner will choose is not known yet.
+    fn check_plan(&self, config: &Config) -> Result<()> {
+        if config.plan == Plan::PLANNED && !config.model.reads_snapshots() {
+            return Ok(());
+        }
+        let on_gpu = !matches!(config.device.as_str(), "auto" | "cpu");
+        config.plan_over(on_gpu, self.settings.ranks().size()?).map(drop)
+    }
+    /// Lets the planner replace the plan `disttgl` by one for the data and the ranks; says why in `notes`.
+    fn planned(&self, config: Config, data: &Data, notes: &mut Vec<String>) -> Result<Config> {
+        let Data::Events(events) = data else { return Ok(config) };
+        let ranks = (self.settings.ranks().size()?, self.settings.ranks().size_of_node()?);
+        Ok(match planned(&config, events, ranks)? {
+            Some((config, reasons)) => {
+                notes.extend(reasons);
+                config
+            }
+            None => config,
+        })
+    }
+    /// Runs the command.
+    pub fn run(&self) -> Result<()> {
+        let (config, given, mut notes) = self.config()?;
+        self.settings.ranks().prepare(&config);
+        end_with_parent();
+        self.check_plan(&config)?;
+        notes.extend(self.from.iter().map(|dir| format!("starts from the model of {}", dir.display())));
+        let load = Data::load(&config).map_err(|e| match &self.config {
+            Some(_) => with_flag(e, &config, self.settings.gives_data()),
+            None => e,
+        });
+        let data = load?;
+        let config = self.planned(config, &data, &mut notes)?;
+        self.check_plan(&config)?;
+        let given = keys_of(&given);
+        let config = data.fitted(config, |key| given.contains_key(key), &mut notes)?;
+        let options = RunOptions {
+            out: self.output.out.clone(),
+            resume: self.output.resume,
+            weights: self.weights.clone(),
+            from: self.from.clone(),
+            command: command_line(),
+        };
+        // Checked now rather than after the last epoch.
+        let timeline = self.output.timeline.as_ref().and_then(Option::as_ref);
+        if matches!(self.output.timeline, Some(None)) && self.output.out.is_none() {
+            return Err(Error::usage("--timeline has neither a file nor a run folder to write into")
+                .remedy("give --timeline FILE, or --out"));
+        }
+        for (flag, path) in [("timeline", timeline), ("accesses", self.output.accesses.as_ref())] {
+            let folder = path.and_then(|path| path.parent());
+            if let Some(folder) = folder.filter(|f| !f.as_os_str().is_empty() && !f.is_dir()) {
+                let path = path.map_or(folder, PathBuf::as_path).display();
+                let what = format!("--{flag} {path}: there is no folder {}", folder.display());
+                return Err(Error::usage(what).remedy("make it first"));
+            }
+        }
+        if self.output.accesses.is_some() && config.has_memory() == Some(false) {
+            let what = format!("--accesses, and the model {} has no node memory", config.model_name());
+            return Err(Error::usage(what).remedy("leave it out"));
+        }
+        let wanted =
+            Wanted { accesses: self.output.accesses.as_deref(), timeline: timeline.map(PathBuf::as_path) };
+        let train = |device: &Device, watch: &mut dyn Watch| {
+            let mut logged = Logged::new(watch, wanted);
+            let summary = data.train(&config, device, &options, &mut logged)?;
+            logged.write(device)?;
+            Ok(summary)
+        };
+        self.settings.ranks().run(&config, |device| {
+            if !device.is_first() {
+                return train(&device, &mut ()).map(drop);
+            }
+            let mut display =
+                Display::new(self.output.json, self.output.profile, self.output.timeline.is_some());
+            display.configuration(&config, &data, &device, &notes)?;
+            let summary = train(&device, &mut display)?;
+            display.finish(&summary, &config, self.output.out.as_deref());
+            if let Some(path) = timeline {
+                display.tell_timeline(path, &device);
+            }
+            if self.output.json { print_json(&summary) } else { Ok(()) }
+        })
+    }
+}

@@ -1,0 +1,47 @@
+//! The tests of training and of the program, in one crate.
+// A table of cases is read line by line.
+#![allow(clippy::too_many_lines)]
+mod ablation;
+mod command_line;
+mod compare;
+mod config_table;
+mod custom_models;
+mod damaged_data;
+mod emulator_settings;
+mod golden;
+mod gpu_run;
+mod half;
+mod heads;
+mod kernels_command;
+mod memory;
+mod micro_batches;
+mod models;
+mod mpi_training;
+mod nccl;
+mod node_labels;
+mod optimizers;
+mod output;
+mod own_data;
+mod partition;
+mod pipeline;
+mod plan_notes;
+mod plans;
+mod predict;
+mod predict_command;
+mod predictions;
+mod profile;
+mod properties;
+mod rank_devices;
+mod rank_features;
+mod ranks;
+mod replays;
+mod run_folders;
+mod runs;
+mod snapshot_files;
+mod snapshot_models;
+mod snapshots;
+mod staleness;
+mod support;
+mod tasks;
+mod tgb;
+mod turns;

@@ -1,0 +1,107 @@
+//! Small streams of events, and short trainings on them.
+use std::path::Path;
+use tgnn::runtime::Device;
+use tgnn_data::{Events, SynthOptions, synth};
+use tgnn_training::{
+    model::{ModelName, StaticMode, TgnConfig},
+    task::{self, Config, Protocol, RunOptions, Summary},
+};
+
+/// Returns a stream with these edges at these times, without features.
+pub fn stream(nodes: usize, ends: &[(usize, usize)], time: Vec<i64>) -> Events {
+    let events = Events {
+        name: "made".into(),
+        src: ends.iter().map(|e| (e.0 % nodes) as u32).collect(),
+        dst: ends.iter().map(|e| (e.1 % nodes) as u32).collect(),
+        time,
+        label: None,
+        classes: None,
+        node_labels: None,
+        nodes,
+        first_destination: None,
+        ticks_per_second: 2.0,
+        encoding: None,
+        time_format: tgnn_data::TimeFormat::Seconds,
+        origin: 0,
+        ids: None,
+        edge_features: None,
+        node_features: None,
+        notes: Vec::new(),
+    };
+    events.validate("made").unwrap();
+    events
+}
+
+/// Returns a synthetic stream.
+pub fn small(events: usize) -> Events {
+    let options =
+        SynthOptions { events, sources: 60, destinations: 20, edge_features: 4, ..SynthOptions::default() };
+    synth(&options).unwrap()
+}
+
+/// Returns the configuration of a short training.
+pub fn config(epochs: usize, width: usize) -> Config {
+    let tgn =
+        TgnConfig { memory: width, time: width, embedding: width, neighbors: 5, ..TgnConfig::default() };
+    let (batch, protocol, settle) = (100, Protocol::Dyglib, false);
+    Config { epochs, batch, eval_batch: batch, protocol, threads: 1, settle, tgn, ..Config::default() }
+}
+
+/// Trains, with `out` as the folder of the run.
+pub fn run(
+    config: &Config,
+    events: &Events,
+    out: Option<&Path>,
+    resume: bool,
+) -> tgnn::error::Result<Summary> {
+    let options =
+        RunOptions { out: out.map(Into::into), resume, command: "test".into(), ..RunOptions::default() };
+    task::train(config, events, &Device::cpu(config.threads)?, &options, &mut ())
+}
+
+/// Returns the results of a run, without its times.
+pub fn found(s: &Summary) -> String {
+    let epochs: Vec<_> = s.epochs.iter().map(|e| (e.epoch, e.train_loss.to_bits(), e.val)).collect();
+    format!("{epochs:?} {:?} {:?} {:?} {}", s.best_epoch, s.test, s.test_by_memory, s.parameters)
+}
+
+/// Returns a narrow configuration of a model.
+pub fn small_config(model: ModelName, width: usize) -> Config {
+    let mut c = Config { model, ..config(2, width) };
+    (c.jodie.memory, c.jodie.time) = (width, width);
+    (c.dyrep.memory, c.dyrep.time, c.dyrep.neighbors) = (width, width, 3);
+    (c.apan.memory, c.apan.time, c.apan.mails, c.apan.neighbors) = (width, width, 4, 3);
+    (c.tgat.embedding, c.tgat.time, c.tgat.neighbors) = (width, width, 3);
+    let mixer = &mut c.graph_mixer;
+    (mixer.embedding, mixer.width, mixer.time, mixer.neighbors) = (width, width, width, 5);
+    (c.static_memory.width, c.static_memory.epochs, c.static_memory.batch) = (6, 2, 150);
+    c
+}
+
+/// Returns every model, with the choices that change its structure.
+pub fn every_model(width: usize) -> Vec<(&'static str, Config)> {
+    let with = |model, change: fn(&mut Config)| {
+        let mut c = small_config(model, width);
+        change(&mut c);
+        c
+    };
+    vec![
+        ("tgn", with(ModelName::Tgn, |_| {})),
+        ("tgn of three layers", with(ModelName::Tgn, |c| (c.tgn.layers, c.tgn.neighbors) = (3, 2))),
+        ("tgn without attention", with(ModelName::Tgn, |c| c.tgn.layers = 0)),
+        ("jodie", with(ModelName::Jodie, |_| {})),
+        ("dyrep", with(ModelName::DyRep, |_| {})),
+        ("apan", with(ModelName::Apan, |_| {})),
+        ("apan, mean mails", with(ModelName::Apan, |c| c.apan.combiner = "mean".into())),
+        ("tgat", with(ModelName::Tgat, |_| {})),
+        ("graph-mixer", with(ModelName::GraphMixer, |_| {})),
+        ("static", with(ModelName::Static, |_| {})),
+        ("jodie, static memory", with(ModelName::Jodie, |c| c.static_memory.mode = StaticMode::Trained)),
+        ("dyrep, static memory", with(ModelName::DyRep, |c| c.static_memory.mode = StaticMode::Trained)),
+        ("tgat, static memory", with(ModelName::Tgat, |c| c.static_memory.mode = StaticMode::Pretrained)),
+        (
+            "graph-mixer, static memory",
+            with(ModelName::GraphMixer, |c| c.static_memory.mode = StaticMode::Trained),
+        ),
+    ]
+}

@@ -1,0 +1,45 @@
+//! Training of temporal graph neural networks: models, plans, and the tasks that train and test them.
+//!
+//! | module | what it is |
+//! | --- | --- |
+//! | [`model`] | TGN, JODIE, DyRep, APAN, TGAT, GraphMixer; WD-GCN, T-GCN, EvolveGCN |
+//! | [`plan`] | how the stages of training steps overlap, as data; timelines and a simulator; partitions of node memory |
+//! | [`task`] | training, evaluation, checkpoints, online prediction |
+//!
+//! A module uses only modules above it in this table. The data is that of [`tgnn_data`]; kernels, devices and
+//! programs are those of [`tgnn`].
+//!
+//! | you want to | see |
+//! | --- | --- |
+//! | train a model on your own events, then score new ones | [`tgnn_data::Events::new`], [`task::train`], [`task::Predictor`] |
+//! | write a model of event streams | [`model::EventModel`], [`task::CustomModel`], `crates/training/examples/own_event_model.rs` |
+//!
+//! ```
+//! use tgnn::runtime::Device;
+//! use tgnn_data::{SynthOptions, synth};
+//! use tgnn_training::task::{Config, RunOptions, train};
+//!
+//! let events = synth(&SynthOptions { events: 2_000, ..SynthOptions::default() })?;
+//! let config = Config { epochs: 1, ..Config::default() };
+//! let summary = train(&config, &events, &Device::cpu(1)?, &RunOptions::default(), &mut ())?;
+//! let test = summary.test.expect("the run evaluates");
+//! assert!(test.transductive.ap.is_some_and(|ap| ap > 0.5));
+//! # Ok::<(), tgnn::error::Error>(())
+//! ```
+//!
+//! # Cargo features
+//!
+//! | feature | adds |
+//! | --- | --- |
+//! | `formats` (default) | all formats of `tgnn_data`, and TGL's YAML |
+//! | `metis` | partitions of node memory by METIS; needs a C compiler |
+//!
+//! # Determinism
+//!
+//! On one build and device, results have the same bits in every run and with any number of threads, as those
+//! of the kernels. They do not depend on the [plan](plan::Plan) either, unless it exchanges layers, lets
+//! steps read older state, or trains several batches at the same time; plans that go by measured times in
+//! what they compute (`blad`, `mspipe`) may differ from run to run.
+pub mod model;
+pub mod plan;
+pub mod task;

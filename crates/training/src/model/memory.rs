@@ -1,0 +1,288 @@
+//! Node memory with a mailbox of one lean mail per node, updated by a recurrent cell.
+use super::{
+    Embedded, EventTables, RankTables, TimeEncoding,
+    rows::{NodeRows, NodeTable, Read, RowCounts, RowsOf, Writes, Written},
+};
+use tgnn::{
+    autograd::{Parameters, ScaledInit},
+    error::{Error, Result},
+    ops::{
+        Tape,
+        gru_memory::Gru,
+        memory_update::{Cell, CellVars, FeatureRow, MemoryVars},
+        next_batch::Batch,
+        rnn_memory::Rnn,
+        unique::UniqueNodes,
+        write_memory::{self, Combiner},
+    },
+    runtime::*,
+};
+
+/// The cell that updates a memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CellKind {
+    /// A GRU.
+    Gru,
+    /// A plain RNN.
+    Rnn,
+}
+
+impl CellKind {
+    /// Parses `gru` or `rnn`.
+    pub fn named(name: &str) -> Option<Self> {
+        match name {
+            "gru" => Some(CellKind::Gru),
+            "rnn" => Some(CellKind::Rnn),
+            _ => None,
+        }
+    }
+    /// Returns the number of gates. Each gate has as many rows of the weights as the memory is wide.
+    fn gates(self) -> usize {
+        match self {
+            CellKind::Gru => Gru::GATES,
+            CellKind::Rnn => Rnn::GATES,
+        }
+    }
+}
+
+/// The memory of TGN, JODIE and DyRep: memory rows, mails, and the cell that updates the rows from the mails.
+#[derive(Debug)]
+pub struct NodeMemory {
+    kind: CellKind,
+    edge_features: bool,
+    cell: [BufferId; 4],
+    memory: BufferId,
+    memory_time: BufferId,
+    mail: BufferId,
+    mail_event: BufferId,
+    mail_time: BufferId,
+    mail_edge: Option<BufferId>,
+    rows: NodeRows,
+}
+
+/// Updated memory of unique nodes.
+#[derive(Clone, Copy, Debug)]
+pub struct Updated {
+    /// `[n, d]`: the memory after the mails.
+    pub memory: Var,
+    /// `[n]` i64: its times, in ticks.
+    pub time: Var,
+    /// What the writes need to know of the rows that were read.
+    pub(super) read: Read,
+}
+
+impl NodeMemory {
+    /// Adds the parameters `memory.*` and the state, with memory rows of width `d`.
+    #[allow(clippy::too_many_arguments)]
+    pub fn new(
+        p: &mut Parameters,
+        store: &mut Store,
+        data: &EventTables,
+        time: &TimeEncoding,
+        d: usize,
+        kind: CellKind,
+        combiner: Combiner,
+        edge_features: bool,
+    ) -> Result<Self> {
+        RankTables::refuse_mean(data.rows.ranks.as_ref(), combiner == Combiner::Mean, "combiner")?;
+        let (v, g) = (Rows::fixed(data.state_rows()), kind.gates());
+        let f = data.edge_width_if(edge_features);
+        let mut add = |name: &str, rows, cols| p.add(store, name, rows, cols, ScaledInit::FanIn(d));
+        let cell = [
+            add("memory.w_x", g * d, 2 * d + f + time.width)?,
+            add("memory.w_h", g * d, d)?,
+            add("memory.b_x", 1, g * d)?,
+            add("memory.b_h", 1, g * d)?,
+        ];
+        let memory = store.zeros("memory", data.memory_spec(v, d))?;
+        let memory_time = store.zeros("memory time", Spec::times(v))?;
+        let mail = store.zeros("mail", data.memory_spec(v, d))?;
+        let mail_event = store.zeros("mail event", Spec::ids(v, 1))?;
+        let mail_time = store.zeros("mail time", Spec::times(v))?;
+        let mail_edge = match combiner {
+            Combiner::Mean => Some(store.zeros("mail features", data.memory_spec(v, f))?),
+            Combiner::Last => None,
+        };
+        let tables = [(memory, 0), (memory_time, 0), (mail, 0), (mail_event, NONE), (mail_time, 0)];
+        let tables = tables.map(|(id, empty)| NodeTable::new(id, empty, store.spec(id)));
+        // Means of mails are not sent.
+        let features = mail_edge.map(|id| NodeTable { row: None, ..NodeTable::new(id, 0, store.spec(id)) });
+        let tables: Vec<NodeTable> = tables.into_iter().chain(features).collect();
+        // A batch writes the rows of its sources and destinations.
+        let written = Written { tables: &tables, rows_of_event: 2, appended: false };
+        let rows = NodeRows::new(store, data, memory, [mail_event, mail_time], &[written])?;
+        let memory = NodeMemory {
+            kind,
+            edge_features,
+            cell,
+            memory,
+            memory_time,
+            mail,
+            mail_event,
+            mail_time,
+            mail_edge,
+            rows: rows.handed_on(store, data)?,
+        };
+        memory.reset(store)?;
+        Ok(memory)
+    }
+    /// Returns the bytes of memory rows of width `d` and mails for `nodes` nodes, with edge features of
+    /// `width`.
+    pub fn bytes(nodes: usize, d: usize, width: usize, combiner: Combiner, kept: StoredAs) -> usize {
+        let features = if combiner == Combiner::Mean { width } else { 0 };
+        nodes * (kept.size() * (2 * d + features) + 2 * size_of::<i64>() + size_of::<u32>())
+    }
+    /// Returns the buffers of memory rows and mails.
+    pub fn state(&self) -> Vec<BufferId> {
+        self.rows.state()
+    }
+    /// Returns the buffer of each mail's event id.
+    pub fn mail_event(&self) -> BufferId {
+        self.mail_event
+    }
+    /// Returns the buffers in which steps count what the rows that they read were like.
+    pub fn row_counts(&self) -> RowCounts {
+        self.rows.counts()
+    }
+    /// Empties memory and mailbox.
+    pub fn reset(&self, store: &mut Store) -> Result<()> {
+        self.rows.reset(store)
+    }
+    /// Appends the update of the unique nodes by their mails.
+    ///
+    /// # Errors
+    /// `Shape` if an op refuses its inputs.
+    pub fn update(
+        &self,
+        t: &mut Tape,
+        store: &Store,
+        data: &EventTables,
+        time: &TimeEncoding,
+        unique: &UniqueNodes,
+        batch: Option<&Batch>,
+    ) -> Result<Updated> {
+        let update = |t: &mut Tape, rows: &RowsOf| self.updated(t, store, data, time, rows);
+        let ([memory, time], read) = self.rows.update(t, store, data, unique, batch, &update)?;
+        Ok(Updated { memory, time, read })
+    }
+    /// Appends the memory of rows after their mails, and its times.
+    fn updated(
+        &self,
+        t: &mut Tape,
+        store: &Store,
+        data: &EventTables,
+        time: &TimeEncoding,
+        rows: &RowsOf,
+    ) -> Result<[Var; 2]> {
+        let edge = data.edge_if(t, store, self.edge_features)?;
+        let mut state = self.vars(rows, edge)?;
+        let cell = {
+            let (time_w, time_b) = time.vars(t, store)?;
+            let [w_x, w_h, b_x, b_h] = t.stored_all(store, self.cell)?;
+            CellVars { time_w, time_b, w_x, w_h, b_x, b_h }
+        };
+        let row = if self.mail_edge.is_some() {
+            if state.gathered { FeatureRow::Unique } else { FeatureRow::Node }
+        } else if data.gathers(t, edge) {
+            // The previous step decides which event a mail belongs to, so these rows alone cannot be
+            // prefetched.
+            let events = match state.gathered {
+                true => state.mail_event,
+                false => t.gather_rows(state.mail_event, rows.row)?,
+            };
+            state.edge = data.each_mail_edge_row(t, store, edge, events, rows.most)?;
+            FeatureRow::Unique
+        } else {
+            FeatureRow::Event
+        };
+        let (memory, time) = match self.kind {
+            CellKind::Gru => t.memory_update::<Gru>(rows.row, state, cell, row, data.gaps),
+            CellKind::Rnn => t.memory_update::<Rnn>(rows.row, state, cell, row, data.gaps),
+        }?;
+        Ok([memory, time])
+    }
+    /// Returns the tables of rows by name; `edge` are the features of events.
+    fn vars(&self, rows: &RowsOf, edge: Var) -> Result<MemoryVars> {
+        let [memory, memory_time, mail, mail_event, mail_time, ref features @ ..] = rows.tables[..] else {
+            return Err(Error::shape("node memory", "a table is missing"));
+        };
+        let edge = features.first().copied().unwrap_or(edge);
+        let gathered = rows.gathered;
+        Ok(MemoryVars { memory, memory_time, mail, mail_event, mail_time, edge, gathered })
+    }
+    /// Appends the writes of a batch's memory and mails.
+    ///
+    /// # Errors
+    /// `Shape` if the op refuses its inputs, or if `e` has no memory of the unique nodes.
+    pub fn write(
+        &self,
+        t: &mut Tape,
+        store: &Store,
+        data: &EventTables,
+        batch: &Batch,
+        stride: usize,
+        e: &Embedded,
+    ) -> Result<()> {
+        let Some((memory, Some(time))) = e.memory else {
+            return Err(Error::shape("write_memory", "there is no new memory"));
+        };
+        let unique = e.unique_nodes()?;
+        let in_place = |t: &mut Tape| self.write_in_place(t, store, data, batch, (stride, e), [memory, time]);
+        let sent = |t: &mut Tape, sent: Var| {
+            let [memory, time] = e.sent_memory([memory, time]);
+            let from = t.mail_sources(sent, unique.phi, unique.psi[0], stride, None)?;
+            let mail = e.content.map_or((memory, from.partner_row), |content| (content, from.end));
+            let (event, event_time) = ((batch.event, from.event), (batch.time, from.event));
+            Ok(vec![(memory, sent), (time, sent), mail, event, event_time])
+        };
+        let received = |t: &mut Tape, place: Var, rows: &[Var]| {
+            let ids = [self.memory, self.memory_time, self.mail, self.mail_event, self.mail_time];
+            let tables = t.stored_all(store, ids)?.into_iter().zip(rows.iter().copied());
+            t.write_all_rows(&tables.collect::<Vec<_>>(), place)
+        };
+        let writes = Writes {
+            group: 0,
+            node: unique.node,
+            limit: Some(unique.positives),
+            in_place: &in_place,
+            sent: &sent,
+            parts: 1,
+            received: &received,
+        };
+        self.rows.write(t, store, data, batch, e, &writes)
+    }
+    /// Appends the writes of new memory and mails to the tables of this rank.
+    fn write_in_place(
+        &self,
+        t: &mut Tape,
+        store: &Store,
+        data: &EventTables,
+        batch: &Batch,
+        (stride, e): (usize, &Embedded),
+        [memory, time]: [Var; 2],
+    ) -> Result<()> {
+        let unique = e.unique_nodes()?;
+        let edge = data.edge_if(t, store, self.edge_features)?;
+        let state = self.vars(&self.rows.in_place(t, store, unique.node)?, edge)?;
+        let combiner = if self.mail_edge.is_some() { Combiner::Mean } else { Combiner::Last };
+        let (edge, edge_row) = match combiner {
+            Combiner::Mean => data.batch_edge_rows(t, store, edge, batch.event)?,
+            Combiner::Last => (edge, batch.event),
+        };
+        let written = write_memory::Written {
+            node: unique.node,
+            phi: unique.phi,
+            positives: unique.positives,
+            psi: unique.psi[0],
+            memory,
+            content: e.content,
+            time,
+            event: batch.event,
+            event_time: batch.time,
+            edge,
+            edge_row,
+        };
+        t.write_memory(state, &written, combiner, stride)
+    }
+}

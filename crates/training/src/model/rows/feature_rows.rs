@@ -1,0 +1,161 @@
+//! Feature tables over ranks: each rank keeps its share of the rows, and asks the others for the rows that a
+//! step reads.
+//!
+//! Row i is on rank i mod ranks, so no rank needs a table of owners, and recent events, which are read most,
+//! are on all ranks. Each row is asked for once in a step, and travels in its storage type.
+//!
+//! Which rows a step reads mostly follows from the data alone: those are asked for in the stage `route` and
+//! travel in the stage `fetch_features`, both ahead of the step. Only which event a mail belongs to is
+//! decided by the step before, so the features of mails' events are asked for, on a channel of their own,
+//! when the mails are read.
+use super::{RankTables, rank_tables::request};
+use crate::model::EventTables;
+use tgnn::{
+    error::{Error, Result},
+    ops::{Link, Tape, route::Owners},
+    runtime::{
+        comm::{Channel, TrafficKind},
+        *,
+    },
+};
+
+/// The connections by which ranks get rows of features from one another.
+#[derive(Clone, Debug)]
+pub(in crate::model) struct FeatureRows {
+    /// Requests that follow from the data alone.
+    routes: Link,
+    /// Their answers.
+    rows: Link,
+    /// Requests for features of mails' events, and their answers.
+    of_mails: Link,
+    /// `[events]` u32: stamps of the mails' events whose features a step asks for.
+    mail_event_stamp: BufferId,
+}
+
+/// When it is known which rows a step reads.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::model) enum Known {
+    /// Ahead of the step.
+    Ahead,
+    /// When the mails are read. All ranks together read at most this many rows for each rank.
+    WithMails(usize),
+}
+
+impl FeatureRows {
+    fn new(store: &mut Store, over: &RankTables, events: usize) -> Result<Self> {
+        Ok(FeatureRows {
+            routes: over.routes().clone(),
+            rows: Link::new(store, over.ranks(), Channel::Features)?,
+            of_mails: Link::new(store, over.ranks(), Channel::MailFeatures)?,
+            mail_event_stamp: store.zeros("mail event stamp", Spec::ids(Rows::fixed(events), 1))?,
+        })
+    }
+    /// Appends the exchange of the rows with the ids `id`, unique numbers below `items`, of the table of
+    /// which this rank has its share. Returns them in the order of the ids.
+    fn fetch(&self, t: &mut Tape, store: &Store, table: Var, id: Var, of: (usize, Known)) -> Result<Var> {
+        let (items, known) = of;
+        let (asking, answering, each) = match known {
+            Known::Ahead => (&self.routes, &self.rows, t.spec(id).rows.capacity),
+            Known::WithMails(each) => (&self.of_mails, &self.of_mails, each),
+        };
+        let ranks = asking.ranks().size();
+        let needed = t.route(id, Owners::InTurn(items), ranks, None)?;
+        let capacity = ranks * each.min(t.spec(table).rows.capacity);
+        let (asked, parts) = request(t, store, asking, &needed, capacity)?;
+        let picked = [(table, asked).into()];
+        let rows = t.exchange_rows(store, answering, TrafficKind::Features, parts, &picked)?;
+        t.gather_rows(rows[0], needed.position)
+    }
+}
+
+impl EventTables {
+    /// Keeps only this rank's share of the rows of the feature tables. To be called once, before programs are
+    /// recorded.
+    pub(crate) fn partition_features(&mut self, store: &mut Store) -> Result<()> {
+        let Some(over) = &self.rows.ranks else {
+            return Err(Error::shape("features", "there are no ranks to divide them among"));
+        };
+        let (rank, ranks) = (over.ranks().rank(), over.ranks().size());
+        self.feature_rows = Some(FeatureRows::new(store, over, self.events)?);
+        let filled: Vec<BufferId> = self.features().filter(|&id| store.spec(id).cols > 0).collect();
+        filled.into_iter().try_for_each(|id| store.keep_rows(id, rank, ranks))?;
+        self.stamp_events(store)
+    }
+    /// Whether this rank keeps only its share of the rows of the feature tables.
+    pub fn features_partitioned(&self) -> bool {
+        self.feature_rows.is_some()
+    }
+    /// Returns the exchange of rows of the edge features `edge`; `None` if this rank has all of them.
+    pub(in crate::model) fn exchanged(&self, t: &Tape, edge: Var) -> Option<&FeatureRows> {
+        self.feature_rows.as_ref().filter(|_| t.spec(edge).cols > 0)
+    }
+    /// Returns the rows of `edge` of the unique events in the lists `events`, got from the ranks that keep
+    /// them, and for each list its row indices among them.
+    pub(in crate::model) fn fetched(
+        &self,
+        t: &mut Tape,
+        store: &Store,
+        (rows, known): (&FeatureRows, Known),
+        edge: Var,
+        events: &[Var],
+    ) -> Result<(Var, Vec<Var>)> {
+        let stamp = match known {
+            Known::Ahead => self.event_stamp,
+            Known::WithMails(_) => Some(rows.mail_event_stamp),
+        };
+        let (Some(stamp), [first, others @ ..]) = (stamp, events) else {
+            return Err(Error::shape("features", "no list of events"));
+        };
+        let stamp = t.stored(store, stamp)?;
+        let unique = t.unique(stamp, *first, others, 2)?;
+        Ok((rows.fetch(t, store, edge, unique.node, (self.events, known))?, unique.psi))
+    }
+    /// As [`edge_rows`](Self::edge_rows), for the events of mails, which follow from node memory. The list
+    /// must have the same capacity on all ranks.
+    ///
+    /// # Errors
+    /// `Shape` if an op refuses its inputs.
+    pub fn mail_edge_rows(&self, t: &mut Tape, store: &Store, edge: Var, events: Var) -> Result<(Var, Var)> {
+        let (edge, rows) = match self.exchanged(t, edge) {
+            Some(rows) => {
+                let known = Known::WithMails(t.spec(events).len());
+                self.fetched(t, store, (rows, known), edge, &[events])?
+            }
+            None => self.edge_rows(t, store, edge, vec![events])?,
+        };
+        Ok((edge, rows[0]))
+    }
+    /// Returns the row of `edge` of each of the mails' events `events`, zeros for [`NONE`]. On some ranks the
+    /// list may be longer than on others; on N ranks, all lists together have at most N times `each` events.
+    ///
+    /// # Errors
+    /// `Shape` if an op refuses its inputs.
+    pub fn each_mail_edge_row(
+        &self,
+        t: &mut Tape,
+        store: &Store,
+        edge: Var,
+        events: Var,
+        each: usize,
+    ) -> Result<Var> {
+        let Some(rows) = self.exchanged(t, edge) else { return t.gather_rows(edge, events) };
+        let (rows, index) = self.fetched(t, store, (rows, Known::WithMails(each)), edge, &[events])?;
+        t.gather_rows(rows, index[0])
+    }
+    /// Returns the rows of the nodes `node` of a table by node: of node features, which ranks may keep a
+    /// share of each, or of another table.
+    ///
+    /// # Errors
+    /// `Shape` if an op refuses its inputs.
+    pub fn node_rows(&self, t: &mut Tape, store: &Store, table: BufferId, node: Var) -> Result<Var> {
+        let features = self.node_features == Some(table);
+        let table = t.stored(store, table)?;
+        let Some(rows) = self.feature_rows.as_ref().filter(|_| features) else {
+            return t.gather_rows(table, node);
+        };
+        let stamp = self.stamp(t, store)?;
+        let unique = t.unique(stamp, node, &[], 2)?;
+        let rows = rows.fetch(t, store, table, unique.node, (self.nodes, Known::Ahead))?;
+        t.gather_rows(rows, unique.psi[0])
+    }
+}

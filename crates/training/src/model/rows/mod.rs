@@ -1,0 +1,465 @@
+//! Where the rows of nodes are, and how they come to a step and go back.
+//!
+//! A model's state has rows by node, such as memory and mails. A model says what is done with the rows of a
+//! batch; this folder says where they are. With one rank they are read and written in place, which is the
+//! first branch of [`NodeRows::update`] and of [`NodeRows::write`]. All else belongs to a published system:
+//!
+//! | file | what | system |
+//! | --- | --- | --- |
+//! | `rank_tables.rs` | rows on other ranks: replicated, partitioned by owner, cached | Sven, DepCache, DepComm |
+//! | `turns.rs` | rows that are written when a rank's turn is over | DistTGL |
+//! | `handed_rows.rs`, `roots_first.rs` | rows that are handed to the next rank; positive roots before the others | PipeTGL |
+//! | `missed_writes.rs` | counts of what older rows have missed | MSPipe |
+//! | `similar_nodes.rs` | rows that are mixed with those of similar nodes | MSPipe-S |
+//! | `feature_rows.rs` | features of which each rank keeps a share | this crate |
+mod feature_rows;
+mod handed_rows;
+mod missed_writes;
+mod rank_tables;
+mod roots_first;
+mod similar_nodes;
+mod turns;
+
+pub(super) use feature_rows::{FeatureRows, Known};
+pub use rank_tables::{Asked, Dispatched, NewRows, RankTables, RowTravel};
+
+use super::{Embedded, EventTables};
+use handed_rows::{Handed, HandedRows};
+use missed_writes::MissedWrites;
+use roots_first::UpdatedRoots;
+use similar_nodes::{Mixed, SimilarNodes};
+use tgnn::{
+    error::Result,
+    ops::{Tape, next_batch::Batch, unique::UniqueNodes},
+    runtime::*,
+};
+use turns::{TurnWrites, WriteRows};
+
+/// How steps get the rows of nodes, as a plan says. By default, one rank reads and writes them in place.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RowPlan {
+    /// The ranks among which rows travel.
+    pub ranks: Option<RankTables>,
+    /// Whether steps may read older rows than the step before has written.
+    pub older: bool,
+    /// Ticks without an event after which the memory of a node is mixed with that of similar nodes.
+    pub mixed_after: Option<i64>,
+    /// Whether the rows of positive roots are updated apart from those of other nodes and before them.
+    pub roots_first: bool,
+}
+
+impl RowPlan {
+    /// Whether steps gather the rows that they read before they compute, because later steps may write them
+    /// in the meantime.
+    fn gathers(&self) -> bool {
+        self.older || self.mixed_after.is_some() || self.roots_first
+    }
+    /// Returns the ranks to which new rows are sent; `None` if rows are written in place.
+    fn others(&self) -> Option<&RankTables> {
+        self.ranks.as_ref().filter(|ranks| !ranks.is_alone())
+    }
+}
+
+/// A table of a model's state, with rows by node.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct NodeTable {
+    pub id: BufferId,
+    /// The word that fills the table when the state is empty.
+    pub empty: u32,
+    /// Shape of the rows that are written for one node, in f32; `None` if no rows of it are sent.
+    pub row: Option<Spec>,
+    /// Number of rows of a node.
+    pub each: usize,
+}
+
+impl NodeTable {
+    /// Describes a table of `spec`, with one row for each node.
+    pub fn new(id: BufferId, empty: u32, spec: Spec) -> Self {
+        let row = if spec.dtype.is_half() { Spec { dtype: DType::F32, ..spec } } else { spec };
+        NodeTable { id, empty, row: Some(row), each: 1 }
+    }
+}
+
+/// Tables that are written together.
+pub(super) struct Written<'a> {
+    pub tables: &'a [NodeTable],
+    /// Most rows that are written for an event.
+    pub rows_of_event: usize,
+    /// Whether later rows of a node follow earlier ones instead of replacing them.
+    pub appended: bool,
+}
+
+/// The tables of a model's state, and how their rows travel.
+#[derive(Debug)]
+pub(super) struct NodeRows {
+    tables: Vec<NodeTable>,
+    /// The table of memory, and those of the events and times of mails.
+    memory: BufferId,
+    mails: [BufferId; 2],
+    /// For each group of tables that are written together.
+    turns: Vec<TurnWrites>,
+    missed: Option<MissedWrites>,
+    similar: Option<SimilarNodes>,
+    handed: Option<HandedRows>,
+}
+
+/// The rows of some nodes, as an update reads them.
+#[derive(Clone, Debug)]
+pub(super) struct RowsOf {
+    /// The row of each node in the tables.
+    pub row: Var,
+    /// The tables, in the order in which they were described.
+    pub tables: Vec<Var>,
+    /// Whether these are the gathered rows in place of stored tables: row i of a table is that of node i.
+    pub gathered: bool,
+    /// Most nodes whose rows a rank asks for.
+    pub most: usize,
+    /// Whether the rows have come from other ranks.
+    pub received: bool,
+}
+
+/// Appends the new memory of rows, and its times.
+pub(super) type Update<'a> = dyn Fn(&mut Tape, &RowsOf) -> Result<[Var; 2]> + 'a;
+
+/// The buffers in which steps count what the rows that they read were like.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RowCounts {
+    /// `[bins]` u32: number of rows by the number of writes that they have missed, if training steps may read
+    /// older rows than the step before has written.
+    pub missed_writes: Option<BufferId>,
+    /// f32 `[1, 6]` ([`row_errors`](tgnn::ops::row_errors)): errors of rows that training steps mix with
+    /// those of similar nodes, if they do.
+    pub errors: Option<BufferId>,
+}
+
+/// Appends tables of new rows, and the rows of them for some nodes.
+type SentRows<'a> = dyn Fn(&mut Tape, Var) -> Result<Vec<(Var, Var)>> + 'a;
+
+/// What a step has read, for its writes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Read {
+    /// `[n]` u32: the versions of the rows, if they may be older.
+    seen: Option<Var>,
+    /// The rows, if some were mixed with those of similar nodes.
+    mixed: Option<Mixed>,
+    /// The positive roots, if they were updated apart.
+    roots: Option<UpdatedRoots>,
+}
+
+impl Read {
+    /// Returns the rows of memory of the unique nodes, if they were mixed with those of similar nodes.
+    pub fn memory(&self) -> Option<Var> {
+        self.mixed.map(|mixed| mixed.rows)
+    }
+}
+
+/// New rows of nodes, and how they are written: to the tables of this rank, or to those of others.
+pub(super) struct Writes<'a> {
+    /// The number of the group of tables.
+    pub group: usize,
+    /// The nodes, of which the first `limit` have new rows, or all.
+    pub node: Var,
+    pub limit: Option<Var>,
+    /// Appends the writes in place.
+    pub in_place: &'a dyn Fn(&mut Tape) -> Result<()>,
+    /// Returns for each table a table of new rows, and the rows of it to send, for the nodes that its
+    /// argument lists; `parts` of them are one row of the table.
+    pub sent: &'a SentRows<'a>,
+    pub parts: usize,
+    /// Appends the writes of received rows to the rows `place` of the tables.
+    pub received: &'a WriteRows<'a>,
+}
+
+impl NodeRows {
+    /// Describes the tables of a state, in groups that are written together: the memory, and the events and
+    /// the times of mails, are among them. Adds what their travel needs to `store`.
+    ///
+    /// # Errors
+    /// `OutOfMemory`.
+    pub fn new(
+        store: &mut Store,
+        data: &EventTables,
+        memory: BufferId,
+        mails: [BufferId; 2],
+        groups: &[Written<'_>],
+    ) -> Result<Self> {
+        let ranks = data.training.ranks.as_ref();
+        let turns = groups.iter().map(|group| TurnWrites::new(store, ranks, group)).collect::<Result<_>>()?;
+        Ok(NodeRows {
+            tables: groups.iter().flat_map(|group| group.tables).copied().collect(),
+            memory,
+            mails,
+            turns,
+            missed: MissedWrites::new(store, data)?,
+            similar: SimilarNodes::new(store, data)?,
+            handed: None,
+        })
+    }
+    /// Lets ranks hand rows to one another, if the plan says so. All tables must have one row for each node.
+    ///
+    /// # Errors
+    /// `OutOfMemory`.
+    pub fn handed_on(mut self, store: &mut Store, data: &EventTables) -> Result<Self> {
+        let tables: Vec<BufferId> = self.tables.iter().map(|table| table.id).collect();
+        self.handed = HandedRows::new(store, data, &tables)?;
+        Ok(self)
+    }
+    /// Whether ranks hand rows to one another.
+    fn hands_on(&self) -> bool {
+        self.handed.is_some()
+    }
+    /// Returns the buffers of the state.
+    pub fn state(&self) -> Vec<BufferId> {
+        self.tables.iter().map(|table| table.id).collect()
+    }
+    /// Returns the buffers in which steps count what the rows that they read were like.
+    pub fn counts(&self) -> RowCounts {
+        RowCounts {
+            missed_writes: self.missed.map(MissedWrites::counts),
+            errors: self.similar.map(SimilarNodes::errors),
+        }
+    }
+    /// Empties the state.
+    ///
+    /// # Errors
+    /// `Shape` if the buffers belong to another store.
+    pub fn reset(&self, store: &mut Store) -> Result<()> {
+        self.similar.map_or(Ok(()), |similar| similar.reset(store))?;
+        self.turns.iter().filter_map(TurnWrites::counts).try_for_each(|id| store.clear(id))?;
+        self.tables.iter().try_for_each(|table| match table.empty {
+            0 => store.clear(table.id),
+            word => store.fill(table.id, word),
+        })
+    }
+    /// Appends the update of the unique nodes by `update`.
+    ///
+    /// # Errors
+    /// `Shape` if an op refuses its inputs.
+    pub fn update(
+        &self,
+        t: &mut Tape,
+        store: &Store,
+        data: &EventTables,
+        unique: &UniqueNodes,
+        batch: Option<&Batch>,
+        update: &Update<'_>,
+    ) -> Result<([Var; 2], Read)> {
+        let read = self.read(t, store, data, unique.node, batch)?;
+        if data.rows.roots_first {
+            return self.update_roots_first(t, store, data, unique, batch, update);
+        }
+        let parts = data.rows.ranks.as_ref().map_or(1, RankTables::micro_batches);
+        if parts > 1 {
+            return Ok((self.update_in_parts(t, store, data, (unique.node, parts), update)?, read));
+        }
+        Ok((self.update_part(t, store, data, unique.node, None, read.mixed, update)?, read))
+    }
+    /// Appends the update of micro-batches of the nodes, one after the other: the rows of one can travel
+    /// while another is updated (Sven, section 3.3.2).
+    fn update_in_parts(
+        &self,
+        t: &mut Tape,
+        store: &Store,
+        data: &EventTables,
+        (node, parts): (Var, usize),
+        update: &Update<'_>,
+    ) -> Result<[Var; 2]> {
+        let mut updated = [Vec::new(), Vec::new()];
+        for at in 0..parts {
+            let part = t.slice_rows(node, at, parts)?;
+            let [memory, time] = self.update_part(t, store, data, part, None, None, update)?;
+            updated[0].push(memory);
+            updated[1].push(time);
+        }
+        Ok([t.join_rows(node, &updated[0])?, t.join_rows(node, &updated[1])?])
+    }
+    /// Appends the update of some of the unique nodes; or of all of them, with memory that is `mixed`; or of
+    /// the positive roots, some of which were `handed` on.
+    #[allow(clippy::too_many_arguments)]
+    fn update_part(
+        &self,
+        t: &mut Tape,
+        store: &Store,
+        data: &EventTables,
+        node: Var,
+        handed: Option<Handed>,
+        mixed: Option<Mixed>,
+        update: &Update<'_>,
+    ) -> Result<[Var; 2]> {
+        let Some(owners) = data.rows.ranks.as_ref().filter(|ranks| ranks.owners_update()) else {
+            let rows = self.fetched(t, store, data, node, handed)?;
+            let rows = self.gathered(t, data, rows, mixed)?;
+            return update(t, &rows);
+        };
+        // This rank updates rows of its tables that others want, and gets those that it wants.
+        let asked = owners.ask(t, store, node)?;
+        let rows = RowsOf { most: t.spec(node).rows.capacity, ..self.in_place(t, store, asked.row)? };
+        let rows = self.gathered(t, data, rows, mixed)?;
+        let updated = update(t, &rows)?;
+        let answers = owners.answer(t, store, &asked, &updated)?;
+        Ok([answers[0], answers[1]])
+    }
+    /// Returns the rows of `node` in the tables of this rank.
+    pub fn in_place(&self, t: &mut Tape, store: &Store, node: Var) -> Result<RowsOf> {
+        let tables = self.tables.iter().map(|table| t.stored(store, table.id)).collect::<Result<Vec<_>>>()?;
+        let most = t.spec(node).rows.capacity;
+        Ok(RowsOf { row: node, tables, gathered: false, most, received: false })
+    }
+    /// Returns where the rows of `node` are for a step: in place, or, if other ranks own them, where they
+    /// have been dispatched to.
+    ///
+    /// # Errors
+    /// `Shape` if an op refuses its inputs.
+    pub fn fetched(
+        &self,
+        t: &mut Tape,
+        store: &Store,
+        data: &EventTables,
+        node: Var,
+        handed: Option<Handed>,
+    ) -> Result<RowsOf> {
+        let mut rows = self.in_place(t, store, node)?;
+        let Some(ranks) = data.rows.ranks.as_ref().filter(|ranks| ranks.is_partitioned()) else {
+            return Ok(rows);
+        };
+        let each = self.tables.iter().map(|table| table.each);
+        let tables: Vec<(Var, usize)> = rows.tables.iter().copied().zip(each).collect();
+        if ranks.is_cached() {
+            ranks.renew(t, store, node, &tables)?;
+            return Ok(rows);
+        }
+        if let (Some(kept), Some(handed)) = (&self.handed, handed) {
+            (rows.row, rows.tables) = kept.completed(t, store, ranks, (handed, node), &tables)?;
+            return Ok(rows);
+        }
+        let dispatched = ranks.dispatch(t, store, node, &tables)?;
+        (rows.row, rows.tables, rows.received) = (dispatched.position, dispatched.rows, true);
+        Ok(rows)
+    }
+    /// Whether rows that have not come from other ranks are gathered ahead of the arithmetic: rows that
+    /// travel over the bus do so once, and rows that later steps may write are copied.
+    pub fn gathers(data: &EventTables) -> bool {
+        data.memory_on_host() || data.rows.gathers()
+    }
+    /// Gathers rows into f32, if they are stored in 16 bits or must be gathered ahead of the arithmetic. Rows
+    /// of memory that were `mixed` are gathered already.
+    fn gathered(
+        &self,
+        t: &mut Tape,
+        data: &EventTables,
+        rows: RowsOf,
+        mixed: Option<Mixed>,
+    ) -> Result<RowsOf> {
+        let memory = self.tables.iter().position(|table| table.id == self.memory);
+        let is_half = memory.is_some_and(|at| t.spec(rows.tables[at]).dtype.is_half());
+        if !is_half && (rows.received || !Self::gathers(data)) {
+            return Ok(rows);
+        }
+        let is_mixed = |at: &usize| mixed.is_some() && Some(*at) == memory;
+        let read: Vec<usize> = (0..rows.tables.len()).filter(|at| !is_mixed(at)).collect();
+        let tables: Vec<Var> = read.iter().map(|&at| rows.tables[at]).collect();
+        let mut gathered = rows.tables.clone();
+        for (at, row) in read.into_iter().zip(t.gather_all_rows(&tables, rows.row)?) {
+            gathered[at] = row;
+        }
+        if let (Some(mixed), Some(at)) = (mixed, memory) {
+            gathered[at] = mixed.rows;
+        }
+        Ok(RowsOf { tables: gathered, gathered: true, ..rows })
+    }
+    /// Appends what a step looks up about the rows of the unique nodes `node` beside the rows: their
+    /// versions, and rows mixed with those of similar nodes, as the plan says.
+    ///
+    /// # Errors
+    /// `Shape` if an op refuses its inputs.
+    pub fn read(
+        &self,
+        t: &mut Tape,
+        store: &Store,
+        data: &EventTables,
+        node: Var,
+        batch: Option<&Batch>,
+    ) -> Result<Read> {
+        if !data.rows.gathers() {
+            return Ok(Read::default());
+        }
+        let seen = self.missed.map(|missed| missed.seen(t, store, node)).transpose()?;
+        let mixed = match (self.similar, batch) {
+            (Some(similar), Some(batch)) => {
+                let [event, time] = self.mails;
+                let [memory, event, time] = t.stored_all(store, [self.memory, event, time])?;
+                Some(similar.mixed(t, store, data, (memory, (event, time)), node, batch)?)
+            }
+            _ => None,
+        };
+        Ok(Read { seen, mixed, roots: None })
+    }
+    /// Appends the writes of new rows. What `e` has read is counted with the group of the memory, the first.
+    ///
+    /// # Errors
+    /// `Shape` if an op refuses its inputs.
+    pub fn write(
+        &self,
+        t: &mut Tape,
+        store: &Store,
+        data: &EventTables,
+        batch: &Batch,
+        e: &Embedded,
+        writes: &Writes<'_>,
+    ) -> Result<()> {
+        let read = if writes.group == 0 { e.read } else { Read::default() };
+        if let Some(ranks) = data.rows.others() {
+            return self.send(t, store, ranks, batch, e, (writes, read));
+        }
+        if let (Some(similar), Some(mixed)) = (self.similar, &read.mixed) {
+            let memory = t.stored(store, self.memory)?;
+            similar.add_errors(t, store, memory, mixed)?;
+        }
+        (writes.in_place)(t)?;
+        if let (Some(missed), Some(seen)) = (self.missed, read.seen) {
+            missed.count(t, store, e, seen, (writes.node, writes.limit))?;
+        }
+        let Some(ranks) = &data.rows.ranks else { return Ok(()) };
+        self.turns[writes.group].begin_anew(t, store, ranks, batch)
+    }
+    /// Appends the writes over several ranks: each new row goes to the ranks that keep it.
+    fn send(
+        &self,
+        t: &mut Tape,
+        store: &Store,
+        ranks: &RankTables,
+        batch: &Batch,
+        e: &Embedded,
+        (writes, read): (&Writes<'_>, Read),
+    ) -> Result<()> {
+        let handed = read.roots.and_then(|roots| roots.handed);
+        // The next rank waits for the rows that it is handed.
+        if let (Some(kept), Some(handed)) = (&self.handed, handed) {
+            let tables = (writes.sent)(t, handed.sent.row)?;
+            kept.hand_over(t, store, ranks, handed, &tables)?;
+        }
+        let limit = ranks.offered(t, batch, writes.limit)?;
+        let node = handed.map_or(writes.node, |handed| handed.sent.rest);
+        // A rank keeps the rows that it sends, if all that it keeps of a node is sent.
+        let keeps = self.turns.len() == 1;
+        let new = ranks.offer(t, store, node, limit, keeps)?;
+        let tables = (writes.sent)(t, new.sent)?;
+        let mut rows = ranks.aggregate(t, store, &new, &tables)?;
+        if writes.parts > 1 {
+            rows[0] = t.fold_rows(rows[0], writes.parts)?;
+        }
+        let rows: Vec<Var> = rows.into_iter().map(|rows| new.keep(t, rows)).collect::<Result<_>>()?;
+        if let (Some(missed), Some(seen)) = (self.missed, read.seen) {
+            missed.count(t, store, e, seen, (new.place, None))?;
+        }
+        self.turns[writes.group].write(t, store, ranks, batch, (new.place, &rows), writes.received)?;
+        if keeps && ranks.is_cached() {
+            let sent = t.gather_rows(writes.node, new.sent)?;
+            for (table, (rows, from)) in self.tables.iter().zip(tables) {
+                let table = t.stored(store, table.id)?;
+                t.write_picked(table, sent, rows, from)?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,128 @@
+//! Pairs of nodes, and the set of pairs that the events of a moving range have.
+use std::{
+    collections::{HashMap, hash_map::Entry},
+    ops::Range,
+};
+use tgnn_data::Events;
+
+/// A source and a destination.
+pub type Pair = [u32; 2];
+
+/// Returns the source and destination of an event.
+pub(super) fn pair_of(events: &Events, event: usize) -> Pair {
+    [events.src[event], events.dst[event]]
+}
+
+/// The pairs that the events of a range have. Both ends of the range only move forward, so every event enters
+/// once and leaves once, and a walk over a stream takes linear time.
+pub(super) struct PairWindow<'a> {
+    events: &'a Events,
+    range: Range<usize>,
+    /// Number of events of each pair in the range. Pairs without events are absent.
+    times: HashMap<Pair, u32>,
+}
+
+impl<'a> PairWindow<'a> {
+    /// Returns an empty range before the first event.
+    pub fn new(events: &'a Events) -> Self {
+        PairWindow { events, range: 0..0, times: HashMap::new() }
+    }
+    /// Moves the range forward to `to`; an end of `to` that lies before the current one is ignored. Calls
+    /// `changed` for every pair that gets its first event in the range (with `true`), then for every pair
+    /// that loses its last (with `false`).
+    pub fn advance(&mut self, to: Range<usize>, mut changed: impl FnMut(Pair, bool)) {
+        for event in self.range.end..to.end {
+            let pair = pair_of(self.events, event);
+            let times = self.times.entry(pair).or_default();
+            *times += 1;
+            if *times == 1 {
+                changed(pair, true);
+            }
+        }
+        for event in self.range.start..to.start {
+            let pair = pair_of(self.events, event);
+            if let Entry::Occupied(mut times) = self.times.entry(pair) {
+                *times.get_mut() -= 1;
+                if *times.get() == 0 {
+                    times.remove();
+                    changed(pair, false);
+                }
+            }
+        }
+        self.range = self.range.start.max(to.start)..self.range.end.max(to.end);
+    }
+    /// Returns whether an event of the range has `pair`.
+    pub fn has(&self, pair: Pair) -> bool {
+        self.times.contains_key(&pair)
+    }
+}
+
+/// Event streams for tests.
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::HashSet;
+
+    /// Returns a stream of events with these pairs and times.
+    pub fn stream(nodes: usize, pairs: &[Pair], time: Vec<i64>) -> Events {
+        let events = Events {
+            name: "made".into(),
+            src: pairs.iter().map(|p| p[0]).collect(),
+            dst: pairs.iter().map(|p| p[1]).collect(),
+            time,
+            label: None,
+            classes: None,
+            node_labels: None,
+            nodes,
+            first_destination: None,
+            ticks_per_second: 1.0,
+            encoding: None,
+            time_format: tgnn_data::TimeFormat::Seconds,
+            origin: 0,
+            ids: None,
+            edge_features: None,
+            node_features: None,
+            notes: Vec::new(),
+        };
+        events.validate("made").unwrap();
+        events
+    }
+
+    /// Generates streams with few nodes, so that pairs repeat, and with many events at equal times.
+    pub fn any_stream() -> impl Strategy<Value = Events> {
+        let event = (0u32..64, 0u32..64, prop_oneof![1 => Just(0i64), 2 => 1i64..4]);
+        (1u32..9, prop::collection::vec(event, 1..80)).prop_map(|(nodes, events)| {
+            let pairs: Vec<Pair> = events.iter().map(|e| [e.0 % nodes, e.1 % nodes]).collect();
+            let mut now = -events[0].2;
+            let time = events.iter().map(|e| {
+                now += e.2;
+                now
+            });
+            stream(nodes as usize, &pairs, time.collect())
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn a_window_has_the_pairs_of_its_events_and_reports_every_pair_that_comes_or_goes(
+            events in any_stream(), mut ends in prop::collection::vec((0usize..81, 0usize..81), 1..9)
+        ) {
+            let n = events.len();
+            ends.iter_mut().for_each(|(a, b)| (*a, *b) = ((*a).min(*b).min(n), (*a).max(*b).min(n)));
+            let (mut firsts, mut lasts): (Vec<_>, Vec<_>) = ends.into_iter().unzip();
+            firsts.sort_unstable();
+            lasts.sort_unstable();
+            let (mut window, mut reported) = (PairWindow::new(&events), HashSet::new());
+            for (first, last) in firsts.into_iter().zip(lasts) {
+                window.advance(first..last, |pair, came| {
+                    assert!(if came { reported.insert(pair) } else { reported.remove(&pair) }, "reported twice");
+                });
+                let want: HashSet<Pair> = (first..last).map(|i| pair_of(&events, i)).collect();
+                prop_assert_eq!(&reported, &want);
+                let mut pairs = (0..n).map(|i| pair_of(&events, i));
+                prop_assert!(pairs.all(|pair| window.has(pair) == want.contains(&pair)));
+            }
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! A model of an event stream with its tables, before its programs are recorded.
+use super::{objective::Target, owners::travel, recorder::Settling, setup::Setup, staleness::mixed_after};
+use crate::{
+    model::{EventTables, HeadKind, Net, RankTables, StaticMode},
+    plan::FeaturesOver,
+    task::config::Config,
+};
+use tgnn::{autograd::Parameters, error::Result, ops::next_batch::Turns, runtime::*};
+use tgnn_data::{Events, Split};
+
+/// Epochs over which weights are averaged for settling: one epoch is noisy, three remember outdated weights
+/// (docs/evaluation.md).
+const AVERAGED_EPOCHS: usize = 2;
+
+/// A model with its tables and what it predicts, before its programs are recorded.
+pub(super) struct Model<T> {
+    pub store: Store,
+    pub tables: EventTables,
+    pub parameters: Parameters,
+    pub net: Net,
+    pub target: T,
+    /// Maximum number of events of a batch of training.
+    pub batch: usize,
+    /// The same of evaluation.
+    pub eval_batch: usize,
+    pub turns: Turns,
+}
+
+impl<T> Model<T> {
+    /// Builds the tables and the model. `target` creates what is predicted, and the head that does, for
+    /// evaluation in batches of so many events; `steps` returns the training steps of the run, for
+    /// batches and turns of training.
+    ///
+    /// # Errors
+    /// `Usage` if the task does not fit the model; `Data` if the data lack what the task learns from;
+    /// `OutOfMemory`.
+    pub fn new(
+        config: &Config,
+        events: &Events,
+        setup: &Setup,
+        steps: impl FnOnce(usize, Turns) -> Result<usize>,
+        target: impl FnOnce(&mut Store, usize) -> Result<(T, HeadKind)>,
+    ) -> Result<Self> {
+        let Setup { device, split, plan, owners, .. } = setup;
+        let mut store = Store::new(Precision::F32);
+        let mut tables = tables(config, events, split, setup.copies_here()?, &mut store)?;
+        // A batch larger than the data is the whole data.
+        let longest = split.train.len().max(longest_evaluated(split)).max(1);
+        // Without evaluation, buffers need not be larger than for training.
+        let eval_batch =
+            if config.evaluate { config.eval_batch } else { config.eval_batch.min(config.batch) };
+        let (batch, eval_batch) = (config.batch.min(longest), eval_batch.min(longest));
+        let mut turns = Turns::ALL;
+        if let Some(ranks) = device.ranks() {
+            let over = plan.ranks.unwrap_or_default();
+            let (owners, travel) = (owners.as_ref().map(|owners| owners.as_slice()), travel(&over));
+            let all = RankTables::new(&mut store, ranks, events.nodes, owners, travel)?;
+            tables.rows.ranks = Some(all.clone());
+            if over.features == Some(FeaturesOver::Partitioned) {
+                tables.partition_features(&mut store)?;
+            }
+            turns = over.parallel.for_ranks(ranks.size())?.turns(ranks.rank());
+            let training = match turns {
+                Turns::ALL => all,
+                _ => {
+                    let with_copy = ranks.split(turns.copies)?;
+                    let in_turns = RankTables::new(&mut store, &with_copy, events.nodes, None, travel)?;
+                    in_turns.in_turns(turns, batch)
+                }
+            };
+            let training = if plan.in_turn() { training.with_whole_batches(batch) } else { training };
+            tables.training.ranks = Some(training);
+        }
+        let events_of_step = batch.saturating_mul(turns.batches());
+        let learning_rate = config.optimizer.rate_of_step(config.learning_rate, events_of_step);
+        let optimizer = config.optimizer.optimizer(steps(batch, turns)?);
+        let mut parameters = Parameters::with_optimizer(&mut store, config.seed, learning_rate, optimizer)?;
+        if let Some(ranks) = device.ranks() {
+            parameters.over(&mut store, ranks)?;
+        }
+        if config.static_mode() != StaticMode::Off {
+            tables.static_memory = config.static_memory.add(&mut parameters, &mut store, events.nodes)?;
+        }
+        let (target, head) = target(&mut store, eval_batch)?;
+        tables.training.older = plan.staleness().memory > 0;
+        tables.training.mixed_after = mixed_after(plan, events, split);
+        tables.training.roots_first = plan.in_turn();
+        let model = config.event_model()?;
+        let net = Net::new(&mut parameters, &mut store, &tables, model, head, config.seed)?;
+        if config.classify.frozen {
+            parameters.learn_only(Net::HEADS);
+        }
+        Ok(Model { store, tables, parameters, net, target, batch, eval_batch, turns })
+    }
+}
+
+impl Model<Target> {
+    /// Adds the buffers of what passes compute.
+    ///
+    /// # Errors
+    /// `OutOfMemory`.
+    pub fn results(&mut self, config: &Config, split: &Split) -> Result<Results> {
+        let (columns, scored) = (self.target.objective.columns(&self.store), longest_evaluated(split));
+        check_room("scores", 4 * scored * columns, "take fewer events")?;
+        let most_steps = Rows::fixed(self.turns.steps(1 + split.train.len().div_ceil(self.batch)));
+        let losses = self.store.zeros("losses", Spec::real(most_steps, 1))?;
+        let scores = self.store.zeros("scores", Spec::real(Rows::fixed(scored), columns))?;
+        Ok(Results { losses, scores, columns, settling: self.settling(config, most_steps)? })
+    }
+    /// Adds the buffers of the settling epoch; `None` if the task does not settle.
+    fn settling(&mut self, config: &Config, batches: Rows) -> Result<Option<Settling>> {
+        if !config.settle || self.net.model.state().is_empty() {
+            return Ok(None);
+        }
+        Ok(Some(Settling {
+            average: self.parameters.average(&mut self.store, AVERAGED_EPOCHS)?,
+            rates: self.store.zeros("settling rates", Spec::real(batches, 1))?,
+        }))
+    }
+}
+
+/// The buffers of what passes compute besides the model.
+pub(super) struct Results {
+    pub losses: BufferId,
+    pub scores: BufferId,
+    /// Number of scores of an event.
+    pub columns: usize,
+    pub settling: Option<Settling>,
+}
+
+/// Returns the number of events of the larger of the validation and the test part.
+fn longest_evaluated(split: &Split) -> usize {
+    split.val.len().max(split.test.len())
+}
+
+/// Creates the tables of a stream, with the storage types of the configuration. There will be so many copies
+/// of the model's memory on this computer.
+fn tables(
+    config: &Config,
+    events: &Events,
+    split: &Split,
+    copies: usize,
+    store: &mut Store,
+) -> Result<EventTables> {
+    let model = config.event_model()?;
+    let state = model.state_bytes(events.nodes, events.edge_width(), config.memory_as);
+    match copies {
+        0 | 1 => check_room("node memory and mailbox", state, "take a narrower memory, or fewer nodes")?,
+        _ => check_room(
+            &format!("{copies} copies of node memory and mailbox, one for each rank of this computer,"),
+            state.saturating_mul(copies),
+            "take fewer ranks a computer, a plan with partitioned memory, or a narrower memory",
+        )?,
+    }
+    let mut tables = EventTables::keeping(store, events, config.features_as)?;
+    tables.memory_as = config.memory_as;
+    tables.history = config.history();
+    tables.gaps.longest = split.longest_gap(events, model.gap_quantile());
+    Ok(tables)
+}

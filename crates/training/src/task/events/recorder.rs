@@ -1,0 +1,237 @@
+//! Records the programs of an event task: the training step, a scored batch, and a batch that only updates
+//! memory.
+use super::places::Places;
+use crate::{
+    model::{EventTables, Forward, Negatives, Net, RankTables},
+    task::training::{MemoryPlan, Runs},
+};
+use tgnn::{
+    autograd::{Average, Lanes, Parameters, Program},
+    error::Result,
+    ops::{
+        Tape,
+        next_batch::{Batch, Slice},
+    },
+    runtime::*,
+};
+
+/// The buffers of the settling epoch: averages of the weights, and decreasing step sizes.
+pub(super) struct Settling {
+    /// Averages of the parameters over the last epochs.
+    pub average: Average,
+    /// `[batches, 1]` f32: the step size of each batch of the settling epoch.
+    pub rates: BufferId,
+}
+
+/// The programs of an event task.
+pub(super) struct Programs {
+    /// The training step, in variants.
+    pub step: Program,
+    /// The variants.
+    pub training: TrainingVariants,
+    /// Scores a batch and updates the memory.
+    pub score: Program,
+    /// Updates the memory and nothing else; `None` if the model has no memory.
+    pub remember: Option<Program>,
+}
+
+/// The variants of the training step. The first one is the step itself.
+#[derive(Clone, Copy)]
+pub(super) struct TrainingVariants {
+    /// The settling step, if the task settles.
+    settling: Option<usize>,
+    /// The most steps by which node memory is older, with the first variant. If there are several variants of
+    /// the step, memory is newer by a step with each of them.
+    most_stale: usize,
+    /// If ranks get whole batches in turn: the steps in which this rank has none.
+    idle: Option<IdleSteps>,
+}
+
+/// The steps in which a rank has no batch, because others have theirs.
+#[derive(Clone, Copy)]
+struct IdleSteps {
+    variant: usize,
+    rank: usize,
+    ranks: usize,
+}
+
+impl TrainingVariants {
+    /// Returns the runs of `batches` batches of an epoch, or of the epoch that settles.
+    pub fn runs(self, settling: bool, batches: usize) -> Runs {
+        let mut runs = Runs::of_batches(self.settling.filter(|_| settling).unwrap_or(0), batches);
+        if let Some(IdleSteps { variant, rank, ranks }) = self.idle.filter(|_| !settling) {
+            let others = runs.variant_of_run.iter_mut().enumerate().filter(|(step, _)| step % ranks != rank);
+            others.for_each(|(_, of_run)| *of_run = variant);
+        }
+        runs
+    }
+    /// Returns the runs of batches with this staleness each, after `before` batches of the pass.
+    pub fn runs_of(self, staleness: &[usize], before: usize) -> Runs {
+        let variant_of_run = staleness.iter().map(|steps| self.most_stale.saturating_sub(*steps)).collect();
+        Runs { variant_of_run, complete: (before + 1..=before + staleness.len()).collect() }
+    }
+}
+
+/// The inputs of the recorded programs.
+pub(super) struct Recorder<'a> {
+    pub net: &'a Net,
+    pub parameters: &'a Parameters,
+    pub settling: Option<&'a Settling>,
+    /// Negatives of training, and of evaluation.
+    pub negatives: [Negatives; 2],
+    /// Classes of each event, if the task predicts classes.
+    pub labels: Option<BufferId>,
+    pub positive_weight: f32,
+    /// Whether only the head learns.
+    pub frozen: bool,
+    pub losses: BufferId,
+    pub scores: BufferId,
+    /// Maximum number of events of a batch of training, and of evaluation.
+    pub batch: usize,
+    pub eval_batch: usize,
+    pub device: &'a Device,
+    /// The lanes of a training step; all other steps read the state as the step before left it.
+    pub lanes: Lanes,
+    /// Whether training steps can also read newer node memory than the lanes say.
+    pub varies: bool,
+}
+
+impl Recorder<'_> {
+    /// Records and plans the programs, and decides where tables are: see [`Places::record`]. Collective.
+    ///
+    /// # Errors
+    /// `OutOfMemory` if the device has too little memory; the errors of recording.
+    pub fn programs(
+        &self,
+        store: &mut Store,
+        tables: &mut EventTables,
+        places: &Places<'_>,
+    ) -> Result<(Programs, MemoryPlan)> {
+        places.record(store, tables, &mut |store, tables| self.record(store, tables), Programs::all)
+    }
+    /// Records and plans all programs.
+    fn record(&self, store: &Store, tables: &EventTables) -> Result<Programs> {
+        let remember = remembering(self.net, store, tables, self.eval_batch, &|tape| self.plan(tape))?;
+        // The weights that write memory are those that the memory-only batch reads.
+        let writers: Vec<BufferId> = remember.iter().flat_map(Program::stored).collect();
+        let in_training = tables.in_training(self.lanes.staleness().memory > 0);
+        let (tapes, batch, mut training) = self.variants(store, &in_training, &writers)?;
+        let newer = if self.varies { 0..training.most_stale } else { 0..0 };
+        let newer = newer.rev().map(|steps| (&tapes[0], self.lanes.with_memory_of(steps)));
+        let settling = tapes[1..].iter().map(|tape| (tape, self.lanes.fresh()));
+        let variants: Vec<(&Tape, Lanes)> =
+            std::iter::once((&tapes[0], self.lanes)).chain(newer).chain(settling).collect();
+        let in_turn =
+            in_training.rows.ranks.as_ref().map(RankTables::slice).filter(|of| of.whole && of.ranks > 1);
+        let step = match in_turn {
+            Some(Slice { rank, ranks, .. }) => {
+                training.idle = Some(IdleSteps { variant: variants.len(), rank, ranks });
+                Program::with_idle_variant(&variants, &batch.per_event(), Precision::F32, self.device)
+            }
+            None => Program::with_variants(&variants, Precision::F32, self.device),
+        }?;
+        Ok(Programs { step, training, score: self.score(store, tables)?, remember })
+    }
+    /// Records the variants of the training step; `writers` are the weights that write memory.
+    fn variants(
+        &self,
+        store: &Store,
+        tables: &EventTables,
+        writers: &[BufferId],
+    ) -> Result<(Vec<Tape>, Batch, TrainingVariants)> {
+        let (step, batch) = self.training_step(store, tables)?;
+        let mut tapes = vec![step];
+        let most_stale = self.lanes.staleness().memory;
+        let settling = match self.settling.filter(|_| !writers.is_empty()) {
+            Some(settling) => {
+                tapes.push(self.settling_step(store, tables, settling, writers)?);
+                Some(if self.varies { 1 + most_stale } else { 1 })
+            }
+            None => None,
+        };
+        Ok((tapes, batch, TrainingVariants { settling, most_stale, idle: None }))
+    }
+    fn plan(&self, tape: &Tape) -> Result<Program> {
+        Program::on_lanes(tape, &[], Precision::F32, self.device, self.lanes.fresh())
+    }
+    /// Appends a training step up to its loss; `train` switches the model's drop-out on.
+    fn loss(&self, t: &mut Tape, store: &Store, tables: &EventTables, train: bool) -> Result<(Forward, Var)> {
+        let forward = self.net.forward(t, store, tables, self.batch, self.negatives[0], train)?;
+        let loss = match self.labels {
+            None => t.bce_loss(forward.logits)?,
+            Some(labels) => {
+                let labels = t.stored(store, labels)?;
+                let labels = t.gather_rows(labels, forward.batch.event)?;
+                t.label_loss(forward.logits, labels, self.positive_weight)?
+            }
+        };
+        // The losses of the ranks add up to the loss of the whole batch.
+        let loss = match tables.rows.ranks {
+            Some(_) => t.mul(loss, forward.batch.share)?,
+            None => loss,
+        };
+        let table = t.stored(store, self.losses)?;
+        t.write_rows(table, forward.batch.index, loss)?;
+        Ok((forward, loss))
+    }
+    /// Records the training step; returns its batch, too.
+    fn training_step(&self, store: &Store, tables: &EventTables) -> Result<(Tape, Batch)> {
+        let mut t = Tape::new();
+        let (forward, loss) = self.loss(&mut t, store, tables, !self.frozen)?;
+        self.parameters.minimize(&mut t, store, loss)?;
+        if let Some(settling) = self.settling {
+            settling.average.record(&mut t, store)?;
+        }
+        self.net.write(&mut t, store, tables, &forward)?;
+        Ok((t, forward.batch))
+    }
+    /// Records the step of the settling epoch: all parameters but `writers` learn, with the step sizes of
+    /// [`Settling::rates`].
+    fn settling_step(
+        &self,
+        store: &Store,
+        tables: &EventTables,
+        settling: &Settling,
+        writers: &[BufferId],
+    ) -> Result<Tape> {
+        let mut t = Tape::new();
+        let train = self.parameters.learns_beyond(Net::HEADS, writers);
+        let (forward, loss) = self.loss(&mut t, store, tables, train)?;
+        let rates = t.stored(store, settling.rates)?;
+        let rate = t.gather_rows(rates, forward.batch.index)?;
+        self.parameters.minimize_others(&mut t, store, loss, rate, writers)?;
+        self.net.write(&mut t, store, tables, &forward)?;
+        Ok(t)
+    }
+    /// Records and plans a scored batch.
+    fn score(&self, store: &Store, tables: &EventTables) -> Result<Program> {
+        let mut t = Tape::new();
+        let forward = self.net.forward(&mut t, store, tables, self.eval_batch, self.negatives[1], false)?;
+        let table = t.stored(store, self.scores)?;
+        t.write_rows(table, forward.batch.rank, forward.logits)?;
+        self.net.write(&mut t, store, tables, &forward)?;
+        self.plan(&t)
+    }
+}
+
+/// Records and plans a batch that only updates the memory; `None` if the model has no memory.
+pub(super) fn remembering(
+    net: &Net,
+    store: &Store,
+    tables: &EventTables,
+    batch: usize,
+    plan: &dyn Fn(&Tape) -> Result<Program>,
+) -> Result<Option<Program>> {
+    if net.model.state().is_empty() {
+        return Ok(None);
+    }
+    let mut t = Tape::new();
+    net.remember(&mut t, store, tables, batch)?;
+    Ok(Some(plan(&t)?))
+}
+
+impl Programs {
+    fn all(&self) -> Vec<&Program> {
+        [&self.step, &self.score].into_iter().chain(&self.remember).collect()
+    }
+}

@@ -1,0 +1,572 @@
+//! A model on an event stream: the passes that train and evaluate it.
+use super::{
+    StreamTask, batches,
+    chunks::training_steps,
+    first_batch,
+    model::{Model, Results},
+    objective::{Objective, Target},
+    pipeline::{TIMED_ROUNDS, measured},
+    places::Places,
+    recorder::{Programs, Recorder, Settling, TrainingVariants},
+    setup::Setup,
+    staleness::{Online, add_missed},
+};
+use crate::{
+    model::{EventTables, Net},
+    plan::{Access, Bubble, Choice, CostModel, MicroBatchChoice, PassSchedule, Timeline, accesses, predict},
+    task::{
+        Summary,
+        config::Config,
+        evaluation::{EdgeBank, Scores, TestScores},
+        training::{
+            BaselineScores, BubbleRecord, EdgeBankScores, EventCount, NodeState, PlanRecord, Progress,
+            Recorded, Report, Runs, SameTimeRecord, StalenessRecord, Task, TaskCore, add_up,
+            evaluation_clock, located, repeat_and_report,
+        },
+    },
+};
+use std::{ops::Range, time::Instant};
+use tgnn::{
+    autograd::Program,
+    error::{Error, ErrorKind, Result},
+    ops::next_batch::Turns,
+    runtime::{
+        comm::{Channel, Ranks},
+        *,
+    },
+};
+use tgnn_data::{Events, Part, Split, text::span};
+
+/// What a pass over a range of events does.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Pass {
+    Train,
+    /// Trains with fixed weights for writing memory, by the second variant of the step.
+    Settle,
+    Score,
+    /// Updates the memory only.
+    Remember,
+}
+
+impl Pass {
+    fn trains(self) -> bool {
+        matches!(self, Pass::Train | Pass::Settle)
+    }
+}
+
+/// The extent of a pass.
+struct Extent {
+    /// Maximum number of events of a batch.
+    batch: usize,
+    /// Number of events that the first batch has fewer than the others.
+    short: usize,
+    /// Number of batches.
+    batches: usize,
+    /// Number of events.
+    events: usize,
+}
+
+/// A model on an event stream, ready to train and to evaluate.
+pub struct EventTask {
+    /// What every task has.
+    pub core: TaskCore,
+    /// The model with its head.
+    pub net: Net,
+    /// The tables of the stream.
+    pub tables: EventTables,
+    /// The parts of the stream.
+    pub split: Split,
+    settling: Option<Settling>,
+    objective: Objective,
+    training: TrainingVariants,
+    batch: usize,
+    eval_batch: usize,
+    chunks: usize,
+    /// Number of scores of an event.
+    columns: usize,
+    /// Updates the memory by a batch and does nothing else; `None` if the model has no memory.
+    remember: Option<Program>,
+    /// `[events of a part, columns]` f32.
+    scores: BufferId,
+    /// Number of steps of the last epoch.
+    steps: usize,
+    /// Number of batches of the last pass that trained.
+    batches: usize,
+    /// The batches that this rank gets in training.
+    turns: Turns,
+    /// The state of this rank's copy of the node memory, where the next epoch goes on, if there are several
+    /// copies and this is not the first.
+    own_state: Option<Vec<Vec<u8>>>,
+    /// The number of micro-batches, if the plan has it fitted.
+    pub(super) micro_batches: Option<MicroBatchChoice>,
+    /// The staleness of node memory, if the plan has the least one found.
+    online: Option<Online>,
+    /// What training steps have missed, if they may read older memory.
+    staleness: Option<StalenessRecord>,
+    /// How long each rank idled, if ranks get batches in turn.
+    pipeline: Vec<BubbleRecord>,
+}
+
+brief_debug!(EventTask, t => { split: t.split, batch: t.batch });
+
+impl EventTask {
+    /// Builds the model and records its programs.
+    ///
+    /// # Errors
+    /// `Usage` if the configuration contradicts itself or the device; `Data` if the data lack what the task
+    /// learns from; `OutOfMemory`.
+    pub fn new(config: &Config, events: &Events, device: Device) -> Result<Self> {
+        Self::with(config, events, Setup::new(config, events, device)?)
+    }
+    /// Builds the model and records its programs, given what is decided before.
+    pub(super) fn with(config: &Config, events: &Events, setup: Setup) -> Result<Self> {
+        let steps = |batch, turns| training_steps(config, setup.split.train.len(), batch, turns);
+        let target = |store: &mut Store, batch| {
+            let target = Target::new(config, events, &setup.split, batch, store)?;
+            let head = target.head;
+            Ok((target, head))
+        };
+        let mut model = Model::new(config, events, &setup, steps, target)?;
+        let online = Online::new(config, events, &setup)?;
+        let Setup { device, split, plan, may_partition, .. } = setup;
+        let Results { losses, scores, columns, settling } = model.results(config, &split)?;
+        let Model { mut store, mut tables, parameters, net, target, batch, eval_batch, turns } = model;
+        let (lanes, stale) = (plan.lanes(0, false), plan.staleness().memory > 0);
+        let recorder = Recorder {
+            net: &net,
+            parameters: &parameters,
+            settling: settling.as_ref(),
+            negatives: target.negatives,
+            labels: target.labels,
+            positive_weight: config.classify.positive_weight,
+            frozen: config.classify.frozen,
+            losses,
+            scores,
+            batch,
+            eval_batch,
+            device: &device,
+            lanes: online.as_ref().map_or(lanes, |online| lanes.with_memory_of(online.choice.most)),
+            varies: online.is_some(),
+        };
+        let places = Places::new(config, &device, may_partition, net.model.state());
+        let (programs, memory) = recorder.programs(&mut store, &mut tables, &places)?;
+        let Programs { step, training, score, remember } = programs;
+        let has_features = tables.edge_width + tables.node_width > 0;
+        let recorded = Recorded { step, score, losses, memory, has_features };
+        let core = TaskCore::new(config, (device, plan), (store, parameters), recorded)?;
+        let (objective, chunks) = (target.objective, config.chunks);
+        Ok(EventTask {
+            core,
+            net,
+            tables,
+            split,
+            settling,
+            objective,
+            training,
+            batch,
+            eval_batch,
+            chunks,
+            columns,
+            remember,
+            scores,
+            steps: 0,
+            batches: 0,
+            turns,
+            own_state: None,
+            micro_batches: None,
+            online,
+            staleness: stale.then(StalenessRecord::default),
+            pipeline: Vec::new(),
+        })
+    }
+    /// Returns the number of scores of an event: one per candidate, including the event itself, or one per
+    /// class.
+    pub fn columns(&self) -> usize {
+        self.columns
+    }
+    /// Returns the maximum number of events of a batch of training.
+    pub fn batch(&self) -> usize {
+        self.batch
+    }
+    /// Returns the number of steps of the last epoch.
+    pub fn steps(&self) -> usize {
+        self.steps
+    }
+    /// Returns the batches that this rank gets in training.
+    pub fn turns(&self) -> Turns {
+        self.turns
+    }
+    /// Returns the variant of each run of the last epoch.
+    fn runs_of_epoch(&self) -> Vec<usize> {
+        match &self.online {
+            Some(online) => self.training.runs_of(&online.of_pass, 0).variant_of_run,
+            None => self.training.runs(false, self.steps).variant_of_run,
+        }
+    }
+    /// Returns the schedule of the last epoch.
+    ///
+    /// # Errors
+    /// `Plan` if lanes would wait for each other.
+    pub fn pass_schedule(&self) -> Result<PassSchedule> {
+        PassSchedule::new(&self.core.step, &self.runs_of_epoch())
+    }
+    /// Returns this rank's place among those that get batches in turn, and their number, if there are
+    /// several.
+    fn in_turn(&self) -> Option<[usize; 2]> {
+        let slice = self.tables.training.ranks.as_ref()?.slice();
+        (slice.whole && slice.ranks > 1).then_some([slice.rank, slice.ranks])
+    }
+    /// Empties node memory and mails.
+    pub(super) fn reset(&mut self) -> Result<()> {
+        self.net.model.reset(&mut self.core.store)?;
+        self.tables.rows.ranks.as_ref().map_or(Ok(()), |over| over.reset(&mut self.core.store))
+    }
+    /// Brings the state to where the epoch begins: empty, or where the rank's copy has ended the epoch
+    /// before.
+    fn begin_epoch(&mut self) -> Result<()> {
+        self.reset()?;
+        for (id, bytes) in self.net.model.state().into_iter().zip(self.own_state.take().unwrap_or_default()) {
+            self.core.store.raw_mut(id)?.copy_from_slice(&bytes);
+        }
+        Ok(())
+    }
+    /// Gives all ranks the state of the first copy, which has seen the whole part of `batches` batches in
+    /// order. Copies that begin elsewhere keep theirs for the next epoch.
+    fn share_state(&mut self, batches: usize) -> Result<()> {
+        let (Some(ranks), true) = (self.core.device.ranks().cloned(), self.turns.copies > 1) else {
+            return Ok(());
+        };
+        let (state, store) = (self.net.model.state(), &mut self.core.store);
+        store.fetch(&state)?;
+        if self.turns.first(batches) > 0 {
+            let own = state.iter().map(|&id| Ok(store.raw(id)?.to_vec()));
+            self.own_state = Some(own.collect::<Result<_>>()?);
+        }
+        let control = ranks.channel(Channel::Control);
+        state.into_iter().try_for_each(|id| control.broadcast(0, store.raw_mut(id)?))
+    }
+    /// Returns the scores of `bank` on the test part, with the same candidates; `None` if the task is not
+    /// link prediction.
+    pub fn edgebank(&self, bank: EdgeBank, events: &Events) -> Option<TestScores> {
+        let Objective::Links(candidates) = &self.objective else { return None };
+        let range = self.tested();
+        let table = candidates.edgebank(bank, events, Part::Test, range.clone(), self.columns);
+        Some(self.test_scores(&table, range.len()))
+    }
+    /// Returns the scores of rules that learn nothing on the same candidates; none if not for links.
+    fn heuristics(&self, events: &Events) -> Vec<BaselineScores> {
+        let Objective::Links(candidates) = &self.objective else { return Vec::new() };
+        let (Split { train, val, unseen, .. }, range) = (&self.split, self.tested());
+        let mask = &unseen[range.clone()];
+        candidates.heuristics(events, [train.clone(), val.clone()], range, mask)
+    }
+    /// Returns the events of the test part that a test scores.
+    pub(super) fn tested(&self) -> Range<usize> {
+        let test = &self.split.test;
+        test.start..test.start + self.extent(Pass::Score, 0, test).events
+    }
+    /// Computes the metrics of the first `events` events of the test part.
+    fn test_scores(&self, table: &[f32], events: usize) -> TestScores {
+        let unseen = &self.split.unseen[self.split.test.clone()][..events];
+        let scores = |mask| self.measure(table, Part::Test, mask);
+        TestScores { transductive: scores(None), inductive: scores(Some(unseen)) }
+    }
+    /// Returns the scores of the first `events` events of the part that was evaluated last, `[events,
+    /// columns]` (see [`columns`](Self::columns)). In link prediction, column 0 is the event itself.
+    ///
+    /// # Errors
+    /// `Device` if the scores cannot be read.
+    pub fn scored(&self, events: usize) -> Result<&[f32]> {
+        Ok(&self.core.store.read::<f32>(self.scores)?[..events * self.columns])
+    }
+    fn range(&self, part: Part) -> Range<usize> {
+        match part {
+            Part::Val => self.split.val.clone(),
+            Part::Test => self.split.test.clone(),
+        }
+    }
+    /// Scores a part. Returns the number of events scored.
+    fn evaluate(&mut self, part: Part, progress: Report<'_>) -> Result<usize> {
+        let _range = nvtx::range(part.name());
+        if let Objective::Links(candidates) = &self.objective {
+            candidates.bring(&mut self.core.store, part)?;
+        }
+        Ok(self.pass(Pass::Score, evaluation_clock(part), self.range(part), progress)?.2)
+    }
+    /// Computes the metrics of a part from a table of scores.
+    fn measure(&self, table: &[f32], part: Part, mask: Option<&[bool]>) -> Scores {
+        self.objective.measure(table, self.columns, part, self.range(part).start, mask)
+    }
+    /// Returns the extent of a pass over a range of events.
+    fn extent(&self, pass: Pass, epoch: u32, range: &Range<usize>) -> Extent {
+        let batch = if pass.trains() { self.batch } else { self.eval_batch };
+        let chunks = if pass == Pass::Train { self.chunks } else { 1 };
+        let short = batch - first_batch(self.core.seed, epoch, batch, chunks);
+        let batches = batches(range.len(), batch, batch - short).min(self.core.max_batches);
+        Extent { batch, short, batches, events: range.len().min((batches * batch).saturating_sub(short)) }
+    }
+    /// Runs the steps of a pass of `batches` batches from where the tables are. An error comes with the
+    /// batch, if it is known.
+    fn run(
+        &mut self,
+        pass: Pass,
+        batches: usize,
+        count: &EventCount<'_>,
+        progress: Report<'_>,
+    ) -> Result<(), (Option<usize>, Error)> {
+        let (device, training) = (self.core.device.clone(), self.training);
+        let core = &mut self.core;
+        let steps = self.turns.steps(batches);
+        device.keep_awake(|| match (pass, &mut self.online, &mut self.remember) {
+            (Pass::Train, Some(online), _) => online.pass(core, training, steps, count, progress),
+            (Pass::Train | Pass::Settle, ..) => {
+                let (runs, store) = (training.runs(pass == Pass::Settle, steps), &mut core.store);
+                repeat_and_report(&mut core.step, &runs, store, Some(core.losses), count, progress)
+            }
+            (Pass::Score, ..) => {
+                let (runs, store) = (Runs::of_batches(0, batches), &mut core.store);
+                repeat_and_report(&mut core.score, &runs, store, None, count, progress)
+            }
+            (Pass::Remember, _, Some(program)) => {
+                let (runs, store) = (Runs::of_batches(0, batches), &mut core.store);
+                repeat_and_report(program, &runs, store, None, count, progress)
+            }
+            (Pass::Remember, _, None) => Ok(()),
+        })
+    }
+    /// Runs a pass over a range of events. Returns the number of steps, of batches and of events.
+    pub(super) fn pass(
+        &mut self,
+        pass: Pass,
+        epoch: u32,
+        range: Range<usize>,
+        progress: Report<'_>,
+    ) -> Result<(usize, usize, usize)> {
+        if pass == Pass::Remember && !self.has_memory() {
+            return Ok((0, 0, 0));
+        }
+        let train = pass.trains();
+        let Extent { batch, short, batches, events: total } = self.extent(pass, epoch, &range);
+        let turns = if train { self.turns } else { Turns::ALL };
+        // Ranks count batches by the range, and hand rows on to the next: the last one ends it.
+        let range = range.start..range.start + total;
+        let (core, steps) = (&mut self.core, turns.steps(batches));
+        self.tables.seek(&mut core.store, epoch, range, short)?;
+        let (results, per_batch) = match train {
+            true => (core.losses, 1),
+            false => (self.scores, batch * self.columns),
+        };
+        if let Some(ranks) = core.device.ranks() {
+            ranks.traffic().evaluates(!train);
+            // Each rank computes some of the results; the others are added up afterwards.
+            core.store.clear(results)?;
+        }
+        // The losses of a rank are its parts of the batches' losses.
+        let parts = core.device.ranks().map_or(1.0, |ranks| ranks.size() as f64);
+        let progress: Report<'_> =
+            &mut |p: Progress<'_>| progress(Progress { loss: p.loss.map(|loss| loss * parts), ..p });
+        let count = EventCount { up_to: &|runs| total.min(runs * batch - short), total };
+        let ran = self.run(pass, batches, &count, progress);
+        let store = &mut self.core.store;
+        store.fetch(&[results])?;
+        ran.map_err(|(at, e)| {
+            // A device reports the error after the pass. The batch is the first one whose results are not
+            // finite.
+            let first_bad = || {
+                let bad = store.read::<f32>(results).ok()?.iter().position(|x| !x.is_finite())?;
+                Some(bad / per_batch)
+            };
+            match (train, e.kind()) {
+                (false, ErrorKind::Comm) => e,
+                _ => located(e, epoch, at.or_else(first_bad)),
+            }
+        })?;
+        if let Some(record) = self.staleness.as_mut().filter(|_| pass == Pass::Train) {
+            add_missed(record, &*self.net.model, &mut self.core)?;
+        }
+        let core = &mut self.core;
+        let numbers = if train { steps } else { total * self.columns };
+        if pass != Pass::Remember {
+            add_up(core.device.ranks(), &mut core.store, results, numbers)?;
+        }
+        Ok((steps, batches, total * turns.batches()))
+    }
+}
+
+impl StreamTask for EventTask {
+    fn build(config: &Config, events: &Events, device: Device) -> Result<Self> {
+        Self::new(config, events, device)
+    }
+    fn embedder(&mut self) -> (&mut TaskCore, &Net, &mut EventTables) {
+        (&mut self.core, &self.net, &mut self.tables)
+    }
+    fn test_part(&self) -> Range<usize> {
+        self.tested()
+    }
+    fn compare(&self, events: &Events, summary: &mut Summary) {
+        let fraction = self.split.test.len() as f64 / events.len() as f64;
+        let scores = |bank| self.edgebank(bank, events);
+        summary.edgebank = scores(EdgeBank::Unlimited)
+            .zip(scores(EdgeBank::Window { fraction }))
+            .map(|(unlimited, window)| EdgeBankScores { unlimited, window });
+        let start = Instant::now();
+        summary.baselines = self.heuristics(events);
+        summary.baselines_seconds = Some(start.elapsed().as_secs_f64());
+        summary.same_time = Some(SameTimeRecord::count(&events.time, self.tested(), self.eval_batch));
+    }
+}
+
+impl Task for EventTask {
+    fn core(&self) -> &TaskCore {
+        &self.core
+    }
+    fn core_mut(&mut self) -> &mut TaskCore {
+        &mut self.core
+    }
+    fn remarks(&self) -> Vec<(&'static str, String)> {
+        let mut remarks = Vec::new();
+        let gaps = self.tables.gaps;
+        if (1..i64::MAX).contains(&gaps.longest) {
+            let longest = span(f64::from(gaps.seconds(0, i64::MAX)));
+            remarks.push((
+                "time",
+                format!("gaps longer than {longest} count as {longest}: they are rare in training"),
+            ));
+        }
+        if self.batch >= self.split.train.len() {
+            remarks.push(("note", "one step an epoch: a batch holds all training events".into()));
+        }
+        if self.split.val.is_empty() || self.split.test.is_empty() {
+            let what = match self.split.test.end {
+                ..20 => {
+                    "too short a stream to validate and test on; give more events, or --set data.train=0.5"
+                }
+                _ => "too few different times to validate and test on; is another column the time?",
+            };
+            remarks.push(("note", what.into()));
+        }
+        remarks.into_iter().chain(self.core.plan_remarks()).collect()
+    }
+    fn costs(&self) -> CostModel {
+        CostModel::fit(&self.core.step.trace(), &|_| 0.0)
+    }
+    fn predicted(&self, costs: &CostModel) -> Result<Timeline> {
+        predict(&self.core.step, &self.runs_of_epoch(), costs, &|_, _| 0.0)
+    }
+    fn accesses(&self) -> Vec<Access> {
+        if !self.has_memory() {
+            return Vec::new();
+        }
+        let rank = self.core.device.ranks().map_or(0, Ranks::rank);
+        let gathers = self.core.plan.staleness().memory > 0;
+        accesses(&self.timeline(), rank, self.turns, self.batches, gathers)
+    }
+    fn chosen(&self) -> Option<(Choice, Option<&CostModel>)> {
+        let staleness = self.online.as_ref().map(|online| Choice::Staleness(online.choice.clone()));
+        Some((self.micro_batches.clone().map(Choice::MicroBatches).or(staleness)?, None))
+    }
+    fn plan_record(&self) -> PlanRecord {
+        PlanRecord { staleness: self.staleness.clone(), pipeline: self.pipeline.clone() }
+    }
+    fn timeline(&self) -> Timeline {
+        let timeline = Timeline::new(self.core.step.trace());
+        let Some([rank, ranks]) = self.in_turn() else { return timeline };
+        let waits = Bubble::waits(&timeline, rank, ranks);
+        timeline.with_waits(waits)
+    }
+    fn state(&self) -> Vec<BufferId> {
+        let averages = self.settling.iter().flat_map(|s| s.average.buffers());
+        self.net
+            .model
+            .state()
+            .into_iter()
+            .chain(self.tables.static_rows(&self.core.parameters))
+            .chain(averages)
+            .collect()
+    }
+    fn node_state(&self) -> NodeState<'_> {
+        NodeState {
+            buffers: self.net.model.state(),
+            mail_events: self.net.model.mail_event(),
+            ranks: self.tables.rows.ranks.as_ref(),
+            copies: self.turns.copies,
+            own: self.own_state.as_deref(),
+        }
+    }
+    fn set_own_rows(&mut self, rows: Vec<Vec<u8>>) {
+        self.own_state = Some(rows);
+    }
+    fn model_buffers(&self) -> Vec<BufferId> {
+        self.core
+            .parameters_except(Net::HEADS)
+            .chain(self.tables.static_rows(&self.core.parameters))
+            .collect()
+    }
+    fn train_epoch(&mut self, epoch: u32, progress: Report<'_>) -> Result<(f64, usize)> {
+        self.core.begin_trace()?;
+        let _range = nvtx::range(format_args!("train epoch {}", epoch + 1));
+        self.begin_epoch()?;
+        if let Some(settling) = &self.settling {
+            settling.average.begin(&mut self.core.store)?;
+        }
+        let in_turn = self.in_turn();
+        if let (Some([_, ranks]), false) = (in_turn, self.core.traced) {
+            self.core.step.start_trace_of(TIMED_ROUNDS * ranks);
+        }
+        let (steps, batches, events) = self.pass(Pass::Train, epoch, self.split.train.clone(), progress)?;
+        (self.steps, self.batches) = (steps, batches);
+        if let Some(place) = in_turn {
+            self.pipeline = measured(&mut self.core, place)?;
+        }
+        if let Some(settling) = &self.settling {
+            settling.average.end(&mut self.core.store, steps)?;
+        }
+        self.share_state(batches)?;
+        Ok((self.core.sum_of_losses(steps)? / batches.max(1) as f64, events))
+    }
+    fn settle(&mut self, epoch: u32, progress: Report<'_>) -> Result<Option<(f64, usize)>> {
+        let Some(settling) = &self.settling else { return Ok(None) };
+        let _range = nvtx::range("settle");
+        self.core.begin_trace()?;
+        settling.average.adopt(&mut self.core.store)?;
+        // The step size decreases to zero, so that the weights that read memory settle, too. There are no
+        // random chunks, as in a replay.
+        let range = self.split.train.clone();
+        let steps = self.turns.steps(self.extent(Pass::Settle, epoch, &range).batches);
+        let rate = self.core.store.read::<f32>(self.core.parameters.learning_rate())?[0];
+        let rates = self.core.store.get_mut::<f32>(settling.rates)?;
+        for (at, step_size) in rates.iter_mut().take(steps).enumerate() {
+            *step_size = rate * (1.0 - at as f32 / steps as f32);
+        }
+        self.reset()?;
+        let (steps, batches, events) = self.pass(Pass::Settle, epoch, range, progress)?;
+        self.batches = batches;
+        self.share_state(batches)?;
+        Ok(Some((self.core.sum_of_losses(steps)? / batches.max(1) as f64, events)))
+    }
+    fn epochs_of_pass(&self) -> usize {
+        self.turns.batches()
+    }
+    fn has_memory(&self) -> bool {
+        self.remember.is_some()
+    }
+    fn replay(&mut self, progress: Report<'_>) -> Result<()> {
+        let _range = nvtx::range("replay");
+        self.reset()?;
+        for part in [self.split.train.clone(), self.split.val.clone()] {
+            self.pass(Pass::Remember, 0, part, progress)?;
+        }
+        Ok(())
+    }
+    fn remember(&mut self, part: Part, progress: Report<'_>) -> Result<()> {
+        self.pass(Pass::Remember, evaluation_clock(part), self.range(part), progress).map(drop)
+    }
+    fn validate(&mut self, progress: Report<'_>) -> Result<Scores> {
+        let events = self.evaluate(Part::Val, progress)?;
+        Ok(self.measure(self.scored(events)?, Part::Val, None))
+    }
+    fn test(&mut self, progress: Report<'_>) -> Result<TestScores> {
+        let events = self.evaluate(Part::Test, progress)?;
+        Ok(self.test_scores(self.scored(events)?, events))
+    }
+}

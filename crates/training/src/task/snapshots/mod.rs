@@ -1,0 +1,119 @@
+//! Training, evaluation and embeddings of models of snapshot sequences.
+mod group_plan;
+mod objective;
+mod recorder;
+mod scores;
+mod split;
+mod task;
+
+pub use split::SnapshotSplit;
+pub use task::SnapshotTask;
+
+use super::{
+    Config, RunOptions, Summary, Task, Watch,
+    training::{BaselineScores, Checkpoint, DataRecord, Run, restored},
+};
+use crate::model::Exchanged;
+use tgnn::{
+    autograd::Program,
+    error::{Error, Result},
+    ops::{Backend, Tape},
+    runtime::*,
+};
+use tgnn_data::Snapshots;
+
+/// Trains a model of snapshots, validates after every epoch, and tests the best epoch.
+///
+/// # Errors
+/// Those of [`train`](super::train).
+pub fn train_snapshots(
+    config: &Config,
+    data: &Snapshots,
+    device: &Device,
+    options: &RunOptions,
+    watch: &mut dyn Watch,
+) -> Result<Summary> {
+    let mut task = SnapshotTask::new(config, data, device.clone())?;
+    let run = Run { config, data: DataRecord::of_snapshots(data), device, options, extractors: None };
+    let compare = |task: &SnapshotTask, summary: &mut Summary| {
+        summary.baselines = baselines(task, data)?;
+        Ok(())
+    };
+    run.train(&mut task, watch, &mut |_, _| Ok(()), &compare)
+}
+
+/// Returns the scores of the baselines on the test part.
+fn baselines(task: &SnapshotTask, data: &Snapshots) -> Result<Vec<BaselineScores>> {
+    let scores = task.baselines(data)?.into_iter();
+    Ok(scores.map(|(name, test)| BaselineScores { name: name.into(), test }).collect())
+}
+
+/// Builds a task with the parameters of a checkpoint's best epoch.
+fn restored_task(
+    checkpoint: &Checkpoint,
+    config: &Config,
+    data: &Snapshots,
+    device: &Device,
+    watch: &mut dyn Watch,
+) -> Result<(SnapshotTask, DataRecord)> {
+    let build = || SnapshotTask::new(config, data, device.clone());
+    let record = DataRecord::of_snapshots(data);
+    Ok((restored(checkpoint, config, &record, watch, build)?, record))
+}
+
+/// Tests a checkpoint.
+///
+/// # Errors
+/// `Checkpoint` if the checkpoint is damaged or does not fit the data.
+pub fn evaluate_snapshots(
+    checkpoint: &Checkpoint,
+    config: &Config,
+    data: &Snapshots,
+    device: &Device,
+    command: &str,
+    watch: &mut dyn Watch,
+) -> Result<Summary> {
+    let (mut task, record) = restored_task(checkpoint, config, data, device, watch)?;
+    let best = checkpoint.manifest()?.best_epoch;
+    let test = task.test(&mut |p| watch.progress("test", best, p))?;
+    let options = RunOptions { command: command.into(), ..RunOptions::default() };
+    let run = Run { config, data: record, device, options: &options, extractors: None };
+    let mut summary = run.summary(&task)?;
+    (summary.test, summary.best_epoch) = (Some(test), Some(best));
+    summary.baselines = baselines(&task, data)?;
+    Ok(summary)
+}
+
+/// Computes the embeddings of vertices after the last snapshot, with the parameters of a checkpoint's best
+/// epoch. The next step would be predicted from these embeddings. Returns their width and the array `[n,
+/// width]`.
+///
+/// # Errors
+/// `Usage` if a vertex does not exist.
+pub fn embed_snapshots(
+    checkpoint: &Checkpoint,
+    config: &Config,
+    data: &Snapshots,
+    device: &Device,
+    vertices: &[u32],
+) -> Result<(usize, Vec<f32>)> {
+    if let Some(v) = vertices.iter().find(|&&v| v as usize >= data.nodes) {
+        let last = data.nodes - 1;
+        return Err(Error::usage(format!("there is no vertex {v}"))
+            .remedy(format!("{} has vertices 0 to {last}", data.name)));
+    }
+    let (mut task, _) = restored_task(checkpoint, config, data, device, &mut ())?;
+    let width = config.snapshot_model()?.width();
+    let (store, tables) = (&mut task.core.store, &task.tables);
+    let mut t = Tape::new();
+    let group = tables.next_group(&mut t, store, config.group.length)?;
+    let z = task.model.embed(&mut t, store, tables, &group, &Exchanged::default())?;
+    let rows = Spec::ids(Rows::fixed(vertices.len()), 1);
+    let queries = store.values("vertices", rows, vertices)?;
+    let queries = t.stored(store, queries)?;
+    let z = t.gather_rows(z, queries)?;
+    let mut program = Program::new(&t, &[z], Precision::F32, Backend::of(device))?;
+    tables.seek(store, 0, &[data.len() as u32])?;
+    device.install(|| program.run(store))?;
+    Ok((width, program.read::<f32>(z, store)?.to_vec()))
+}

@@ -1,0 +1,136 @@
+//! Metrics of predicted steps, and of baselines that learn nothing.
+use super::objective::{Goal, Objective};
+use crate::task::evaluation::{Scores, TestScores};
+use std::{
+    collections::{HashMap, HashSet},
+    ops::Range,
+};
+use tgnn::{error::Result, runtime::Store};
+use tgnn_data::Snapshots;
+
+impl Objective {
+    /// Computes the metrics of the last evaluation on the items of the steps `targets`.
+    ///
+    /// # Errors
+    /// `Device` if the scores cannot be read.
+    pub fn measure(&self, store: &Store, targets: Range<usize>) -> Result<TestScores> {
+        Ok(self.scores_of(store.read::<f32>(self.scores)?, targets))
+    }
+    /// Computes the metrics of a table of scores, one row per item of `targets`.
+    fn scores_of(&self, table: &[f32], targets: Range<usize>) -> TestScores {
+        let items = self.offsets[targets.start]..self.offsets[targets.end];
+        let table = &table[..items.len() * self.columns];
+        let rows = || table.chunks_exact(self.columns.max(1));
+        match &self.goal {
+            Goal::Links { unseen, .. } => {
+                let measure = |mask| Scores::of_candidates(table, self.columns, mask);
+                TestScores { transductive: measure(None), inductive: measure(Some(&unseen[items])) }
+            }
+            Goal::Classes { known, .. } => {
+                let classes = known[items].chunks_exact(1);
+                TestScores {
+                    transductive: Scores::of_classes(rows().zip(classes)),
+                    inductive: Scores::default(),
+                }
+            }
+            Goal::Values { known, unit, .. } => {
+                let known = &known[items.start * self.columns..items.end * self.columns];
+                let pairs = table.iter().zip(known).map(|(&predicted, &truth)| (predicted, truth));
+                TestScores { transductive: Scores::of_values(pairs, *unit), inductive: Scores::default() }
+            }
+        }
+    }
+    /// Computes the metrics of the baselines on the items of `targets`, with the baselines' names. For edges,
+    /// the baselines predict the edges of the previous step, or of all earlier steps; for classes and values,
+    /// the vertex's last one.
+    ///
+    /// # Errors
+    /// `Device` if a table cannot be read.
+    pub fn baselines(
+        &self,
+        store: &Store,
+        data: &Snapshots,
+        targets: Range<usize>,
+    ) -> Result<Vec<(&'static str, TestScores)>> {
+        let tables: Vec<(&'static str, Vec<f32>)> = match &self.goal {
+            Goal::Links { candidates, .. } => {
+                let candidates = store.read::<u32>(*candidates)?;
+                let last = self.remembered_edges(data, candidates, targets.clone(), true);
+                vec![
+                    ("last snapshot", last),
+                    ("EdgeBank", self.remembered_edges(data, candidates, targets.clone(), false)),
+                ]
+            }
+            Goal::Classes { known, .. } => vec![(
+                "last class",
+                self.repeat_last_item(store, targets.clone(), |row, item| {
+                    row[known[item] as usize] = 1.0;
+                })?,
+            )],
+            Goal::Values { known, .. } => vec![(
+                "last value",
+                self.repeat_last_item(store, targets.clone(), |row, item| {
+                    // The first column is the value of the step itself; later ones were unknown at the time.
+                    row.fill(known[item * row.len()]);
+                })?,
+            )],
+        };
+        let scores = |(name, table): (_, Vec<f32>)| (name, self.scores_of(&table, targets.clone()));
+        Ok(tables.into_iter().map(scores).collect())
+    }
+    /// Scores candidates by memory: 1 for pairs that are an edge of the previous step if `last`, else of any
+    /// earlier step; 0 for other pairs.
+    fn remembered_edges(
+        &self,
+        data: &Snapshots,
+        candidates: &[u32],
+        targets: Range<usize>,
+        last: bool,
+    ) -> Vec<f32> {
+        let pairs = |s: usize| data.edges(s).map(|i| (data.src[i], data.dst[i]));
+        let mut memory: HashSet<(u32, u32)> = HashSet::new();
+        let (mut scores, mut rows) = (Vec::new(), candidates.chunks_exact(self.columns));
+        if !last {
+            memory.extend((0..targets.start.saturating_sub(1)).flat_map(pairs));
+        }
+        for s in targets {
+            if last {
+                memory.clear();
+            }
+            memory.extend(pairs(s - 1));
+            for (i, row) in data.edges(s).zip(&mut rows) {
+                scores.extend(row.iter().map(|&v| f32::from(u8::from(memory.contains(&(data.src[i], v))))));
+            }
+        }
+        scores
+    }
+    /// Predicts each item from the last item of the same vertex in an earlier step: `fill` sets a row of
+    /// zeros, given that earlier item. The row stays zero if there is none.
+    fn repeat_last_item(
+        &self,
+        store: &Store,
+        targets: Range<usize>,
+        fill: impl Fn(&mut [f32], usize),
+    ) -> Result<Vec<f32>> {
+        let (Goal::Classes { vertex, .. } | Goal::Values { vertex, .. }) = &self.goal else {
+            return Ok(Vec::new());
+        };
+        let vertices = store.read::<u32>(*vertex)?;
+        let mut latest: HashMap<u32, usize> = HashMap::new();
+        let mut scores = Vec::new();
+        for s in 0..targets.end {
+            let items = self.offsets[s]..self.offsets[s + 1];
+            if targets.contains(&s) {
+                for item in items.clone() {
+                    let mut row = vec![0.0; self.columns];
+                    if let Some(&before) = latest.get(&vertices[item]) {
+                        fill(&mut row, before);
+                    }
+                    scores.extend(row);
+                }
+            }
+            latest.extend(items.map(|item| (vertices[item], item)));
+        }
+        Ok(scores)
+    }
+}

@@ -1,0 +1,118 @@
+//! Copies of node memory in checkpoints.
+//!
+//! Ranks may keep several copies of the node memory, each of which is elsewhere in the stream (DistTGL,
+//! section 3.2.3). After a pass all ranks validate with the first copy, which the checkpoint of the epoch
+//! holds. The others are in files of their own, so that a resumed run goes on with them.
+use super::{
+    Checkpoint, NodeState, Task,
+    checkpoint::{checked, crc, dtype_of, tensor_bytes},
+    folder::write_whole,
+};
+use safetensors::tensor::TensorView;
+use tgnn::{
+    error::Result,
+    runtime::{BufferId, comm::Channel},
+};
+
+/// The copies of a task's node memory: their buffers, and the ranks of each.
+struct Copies {
+    state: Vec<BufferId>,
+    /// Bytes of each buffer.
+    bytes: Vec<usize>,
+    copies: usize,
+    /// Number of ranks with the same copy, which follow one another.
+    ranks: usize,
+}
+
+impl Copies {
+    /// Returns the copies of a task; `None` if there is only one.
+    fn find(task: &dyn Task) -> Option<Self> {
+        let NodeState { buffers: state, copies, .. } = task.node_state();
+        let size = task.device().ranks()?.size();
+        let length = |&id: &BufferId| task.store().spec(id).bytes(task.store().precision());
+        let bytes = state.iter().map(length).collect();
+        (copies > 1).then(|| Copies { bytes, state, copies, ranks: size / copies })
+    }
+    /// Divides the bytes of a copy among its buffers.
+    fn divided(&self, mut bytes: &[u8]) -> Vec<Vec<u8>> {
+        let next = |&length: &usize| {
+            let (buffer, rest) = bytes.split_at(length);
+            bytes = rest;
+            buffer.to_vec()
+        };
+        self.bytes.iter().map(next).collect()
+    }
+}
+
+impl Checkpoint {
+    /// Writes a file for each copy of the node memory but the first. Returns their checksums, on the first
+    /// rank; none if there are no such copies, or one of them is empty. Collective.
+    pub(super) fn save_copies(&self, task: &dyn Task) -> Result<Vec<u32>> {
+        let (Some(of), Some(ranks)) = (Copies::find(task), task.device().ranks()) else {
+            return Ok(Vec::new());
+        };
+        let (control, rank) = (ranks.channel(Channel::Control), ranks.rank());
+        let mut sums = Vec::new();
+        for copy in 1..of.copies {
+            let from = copy * of.ranks;
+            let mut there = [u8::from(task.node_state().own.is_some())];
+            control.broadcast(from, &mut there)?;
+            if there == [0] {
+                return Ok(Vec::new());
+            }
+            if rank == from {
+                control.send(0, &task.node_state().own.unwrap_or_default().concat())?;
+            }
+            if rank == 0 {
+                let mut bytes = vec![0; of.bytes.iter().sum()];
+                control.recv(from, &mut bytes)?;
+                sums.push(self.save_copy(task, &of, copy, &bytes)?);
+            }
+        }
+        Ok(sums)
+    }
+    /// Writes the file of a copy; returns its checksum.
+    fn save_copy(&self, task: &dyn Task, of: &Copies, copy: usize, bytes: &[u8]) -> Result<u32> {
+        let (store, buffers) = (task.store(), of.divided(bytes));
+        let view = |(&id, bytes)| {
+            let spec = store.spec(id);
+            let view = TensorView::new(dtype_of(store, id), vec![spec.rows.capacity, spec.cols], bytes);
+            Ok((store.name(id).to_owned(), view.map_err(|e| self.unwritable(e))?))
+        };
+        let views = of.state.iter().zip(buffers.iter().map(Vec::as_slice)).map(view);
+        let bytes = safetensors::serialize(views.collect::<Result<Vec<_>>>()?, None);
+        let bytes = bytes.map_err(|e| self.unwritable(e))?;
+        let sum = crc(&bytes);
+        self.create()?;
+        write_whole(&self.copy_file(copy, sum), &bytes)?;
+        Ok(sum)
+    }
+    /// Gives every rank its copy of the node memory, from the files with the given checksums; nothing if they
+    /// are of another number of copies, which then begin empty. Collective.
+    pub(super) fn load_copies(&self, task: &mut dyn Task, sums: &[u32]) -> Result<()> {
+        let (Some(of), Some(ranks)) = (Copies::find(task), task.device().ranks().cloned()) else {
+            return Ok(());
+        };
+        if sums.len() + 1 != of.copies {
+            return Ok(());
+        }
+        let (control, rank) = (ranks.channel(Channel::Control), ranks.rank());
+        for (copy, &sum) in (1..).zip(sums) {
+            let own = copy * of.ranks..(copy + 1) * of.ranks;
+            if rank == 0 {
+                let path = self.copy_file(copy, sum);
+                let file = checked(&path, sum)?;
+                let store = task.store();
+                let names = of.state.iter().map(|&id| store.name(id));
+                let bytes = tensor_bytes(&path, &file, names.zip(&of.bytes))?;
+                own.clone().try_for_each(|to| control.send(to, &bytes))?;
+            }
+            if own.contains(&rank) {
+                let mut bytes = vec![0; of.bytes.iter().sum()];
+                control.recv(0, &mut bytes)?;
+                task.set_own_rows(of.divided(&bytes));
+            }
+        }
+        Ok(())
+    }
+}
