@@ -15,8 +15,21 @@ use super::{
     config::Check,
     rows::{NodeRows, NodeTable, RowsOf, Writes, Written},
 };
-use tgnn::{autograd::{Parameters, ScaledInit}, error::{Error, Result}, ops::{ Tape, deliver_mails::Deliveries, epilogue::{Activation, DropRate}, next_batch::Batch, read_mails::Mailbox, sample_neighbors::Strategy, temporal_attention::AttentionVars, }, runtime::*};
 use serde::{Deserialize, Serialize};
+use tgnn::{
+    autograd::{Parameters, ScaledInit},
+    error::{Error, Result},
+    ops::{
+        Tape,
+        deliver_mails::Deliveries,
+        epilogue::{Activation, DropRate},
+        next_batch::Batch,
+        read_mails::Mailbox,
+        sample_neighbors::Strategy,
+        temporal_attention::AttentionVars,
+    },
+    runtime::*,
+};
 
 /// Sizes and choices of an APAN model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

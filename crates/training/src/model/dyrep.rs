@@ -22,8 +22,13 @@ use super::{
     Attention, CellKind, Embedded, EventModel, EventTables, Looked, ModelConfig, NodeInputs, NodeMemory,
     Queries, RowsAround, TimeEncoding, config::Check,
 };
-use tgnn::{autograd::Parameters, error::Result, ops::{Tape, epilogue::DropRate, sample_neighbors::Strategy, write_memory::Combiner}, runtime::*};
 use serde::{Deserialize, Serialize};
+use tgnn::{
+    autograd::Parameters,
+    error::Result,
+    ops::{Tape, epilogue::DropRate, sample_neighbors::Strategy, write_memory::Combiner},
+    runtime::*,
+};
 
 /// Sizes and choices of a DyRep model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

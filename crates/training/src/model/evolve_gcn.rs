@@ -10,7 +10,16 @@ use super::{
     gcn::{GcnConfig, no_steps},
     snapshot::snapshot_section,
 };
-use tgnn::{autograd::{Parameters, ScaledInit}, error::Result, ops::{ Tape, epilogue::Activation::{Identity, Relu}, next_group::Group, }, runtime::*};
+use tgnn::{
+    autograd::{Parameters, ScaledInit},
+    error::Result,
+    ops::{
+        Tape,
+        epilogue::Activation::{Identity, Relu},
+        next_group::Group,
+    },
+    runtime::*,
+};
 
 /// EvolveGCN, O or H.
 #[derive(Clone, Debug)]

@@ -10,9 +10,18 @@ use super::{
     Embedded, EventModel, EventTables, ModelConfig, NodeInputs, Queries, TimeEncoding, TimeStart,
     config::Check,
 };
-use tgnn::{autograd::{Parameters, ScaledInit}, error::Result, ops::{ Tape, epilogue::{Activation, DropRate}, sample_neighbors::Strategy, }, runtime::*};
-use tgnn_data::text::counted;
 use serde::{Deserialize, Serialize};
+use tgnn::{
+    autograd::{Parameters, ScaledInit},
+    error::Result,
+    ops::{
+        Tape,
+        epilogue::{Activation, DropRate},
+        sample_neighbors::Strategy,
+    },
+    runtime::*,
+};
+use tgnn_data::text::counted;
 
 /// Sizes and choices of a GraphMixer model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

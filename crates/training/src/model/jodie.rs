@@ -8,8 +8,13 @@ use super::{
     CellKind, Embedded, EventModel, EventTables, ModelConfig, NodeInputs, NodeMemory, Queries, TimeEncoding,
     config::Check,
 };
-use tgnn::{autograd::{Parameters, ScaledInit}, error::Result, ops::{Tape, write_memory::Combiner}, runtime::*};
 use serde::{Deserialize, Serialize};
+use tgnn::{
+    autograd::{Parameters, ScaledInit},
+    error::Result,
+    ops::{Tape, write_memory::Combiner},
+    runtime::*,
+};
 
 /// Sizes and choices of a JODIE model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -7,8 +7,13 @@
 //!
 //! Source: DistTGL (Zhou et al. 2023), section 3.1.
 use super::{Embedded, EventModel, EventTables, ModelConfig, Queries, config::Check};
-use tgnn::{autograd::{Parameters, ScaledInit}, error::Result, ops::Tape, runtime::*};
 use serde::{Deserialize, Serialize};
+use tgnn::{
+    autograd::{Parameters, ScaledInit},
+    error::Result,
+    ops::Tape,
+    runtime::*,
+};
 
 /// Whether a model has static memory, and how its rows are learned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -8,7 +8,12 @@ use super::{
     gcn::{GcnConfig, no_steps},
     snapshot::snapshot_section,
 };
-use tgnn::{autograd::{Parameters, ScaledInit}, error::Result, ops::{Tape, epilogue::Activation::Identity, next_group::Group}, runtime::*};
+use tgnn::{
+    autograd::{Parameters, ScaledInit},
+    error::Result,
+    ops::{Tape, epilogue::Activation::Identity, next_group::Group},
+    runtime::*,
+};
 
 /// A T-GCN; `layers` counts the stacked cells.
 #[derive(Clone, Debug)]

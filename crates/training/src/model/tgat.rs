@@ -10,9 +10,14 @@ use super::{
     config::Check,
     neighborhood::{AttentionStack, StackConfig},
 };
-use tgnn::{autograd::Parameters, error::{Error, Result}, ops::Tape, runtime::*};
-use tgnn_data::text::counted;
 use serde::{Deserialize, Serialize};
+use tgnn::{
+    autograd::Parameters,
+    error::{Error, Result},
+    ops::Tape,
+    runtime::*,
+};
+use tgnn_data::text::counted;
 
 /// Sizes and choices of a TGAT model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

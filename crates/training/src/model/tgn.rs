@@ -16,9 +16,14 @@ use super::{
     config::Check,
     neighborhood::{AttentionStack, StackConfig},
 };
-use tgnn::{autograd::Parameters, error::{Error, Result}, ops::{Tape, write_memory::Combiner}, runtime::*};
-use tgnn_data::text::counted;
 use serde::{Deserialize, Serialize};
+use tgnn::{
+    autograd::Parameters,
+    error::{Error, Result},
+    ops::{Tape, write_memory::Combiner},
+    runtime::*,
+};
+use tgnn_data::text::counted;
 
 /// Sizes and choices of a TGN model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

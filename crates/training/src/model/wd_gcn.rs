@@ -7,7 +7,16 @@ use super::{
     gcn::{GcnConfig, no_steps},
     snapshot::snapshot_section,
 };
-use tgnn::{autograd::{Parameters, ScaledInit}, error::Result, ops::{ Tape, epilogue::Activation::{Identity, Relu}, next_group::Group, }, runtime::*};
+use tgnn::{
+    autograd::{Parameters, ScaledInit},
+    error::Result,
+    ops::{
+        Tape,
+        epilogue::Activation::{Identity, Relu},
+        next_group::Group,
+    },
+    runtime::*,
+};
 
 /// A WD-GCN; `layers` counts the graph convolutions below the LSTM.
 #[derive(Clone, Debug)]
