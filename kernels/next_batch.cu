@@ -9,7 +9,7 @@
 // source    -
 #include "batch.cuh"
 
-// What a group of ranks does in a step of a pass: see `Turns` in src/ops/next_batch.rs.
+// What a group of ranks does in a step of a pass: see `Turns` in src/ops/sampling/next_batch.rs.
 struct Turn {
   uint32_t group, groups, copy, copies;
   uint32_t batch = 0, slot = 0, clear = NONE;

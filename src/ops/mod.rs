@@ -1,4 +1,4 @@
-//! The operations, one file each but for those of [`pointwise`], and the [`Op`] trait that they implement.
+//! The operations, a file each but for those of [`pointwise`], and the [`Op`] trait that they implement.
 //!
 //! There are four ways to use them:
 //!
@@ -13,7 +13,7 @@
 //! loaded by a [`CudaModule`](crate::runtime::cuda::CudaModule), whose documentation has a kernel. The module
 //! [`testing`](crate::testing) checks its gradient, and its fast paths against its definition.
 //!
-//! An op of this crate is `src/ops/<op>.rs`, `kernels/<op>.cu`, and a word in the `ops!` list of this module;
+//! An op of this crate is `src/ops/<folder>/<op>.rs`, `kernels/<op>.cu`, and a word in the `ops!` list of this module;
 //! CONTRIBUTING.md walks through one.
 //!
 //! Dimension letters are fixed: `b` events, `n` rows, `v` nodes, `k` neighbours, `d` width, `h` heads.
@@ -58,13 +58,9 @@
 mod call;
 mod case;
 mod device_call;
-pub mod epilogue;
 pub mod functions;
-mod link;
-pub mod memory_update;
 pub mod signature;
 mod tape;
-mod window;
 
 use crate::{
     error::{Error, ErrorKind, Result, ensure},
@@ -79,8 +75,10 @@ use std::sync::Arc;
 pub use call::Call;
 pub(crate) use call::fault_error;
 pub use case::{Built, Case, CaseBuilder};
+pub use dense::epilogue;
 pub use device_call::DeviceCall;
-pub use link::Link;
+pub use memory::memory_update;
+pub use ranks::link::Link;
 pub use signature::Sizes;
 pub use tape::{Home, Node, Section, Tag, Tape};
 
@@ -428,7 +426,6 @@ macro_rules! launch {
         unsafe { $k.$kernel($on, $grid, $($argument),*) }
     };
 }
-use launch;
 
 /// Returns the position of an input by its name in the signature: `at!(x)` in an op's own code, `at!(Add, x)`
 /// elsewhere. Optional inputs before it count as if they were there. A wrong name does not compile.
@@ -441,15 +438,24 @@ macro_rules! at {
     };
 }
 
-/// Declares the ops: each has a file, except for those of `pointwise.rs`.
+/// Declares the ops by the folders in which their files are, and what the files of a folder share. Those of
+/// `pointwise.rs` have no file of their own.
 macro_rules! ops {
-    (files: $($op:ident),* $(,)?; pointwise: $($each:ident),*;) => {
-        $(pub mod $op;)*
+    ($($folder:ident $(with $($shared:ident),+)?: $($op:ident),*;)* | pointwise: $($each:ident),*;) => {
+        $(
+            mod $folder {
+                use super::*;
+                $($(pub mod $shared;)+)?
+                $(pub mod $op;)*
+            }
+            #[doc(inline)]
+            pub use $folder::{$($op),*};
+        )*
         pub mod pointwise;
         /// Returns the test cases of every op; an op without cases does not compile.
         pub fn cases() -> Vec<Case> {
             let mut cases = Vec::new();
-            $(cases.extend(cases_of(stringify!($op), $op::CASES, $op::build));)*
+            $($(cases.extend(cases_of(stringify!($op), $op::CASES, $op::build));)*)*
             $(cases.extend(cases_of(stringify!($each), pointwise::CASES, pointwise::$each));)*
             cases
         }
@@ -458,7 +464,7 @@ macro_rules! ops {
         /// in use, so that a run does exactly the declared work.
         pub fn bench_cases() -> Vec<Case> {
             let mut cases = Vec::new();
-            $(cases.extend(cases_of(stringify!($op), $op::BENCH, $op::build));)*
+            $($(cases.extend(cases_of(stringify!($op), $op::BENCH, $op::build));)*)*
             $(cases.extend(cases_of(stringify!($each), pointwise::BENCH, pointwise::$each));)*
             cases
         }
@@ -466,18 +472,23 @@ macro_rules! ops {
 }
 
 ops! {
-    files:
-    accumulate, adam, all_reduce, append_history, append_mails, batch_roots, bce_loss, clip_norm,
-    count_common, count_missed, deliver_mails, draw_negatives, draw_non_edges, exchange_ids, exchange_rows,
-    expand_targets, expire_copies, fill_when, fold_rows, gather_rows, gelu, group_roots, group_slots,
-    gru_gates, gru_memory, gru_state, guard, head_linear, hold_rows, join_rows, keep_marked, label_loss,
-    latest, layer_norm, least, linear, linear_pair, linear_sum, link_decoder, lstm_cell, mail_sources, mean,
-    mean_rows, mix_similar, next_batch, next_group, pair_logits, pick_similar, prefix_rows, project_time,
-    read_mails, repeated_roots, rnn_memory, root_rows, roots, route, row_errors, sample_neighbors,
-    scatter_add_rows, sgd, slice_rows, slot_features, soft_label_loss, split_rows, spmm, squared_loss,
-    stale_copies, step_items, step_rows, sum, temporal_attention, time_encode, top_rows, transpose_blocks,
-    ungroup_norm, unique, write_memory, write_rows;
-    pointwise: add, div, exp, log, mul, scale, sub;
+    sampling: append_history, draw_negatives, draw_non_edges, expand_targets, next_batch, next_group,
+        root_rows, roots, sample_neighbors, step_items, step_rows;
+    memory with memory_update: append_mails, deliver_mails, gru_memory, mail_sources, project_time,
+        read_mails, rnn_memory, unique, write_memory;
+    attention: group_roots, group_slots, head_linear, slot_features, temporal_attention, time_encode,
+        ungroup_norm;
+    graph: spmm, top_rows;
+    dense with epilogue: gelu, gru_gates, gru_state, layer_norm, linear, linear_pair, linear_sum, lstm_cell,
+        mean, sum, transpose_blocks;
+    rows: fill_when, fold_rows, gather_rows, join_rows, latest, least, mean_rows, prefix_rows,
+        scatter_add_rows, slice_rows, split_rows, write_rows;
+    loss: bce_loss, guard, label_loss, link_decoder, pair_logits, soft_label_loss, squared_loss;
+    optimizer: accumulate, adam, clip_norm, sgd;
+    ranks with link, window: all_reduce, batch_roots, exchange_ids, exchange_rows, expire_copies, hold_rows,
+        keep_marked, repeated_roots, route, stale_copies;
+    staleness: count_common, count_missed, mix_similar, pick_similar, row_errors;
+    | pointwise: add, div, exp, log, mul, scale, sub;
 }
 
 /// Returns a case of `op` for each of `sizes`.

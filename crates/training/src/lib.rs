@@ -40,6 +40,7 @@
 //! of the kernels. They do not depend on the [plan](plan::Plan) either, unless it exchanges layers, lets
 //! steps read older state, or trains several batches at the same time; plans that go by measured times in
 //! what they compute (`blad`, `mspipe`) may differ from run to run.
+#![forbid(unsafe_code)]
 pub mod model;
 pub mod plan;
 pub mod task;

@@ -5,7 +5,6 @@
 //! a [`ModelConfig`], which builds the model.
 //!
 //! The models are listed in `list.rs`, one file each; the other files are what models are made of.
-#![forbid(unsafe_code)]
 mod config;
 mod gcn;
 mod heads;

@@ -4,7 +4,6 @@
 //! A [`Plan`] is plain data: the lane and prefetch depth of each stage of a step, or the assignment of a
 //! group's snapshots to lanes. [`Program::repeat`](tgnn::autograd::Program::repeat) executes it; whatever
 //! the plan, it respects the reads and writes that the nodes declare.
-#![forbid(unsafe_code)]
 mod accesses;
 mod balance;
 mod bubble;

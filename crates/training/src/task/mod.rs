@@ -7,7 +7,6 @@
 //! - [`events`]: training, evaluation, embeddings and online prediction of models of event streams.
 //! - [`search`]: the trials of a sweep.
 //! - [`snapshots`]: training, evaluation and embeddings of models of snapshot sequences.
-#![forbid(unsafe_code)]
 pub mod comparison;
 pub mod config;
 pub mod evaluation;
