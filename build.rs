@@ -60,7 +60,7 @@ fn main() {
     // Compiled kernels are stored beside the OUT_DIRs, so that builds with other features use the same ones.
     let kept = out.ancestors().nth(2).expect("OUT_DIR lies deep").join("tgnn-kernels");
     fs::create_dir_all(&kept).expect("the target folder is writable");
-    let sources = [sources_in(&root.join("kernels")), sources_in(&root.join("kernels/lab"))].concat();
+    let sources = sources_in(&root.join("kernels"));
     let images = images(&root, &out, &kept, &sources);
     let text = wrappers(&sources, &images) + &carried_headers(&root.join("kernels"));
     fs::write(out.join("kernels.rs"), text).expect("OUT_DIR is writable");

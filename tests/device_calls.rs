@@ -1,7 +1,7 @@
 //! Calls on device memory and CUDA streams of the caller, and tensors of other frameworks.
-use crate::{
-    support::devices::{TestDevice, device, devices},
-    support::refused,
+use crate::support::{
+    devices::{TestDevice, device, devices},
+    refused,
 };
 use tgnn::{
     error::{Error, ErrorKind, Result},

@@ -6,11 +6,8 @@ use tgnn::{
     autograd::Program,
     error::Result,
     ops::{Backend, Case, Tape, bench_cases, cases, epilogue::Activation},
-    runtime::{
-        Device, MatmulPrecision, Precision, Rows, Spec, Store, Var,
-        cuda::{Gpu, Rival},
-    },
-    testing::{Results, gradient_alone, gradient_error, program, rivals::Rivals, run, run_again, worst},
+    runtime::{Device, MatmulPrecision, Precision, Rows, Spec, Store, Var, cuda::Gpu},
+    testing::{Results, gradient_alone, gradient_error, program, run, run_again, worst},
 };
 
 #[test]
@@ -185,35 +182,6 @@ fn products_in_less_than_f32_agree_with_the_definition_up_to_their_rounding() {
             }
         }
     }
-}
-
-#[test]
-#[cfg_attr(not(feature = "emu"), ignore = "wants --features emu, or a GPU and TGNN_TEST_DEVICE=cuda")]
-fn a_rival_computes_the_same_as_its_op_or_says_why_it_is_missing() {
-    let Some(on) = device(0) else { return };
-    let (rivals, mut present, mut missing) = (Rivals::new(&on.gpu), Vec::new(), Vec::new());
-    for case in cases() {
-        for (at, found) in rivals.on(&case).enumerate() {
-            match found {
-                Ok(rival) => {
-                    on.schedule(at as u64 + 1);
-                    let (op, name) = (rival.op(), rival.name());
-                    let off = worst(&case, Backend::Cuda(on.gpu.with_rival(rival))).unwrap();
-                    assert!(off.within() || name.ends_with("tf32"), "{case}, {op} by {name}: {off}");
-                    present.push(format!("{op} by {name}"));
-                }
-                Err(why) => missing.push(why),
-            }
-        }
-    }
-    assert!(present.contains(&"scatter_add_rows by atomics".into()), "{present:?}");
-    // A missing library and a rival call it by two spellings.
-    let of_cublaslt = |text: &String| text.to_lowercase().contains("cublaslt");
-    assert!(present.iter().any(of_cublaslt) || missing.first().is_some_and(of_cublaslt), "{missing:?}");
-    // A rival really runs in place of the op's kernels, and its wrong results are seen.
-    let case = cases().into_iter().find(|c| c.op == "scatter_add_rows" && c.dims[0] > 1).unwrap();
-    let zeros = Rival::new("scatter_add_rows", "zeros", |_, on| on.clear(0));
-    assert!(!worst(&case, Backend::Cuda(on.gpu.with_rival(zeros))).unwrap().within(), "{case}");
 }
 
 #[test]

@@ -286,6 +286,30 @@ impl Tape {
             Home::Step => self.nodes.iter().rev().find(|n| n.outs.contains(&v)),
         }
     }
+    /// Puts other ops into the places of those called `name`: `with` makes each from the op that it replaces. The
+    /// operands stay.
+    ///
+    /// # Errors
+    /// `Shape` if a new op differs from the old one in its outputs, in the inputs that it changes, or in being a view.
+    pub fn replace(&mut self, name: &str, with: impl Fn(Arc<dyn DynOp>) -> Arc<dyn DynOp>) -> Result<()> {
+        for at in 0..self.nodes.len() {
+            let node = &self.nodes[at];
+            if node.op.name() != name {
+                continue;
+            }
+            let (old, new) = (&node.op, with(node.op.clone()));
+            let ins: Vec<Spec> = node.ins.iter().map(|&v| self.spec(v)).collect();
+            let outs = |op: &dyn DynOp| -> Result<Vec<_>> {
+                Ok(op.infer(&ins)?.into_iter().map(|out| (out.spec, out.counted_by)).collect())
+            };
+            let same = outs(&**old)? == outs(&*new)?
+                && old.writes(ins.len()) == new.writes(ins.len())
+                && old.is_view() == new.is_view();
+            ensure!(old.name(), same, "an op in its place differs in its operands");
+            self.nodes[at].op = new;
+        }
+        Ok(())
+    }
     /// Appends `op` with inputs `ins`, or [an op that replaces it](Op::fused), and returns its outputs.
     /// Shapes and the op's own declarations (writes, counts, views) are checked here and nowhere else;
     /// programs rely on these checks.

@@ -1,7 +1,7 @@
 //! The program as its users see it: what it prints, what it writes, and how it refuses bad input.
-use crate::{
-    support::paths::root,
-    support::program::{SYNTH, done, json, made, refused, small, tgnn, write_npy},
+use crate::support::{
+    paths::root,
+    program::{SYNTH, done, json, made, refused, small, tgnn, write_npy},
 };
 use serde_json::Value;
 use std::{fs, path::Path};

@@ -1,8 +1,5 @@
 //! `tgnn-bench sweep` and `compare`, from trials to the page that a browser shows.
-use crate::{
-    support::program::program,
-    support::program::{Ran, done, json, made, refused, tgnn},
-};
+use crate::support::program::{Ran, done, json, made, program, refused, tgnn};
 use std::{
     fs,
     io::Read,

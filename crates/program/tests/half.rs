@@ -1,8 +1,8 @@
 //! Features and node memory stored in 16 bits: reads are exact, writes are rounded once, and training still
 //! works.
-use crate::{
-    support::devices::{device, drawn},
-    support::trainings::{config, small},
+use crate::support::{
+    devices::{device, drawn},
+    trainings::{config, small},
 };
 use std::path::Path;
 use tgnn::{

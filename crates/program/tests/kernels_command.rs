@@ -1,10 +1,15 @@
 //! `tgnn-bench kernels`: what it prints, and what a defect of a device leaves readable.
-use crate::{
-    support::program::program,
-    support::program::{done, json},
+use crate::support::{
+    devices::device,
+    program::{done, json, program},
 };
 use serde_json::Value;
 use std::process::Command;
+use tgnn::{
+    ops::{Backend, Case, cases},
+    testing::edited_worst,
+};
+use tgnn_lab::{Rival, Rivals};
 
 #[test]
 #[cfg_attr(not(feature = "emu"), ignore = "wants --features emu")]
@@ -108,4 +113,36 @@ fn a_device_that_refuses_graphs_with_early_launches_works_without_them() {
     assert_eq!(ran.status.code(), Some(0), "{out}");
     let head = out.lines().next().unwrap();
     assert!(head.contains("launches late, in clusters; early launches failed when they were tried: cannot make the graph executable: CUDA_ERROR_NOT_SUPPORTED"), "{head}");
+}
+
+#[test]
+#[cfg_attr(not(feature = "emu"), ignore = "wants --features emu, or a GPU and TGNN_TEST_DEVICE=cuda")]
+fn a_rival_computes_the_same_as_its_op_or_says_why_it_is_missing() {
+    let Some(on) = device(0) else { return };
+    let off = |case: &Case, rival: &Rival| {
+        edited_worst(case, Backend::Cuda(on.gpu.clone()), &|tape| rival.take_over(tape)).unwrap()
+    };
+    let (rivals, mut present, mut missing) = (Rivals::new(&on.gpu), Vec::new(), Vec::new());
+    for case in cases() {
+        for (at, found) in rivals.on(&case).enumerate() {
+            match found {
+                Ok(rival) => {
+                    on.schedule(at as u64 + 1);
+                    let (op, name) = (rival.op(), rival.name());
+                    let off = off(&case, &rival);
+                    assert!(off.within() || name.ends_with("tf32"), "{case}, {op} by {name}: {off}");
+                    present.push(format!("{op} by {name}"));
+                }
+                Err(why) => missing.push(why),
+            }
+        }
+    }
+    assert!(present.contains(&"scatter_add_rows by atomics".into()), "{present:?}");
+    // A missing library and a rival call it by two spellings.
+    let of_cublaslt = |text: &String| text.to_lowercase().contains("cublaslt");
+    assert!(present.iter().any(of_cublaslt) || missing.first().is_some_and(of_cublaslt), "{missing:?}");
+    // A rival really runs in place of the op's kernels, and its wrong results are seen.
+    let case = cases().into_iter().find(|c| c.op == "scatter_add_rows" && c.dims[0] > 1).unwrap();
+    let zeros = Rival::new("scatter_add_rows", "zeros", |on| on.clear(0));
+    assert!(!off(&case, &zeros).within(), "{case}");
 }

@@ -1,11 +1,9 @@
 //! Properties of every model: determinism, checkpoints, embeddings, and degenerate streams.
-use crate::{
-    support::paths::root,
-    support::{
-        program::listing,
-        trainings::{every_model, found, run, small, small_config, stream},
-        weights::{OF_SNAPSHOTS, documented},
-    },
+use crate::support::{
+    paths::root,
+    program::listing,
+    trainings::{every_model, found, run, small, small_config, stream},
+    weights::{OF_SNAPSHOTS, documented},
 };
 use std::collections::BTreeSet;
 use tgnn::{error::ErrorKind, runtime::*};

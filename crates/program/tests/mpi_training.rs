@@ -1,8 +1,8 @@
 //! The program over ranks of MPI: results, mistakes, and ranks that are lost.
-use crate::{
-    support::launcher::{LIMIT, installed, is_alive, run},
-    support::program::program,
-    support::ranks::plan_file,
+use crate::support::{
+    launcher::{LIMIT, installed, is_alive, run},
+    program::program,
+    ranks::plan_file,
 };
 use std::{
     fs::{self, File},

@@ -1,11 +1,9 @@
 //! Node property prediction: labels of nodes at times, from the library and from the command line.
-use crate::{
-    support::devices,
-    support::paths::root,
-    support::{
-        program::{done, json, refused},
-        trainings::{every_model, small_config},
-    },
+use crate::support::{
+    devices,
+    paths::root,
+    program::{done, json, refused},
+    trainings::{every_model, small_config},
 };
 use std::{fmt::Write, fs, path::Path};
 use tgnn::runtime::Device;

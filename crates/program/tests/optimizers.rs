@@ -1,10 +1,8 @@
 //! Optimisers: their updates against PyTorch's, learning rates, clipping, runs with them and resumed ones.
-use crate::{
-    support::devices::device,
-    support::{
-        snapshots::{config as snapshot_config, turning},
-        trainings::{config, found, run, small},
-    },
+use crate::support::{
+    devices::device,
+    snapshots::{config as snapshot_config, turning},
+    trainings::{config, found, run, small},
 };
 use serde::Deserialize;
 use std::{fs, panic};

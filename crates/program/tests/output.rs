@@ -1,8 +1,5 @@
 //! Output that nobody can read: full disks, closed pipes, locales without box characters, narrow terminals.
-use crate::{
-    support::program::program,
-    support::program::{done, made, small as small_words},
-};
+use crate::support::program::{done, made, program, small as small_words};
 use std::{
     fs::{self, File},
     io::{BufRead, BufReader},

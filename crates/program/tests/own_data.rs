@@ -1,8 +1,7 @@
 //! Events as people have them, from the command line: names, dates, odd headers, many kinds of files.
-use crate::{
-    support::paths::root,
-    support::program::program,
-    support::program::{done, refused},
+use crate::support::{
+    paths::root,
+    program::{done, program, refused},
 };
 use std::{fmt::Write, fs, path::Path};
 

@@ -1,11 +1,9 @@
 //! Ranks that get whole batches in turn (PipeTGL): the memory of one rank, in strict order, and weights that
 //! are as old as there are other ranks.
-use crate::{
-    support::devices::{devices, drawn},
-    support::{
-        ranks::{STATE, frozen, of_model, sent, tensors, train},
-        trainings::small,
-    },
+use crate::support::{
+    devices::{devices, drawn},
+    ranks::{STATE, frozen, of_model, sent, tensors, train},
+    trainings::small,
 };
 use std::{
     collections::{BTreeMap, BTreeSet},

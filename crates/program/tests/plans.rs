@@ -1,13 +1,11 @@
 //! Plans: which ones are legal, that a legal plan changes only when work runs, and that the stages'
 //! dependencies (`NEEDS`) are those of the models.
-use crate::{
-    support::devices::{device, drawn as schedules},
-    support::{
-        program::{done, json, refused},
-        ranks::plan_file,
-        snapshots::{config as snapshot_config, turning},
-        trainings::{every_model, small, small_config},
-    },
+use crate::support::{
+    devices::{device, drawn as schedules},
+    program::{done, json, refused},
+    ranks::plan_file,
+    snapshots::{config as snapshot_config, turning},
+    trainings::{every_model, small, small_config},
 };
 use std::{
     collections::{BTreeMap, HashMap, HashSet},

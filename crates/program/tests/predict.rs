@@ -1,8 +1,8 @@
 //! Prediction on a stream that continues after training: a predictor scores arriving events as evaluation
 //! does.
-use crate::{
-    support::devices::device,
-    support::trainings::{config, small},
+use crate::support::{
+    devices::device,
+    trainings::{config, small},
 };
 use proptest::prelude::*;
 use std::{

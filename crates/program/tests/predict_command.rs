@@ -1,8 +1,5 @@
 //! `tgnn-bench predict` as its users see it.
-use crate::{
-    support::program::program,
-    support::program::{done, made, refused, small},
-};
+use crate::support::program::{done, made, program, refused, small};
 use std::{
     fs,
     io::{BufRead, BufReader, Write},

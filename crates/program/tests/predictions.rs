@@ -1,11 +1,9 @@
 //! Passes over ranks that are recorded, and what other machines would take for them.
-use crate::{
-    support::paths::root,
-    support::{
-        program::{done, json, refused},
-        ranks::of_model,
-        trainings::small,
-    },
+use crate::support::{
+    paths::root,
+    program::{done, json, refused},
+    ranks::of_model,
+    trainings::small,
 };
 use tgnn::{
     autograd::MAX_LANES,

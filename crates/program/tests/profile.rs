@@ -1,8 +1,7 @@
 //! `tgnn-bench profile`: alone and under tools, which are scripts here; and the ranges that profilers see.
-use crate::{
-    support::paths::root,
-    support::program::program,
-    support::program::{Ran, json, made, refused},
+use crate::support::{
+    paths::root,
+    program::{Ran, json, made, program, refused},
 };
 use serde_json::Value;
 use std::{

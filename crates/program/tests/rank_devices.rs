@@ -1,12 +1,9 @@
 //! Several ranks on CUDA devices: what they compute equals what one device computes.
-use crate::{
-    support::devices::{TestDevice, devices, drawn},
-    support::program::program,
-    support::{
-        program::{made, small as small_words},
-        ranks::{STATE, accessed_on, apart, check_log, frozen, of_model, parts_plan, plan_file, tensors},
-        trainings::{config, small},
-    },
+use crate::support::{
+    devices::{TestDevice, devices, drawn},
+    program::{made, program, small as small_words},
+    ranks::{STATE, accessed_on, apart, check_log, frozen, of_model, parts_plan, plan_file, tensors},
+    trainings::{config, small},
 };
 use std::{
     collections::BTreeMap,

@@ -1,12 +1,9 @@
 //! Features over ranks: a rank that keeps only its share of the rows computes the same bits.
-use crate::{
-    support::devices::{devices, drawn},
-    support::program::program,
-    support::{
-        program::{listing, refused, write_npy},
-        ranks::{plan_file, sent},
-        trainings::{every_model, small, small_config},
-    },
+use crate::support::{
+    devices::{devices, drawn},
+    program::{listing, program, refused, write_npy},
+    ranks::{plan_file, sent},
+    trainings::{every_model, small, small_config},
 };
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -1,10 +1,8 @@
 //! Several ranks of one process: what they compute equals what a single rank computes.
-use crate::{
-    support::devices::drawn,
-    support::{
-        ranks::{STATE, apart, of_model, parts_plan, sent, tensors, train},
-        trainings::{config, small},
-    },
+use crate::support::{
+    devices::drawn,
+    ranks::{STATE, apart, of_model, parts_plan, sent, tensors, train},
+    trainings::{config, small},
 };
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -1,12 +1,9 @@
 //! Training on a device: an epoch is a sequence of replays of captured graphs.
-use crate::{
-    support::devices::{device, drawn},
-    support::program::program,
-    support::{
-        program::{done, json, made, small as small_words},
-        snapshots::{config as snapshot_config, turning},
-        trainings::{config, small, small_config},
-    },
+use crate::support::{
+    devices::{device, drawn},
+    program::{done, json, made, program, small as small_words},
+    snapshots::{config as snapshot_config, turning},
+    trainings::{config, small, small_config},
 };
 use std::path::Path;
 use tempfile::TempDir;

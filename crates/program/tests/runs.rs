@@ -1,10 +1,8 @@
 //! Runs: how they end, what they start from, what they write, and which checkpoints they refuse.
-use crate::{
-    support::devices::drawn,
-    support::{
-        program::{Ran, done, json, made, refused, small as small_words, tgnn},
-        trainings::{config, found, run, small},
-    },
+use crate::support::{
+    devices::drawn,
+    program::{Ran, done, json, made, refused, small as small_words, tgnn},
+    trainings::{config, found, run, small},
 };
 use safetensors::SafeTensors;
 use std::{fs, panic, path::Path};

@@ -1,7 +1,7 @@
 //! Files of snapshots, in the layouts of PyTorch Geometric Temporal, from the command line.
-use crate::{
-    support::paths::root,
-    support::program::{done, json, refused},
+use crate::support::{
+    paths::root,
+    program::{done, json, refused},
 };
 use std::fs;
 

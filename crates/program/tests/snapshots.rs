@@ -1,13 +1,11 @@
 //! Models of snapshots, trained and tested.
-use crate::{
-    support::devices::{device, drawn},
-    support::paths::root,
-    support::{
-        program::{done, json, listing, refused},
-        snapshots::{config, of_edges, turning},
-        trainings::small,
-        weights::{OF_SNAPSHOTS, documented},
-    },
+use crate::support::{
+    devices::{device, drawn},
+    paths::root,
+    program::{done, json, listing, refused},
+    snapshots::{config, of_edges, turning},
+    trainings::small,
+    weights::{OF_SNAPSHOTS, documented},
 };
 use std::{collections::BTreeSet, path::Path};
 use tgnn::runtime::*;

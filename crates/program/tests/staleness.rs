@@ -1,8 +1,8 @@
 //! Steps that read older state: which version of it, on every lane, device and rank.
 use crate::{
     plans,
-    support::devices::{device, drawn},
     support::{
+        devices::{device, drawn},
         ranks::{frozen, of_model},
         trainings::small,
     },

@@ -1,7 +1,7 @@
 //! The program with every model, task and protocol: what it accepts, measures and refuses.
-use crate::{
-    support::paths::root,
-    support::program::{done, json, made, refused, small, tgnn, write_npy},
+use crate::support::{
+    paths::root,
+    program::{done, json, made, refused, small, tgnn, write_npy},
 };
 use serde_json::Value;
 use std::{fs, path::Path};

@@ -1,8 +1,7 @@
 //! TGB's data sets, from their folders to a row of a leaderboard.
-use crate::{
-    support::paths::root,
-    support::program::program,
-    support::program::{done, json, made, refused, tgnn},
+use crate::support::{
+    paths::root,
+    program::{done, json, made, program, refused, tgnn},
 };
 use std::path::Path;
 

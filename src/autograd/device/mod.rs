@@ -309,11 +309,8 @@ impl BoundProgram {
         if let Some(zeroed) = &planned.left_out {
             return zeroed.iter().try_for_each(|&k| launch.clear(k));
         }
-        match self.gpu.rival(op.name()) {
-            Some(rival) => rival.launch(self.gpu.kernels(), &launch),
-            // SAFETY: the operands are those of the node, checked when it was recorded.
-            None => unsafe { op.launch(self.gpu.kernels(), &launch) },
-        }
+        // SAFETY: the operands are those of the node, checked when it was recorded.
+        unsafe { op.launch(self.gpu.kernels(), &launch) }
     }
     /// Reports the first fault of a node as an error.
     fn check(&self, variants: &[Variant]) -> Result<()> {

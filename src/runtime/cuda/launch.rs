@@ -3,7 +3,7 @@ use super::{Window, Windows, abi, error::checked, stream::CudaStream};
 use crate::{
     error::{Error, ErrorKind, Result},
     runtime::{
-        MatmulPrecision, brief_debug,
+        MatmulPrecision,
         comm::Channel,
         spec::{DType, Element, Precision, Rows, Spec},
     },
@@ -207,6 +207,10 @@ impl Launch<'_> {
     pub(crate) fn kept_words(&self, k: usize) -> *mut u32 {
         self.outs[k].address as *mut u32
     }
+    /// Returns the CUDA stream of the launch.
+    pub fn stream(&self) -> &CudaStream {
+        self.stream
+    }
     /// Sets output `k` to zero, in the order of the CUDA stream, for kernels that add to it.
     ///
     /// # Errors
@@ -295,40 +299,6 @@ impl Launch<'_> {
     /// Returns the word that receives the op's first fault.
     pub fn status(&self) -> abi::Status {
         abi::Status { word: self.status as *mut u64 }
-    }
-}
-
-type Launcher = dyn Fn(&Kernels, &Launch<'_>) -> Result<()> + Send + Sync;
-
-/// An alternative implementation of an op, on the same operands, against which the op's own kernels are
-/// measured.
-pub struct Rival {
-    op: &'static str,
-    name: &'static str,
-    launch: Box<Launcher>,
-}
-
-brief_debug!(Rival, r => { op: r.op, name: r.name });
-
-impl Rival {
-    /// Creates the alternative called `name` for the op called `op`; `launch` replaces the op's launch.
-    pub fn new(
-        op: &'static str,
-        name: &'static str,
-        launch: impl Fn(&Kernels, &Launch<'_>) -> Result<()> + Send + Sync + 'static,
-    ) -> Self {
-        Rival { op, name, launch: Box::new(launch) }
-    }
-    /// Returns the name of the op.
-    pub fn op(&self) -> &'static str {
-        self.op
-    }
-    /// Returns the name of the alternative.
-    pub fn name(&self) -> &'static str {
-        self.name
-    }
-    pub(crate) fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        (self.launch)(k, on)
     }
 }
 

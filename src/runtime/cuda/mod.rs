@@ -4,8 +4,6 @@
 //! The emulated device runs the same code over another `libcuda.so` (`kernels/emu/`): ops and programs do not
 //! distinguish the two.
 pub mod abi;
-pub(crate) mod cublaslt;
-pub(crate) mod cusparse;
 pub mod dlpack;
 mod error;
 mod launch;
@@ -23,7 +21,7 @@ mod tensor;
 mod transport;
 mod windows;
 
-pub use launch::{DeviceView, Grid, Kernels, Launch, Rival};
+pub use launch::{DeviceView, Grid, Kernels, Launch};
 pub use memory::DeviceBuffer;
 pub(crate) use memory::PinnedBuffer;
 pub use module::{CudaKernel, CudaModule};
@@ -56,7 +54,6 @@ pub struct Gpu {
     values: Values,
     precision: MatmulPrecision,
     launching: Launching,
-    rival: Option<Arc<Rival>>,
 }
 
 /// The memory layout of a program's values.
@@ -170,7 +167,7 @@ impl Gpu {
         let (kernels, held, most) = (Kernels::load()?, AtomicU64::new(0), AtomicU64::new(0));
         let empty_seconds = OnceLock::new();
         let inner = Arc::new(Inner { ordinal, context, name, kernels, held, most, empty_seconds });
-        Gpu { inner, values: Values::Packed, precision: MatmulPrecision::F32, launching, rival: None }.tried()
+        Gpu { inner, values: Values::Packed, precision: MatmulPrecision::F32, launching }.tried()
     }
     /// Tries a graph of kernels. If it fails, kernels are not launched early any more.
     fn tried(mut self) -> Result<Self> {
@@ -188,8 +185,11 @@ impl Gpu {
     pub fn launching(&self) -> String {
         self.launching.to_string()
     }
-    /// Makes the device's context current in this thread.
-    pub(crate) fn enter(&self) -> Result<()> {
+    /// Makes the device's context current in this thread, for calls of other libraries.
+    ///
+    /// # Errors
+    /// `Device` if the driver refuses.
+    pub fn enter(&self) -> Result<()> {
         enter(self.inner.context)
     }
     /// Lets kernels of this device access the memory of device `ordinal`. Returns whether they can.
@@ -278,15 +278,6 @@ impl Gpu {
     #[must_use]
     pub fn values_apart(&self) -> Self {
         Gpu { values: Values::Apart, ..self.clone() }
-    }
-    /// Returns the same device with `rival` in place of the kernels of its op.
-    #[must_use]
-    pub fn with_rival(&self, rival: Rival) -> Self {
-        Gpu { rival: Some(Arc::new(rival)), ..self.clone() }
-    }
-    /// Returns the alternative that replaces the kernels of the op called `op`, if any.
-    pub(crate) fn rival(&self, op: &str) -> Option<&Rival> {
-        self.rival.as_deref().filter(|r| r.op() == op)
     }
     /// Whether the driver is the one of `kernels/emu`: the vendor libraries do not work with it, and timings
     /// mean nothing.

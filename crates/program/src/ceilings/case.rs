@@ -2,10 +2,11 @@
 use tgnn::{
     autograd::{Alone, OpTime, Program},
     error::Result,
-    ops::{Backend, Case},
+    ops::{Backend, Case, Tape},
     runtime::{BufferId, Store},
     testing,
 };
+use tgnn_lab::Rival;
 
 /// A case that has run once.
 pub(crate) struct ReadyCase {
@@ -22,11 +23,16 @@ impl ReadyCase {
     /// # Errors
     /// Those of the ops.
     pub fn new(case: &Case, backend: Backend) -> Result<Self> {
+        Self::with_rival(case, backend, None)
+    }
+    /// Does the same, with a rival in place of its op, if one is given.
+    pub fn with_rival(case: &Case, backend: Backend, rival: Option<&Rival>) -> Result<Self> {
         let backend = match backend {
             Backend::Cuda(gpu) => Backend::Cuda(gpu.values_apart()),
             host => host,
         };
-        let (mut program, mut store, states) = testing::program(case, backend)?;
+        let edit = |tape: &mut Tape| rival.map_or(Ok(()), |rival| rival.take_over(tape));
+        let (mut program, mut store, states) = testing::edited_program(case, backend, &edit)?;
         let first = |&id: &BufferId| Ok((id, store.raw(id)?.to_vec()));
         let states = states.iter().map(first).collect::<Result<_>>()?;
         program.run(&mut store)?;

@@ -8,8 +8,8 @@ use tgnn::{
         MatmulPrecision,
         cuda::{Gpu, copy_rates},
     },
-    testing::rivals::Rivals,
 };
+use tgnn_lab::{Rival, Rivals};
 
 /// Largest size of the large copy.
 const LARGE_COPY: usize = 1 << 30;
@@ -47,14 +47,14 @@ fn products(gpu: &Gpu, rivals: &Rivals, effort: Effort) -> Result<Vec<(&'static 
     let Some(linear) = bench.iter().find(|c| c.op == "linear") else { return Ok(Vec::new()) };
     let case = Case { dims, ..*linear };
     let flops = 2.0 * dims[..3].iter().map(|&n| n as f64).product::<f64>();
-    let rate = |gpu: &Gpu| -> Result<f64> {
+    let rate = |rival: Option<&Rival>| -> Result<f64> {
         let (op, Effort { runs, timings }) = (|op: &str| op == case.op, effort);
         let alone = Alone { op: &op, runs, timings, cold: false, by_launch: false };
-        let times = ReadyCase::new(&case, Backend::Cuda(gpu.clone()))?.time(&alone)?;
+        let times = ReadyCase::with_rival(&case, Backend::Cuda(gpu.clone()), rival)?.time(&alone)?;
         Ok(flops / times.first().map_or(f64::INFINITY, |time| time.median))
     };
-    let mut products = vec![("tgnn", rate(gpu)?)];
+    let mut products = vec![("tgnn", rate(None)?)];
     let forward = rivals.on(&case).flatten().filter(|r| r.op() == case.op);
-    products.extend(forward.filter_map(|r| Some((r.name(), rate(&gpu.with_rival(r)).ok()?))));
+    products.extend(forward.filter_map(|r| Some((r.name(), rate(Some(&r)).ok()?))));
     Ok(products)
 }

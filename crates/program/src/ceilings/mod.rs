@@ -12,8 +12,8 @@ use tgnn::{
     autograd::OpTime,
     error::Result,
     runtime::{Device, cuda::Gpu},
-    testing::rivals::Rivals,
 };
+use tgnn_lab::Rivals;
 
 /// An op below this fraction of both ceilings is limited by latency: it waits for its own loads, or is too
 /// small.

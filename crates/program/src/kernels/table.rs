@@ -9,10 +9,11 @@ use std::{collections::BTreeSet, ops::Range};
 use tgnn::{
     autograd::{Alone, OpTime},
     error::Result,
-    ops::{Backend, Case, bench_cases},
-    runtime::cuda::{Gpu, Rival},
-    testing::{self, Off, rivals::Rivals},
+    ops::{Backend, Case, Tape, bench_cases},
+    runtime::cuda::Gpu,
+    testing::{self, Off},
 };
+use tgnn_lab::{Rival, Rivals};
 
 /// The table.
 pub(super) struct Table {
@@ -192,10 +193,11 @@ impl Line {
 fn times(
     gpu: &Gpu,
     case: &Case,
+    rival: Option<&Rival>,
     op: &dyn Fn(&str) -> bool,
     Effort { runs, timings }: Effort,
 ) -> Result<Vec<[OpTime; 2]>> {
-    let mut ready = ReadyCase::new(case, Backend::Cuda(gpu.clone()))?;
+    let mut ready = ReadyCase::with_rival(case, Backend::Cuda(gpu.clone()), rival)?;
     let [warm, cold] = [false, true].map(|cold| Alone { op, runs, timings, cold, by_launch: false });
     let (warm, cold) = (ready.time(&warm)?, ready.time(&cold)?);
     let with_cold = |warm: OpTime| {
@@ -209,7 +211,7 @@ fn times(
 /// `bench_cases`.
 fn time(gpu: &Gpu, case: &Case, bench_cases: &[Case], effort: Effort) -> Result<Vec<Line>> {
     let shown = |op: &str| op == case.op || bench_cases.iter().all(|c| c.op != op);
-    let mut lines: Vec<Line> = times(gpu, case, &shown, effort)?
+    let mut lines: Vec<Line> = times(gpu, case, None, &shown, effort)?
         .into_iter()
         .map(|[warm, cold]| Line {
             op: warm.op,
@@ -227,10 +229,11 @@ fn time(gpu: &Gpu, case: &Case, bench_cases: &[Case], effort: Effort) -> Result<
 /// Compares `rival` with its op: verifies its results on the case, then times it. The error says why it
 /// cannot.
 fn compare(gpu: &Gpu, case: &Case, rival: Rival, lines: &mut [Line], effort: Effort) -> Result<(), String> {
-    let (op, name, gpu) = (rival.op(), rival.name(), gpu.with_rival(rival));
+    let (op, name) = (rival.op(), rival.name());
     let failed = |e| format!("{name} for {op}: {e}");
-    let off = testing::worst(case, Backend::Cuda(gpu.values_apart())).map_err(failed)?;
-    let times = times(&gpu, case, &|timed| timed == op, effort).map_err(failed)?;
+    let edit = |tape: &mut Tape| rival.take_over(tape);
+    let off = testing::edited_worst(case, Backend::Cuda(gpu.values_apart()), &edit).map_err(failed)?;
+    let times = times(gpu, case, Some(&rival), &|timed| timed == op, effort).map_err(failed)?;
     for line in lines.iter_mut().filter(|l| l.op == op) {
         let timed = |t: &[OpTime; 2]| Timed { name, off: off.clone(), seconds: [t[0].median, t[1].median] };
         line.rivals.extend(times.iter().map(timed));

@@ -61,7 +61,7 @@ pub(in crate::ops) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built
 ///
 /// # Errors
 /// Those of building the case.
-pub(crate) fn matrix_of(case: &Case) -> Result<(Vec<u32>, Vec<u32>, Vec<f32>)> {
+pub fn matrix_of(case: &Case) -> Result<(Vec<u32>, Vec<u32>, Vec<f32>)> {
     let mut c = CaseBuilder::new(Precision::F32, case.inputs);
     (case.build)(&mut c, case.dims)?;
     let ins = &c.tape.nodes()[0].ins;

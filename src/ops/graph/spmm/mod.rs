@@ -28,7 +28,7 @@ mod cpu;
 mod long_rows;
 
 pub(in crate::ops) use self::case::build;
-pub(crate) use self::case::matrix_of;
+pub use self::case::matrix_of;
 use super::{
     epilogue::{Activation, Epilogue},
     *,

@@ -6,7 +6,7 @@
 // limiter   atomics in L2; if many rows have the same index, the atomics on its cache line
 // backward  -
 // source    PyTorch's index_add; the order of the additions varies, so the bits of the result do, too
-#include "../common.cuh"
+#include "common.cuh"
 
 extern "C" __global__ void __launch_bounds__(256, 4)
 scatter_add_rows_atomic(const float* src, const uint32_t* index, float* out, Rows from, Rows rows, uint32_t d, Status s) {

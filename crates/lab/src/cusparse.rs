@@ -1,7 +1,5 @@
 //! cuSPARSE, NVIDIA's library of sparse products, if it is installed. No op uses it: our kernels are measured
 //! against it.
-use super::{CudaStream, DeviceBuffer, Gpu};
-use crate::error::{Error, ErrorKind, Result};
 use cudarc::cusparse::{
     result::CusparseError,
     sys::{
@@ -14,6 +12,10 @@ use cudarc::cusparse::{
 use std::{
     ffi::c_void,
     ptr::{from_ref, null_mut},
+};
+use tgnn::{
+    error::{Error, ErrorKind, Result},
+    runtime::cuda::{CudaStream, DeviceBuffer, Gpu},
 };
 
 fn checked(status: sys::cusparseStatus_t, what: &str) -> Result<()> {
@@ -53,7 +55,10 @@ impl Cusparse {
     /// Makes the following calls run on `stream`.
     fn go_to(&self, stream: &CudaStream) -> Result<()> {
         // SAFETY: both are alive.
-        checked(unsafe { sys::cusparseSetStream(self.handle, stream.raw().cast()) }, "cannot set the stream")
+        checked(
+            unsafe { sys::cusparseSetStream(self.handle, stream.handle().cast()) },
+            "cannot set the stream",
+        )
     }
 }
 

@@ -1,14 +1,17 @@
-//! Checks that every op must pass, driven by the op's cases. Only [`rivals`] knows particular ops; crates
-//! that use this one may check their own ops.
-pub mod rivals;
-
+//! Checks that every op must pass, driven by the op's cases. Crates that use this one may check their own ops.
 use crate::{
     autograd::Program,
     error::Result,
-    ops::{Backend, Built, Case, CaseBuilder, Home},
+    ops::{Backend, Built, Case, CaseBuilder, Home, Tape},
     runtime::*,
 };
 use std::ops::Range;
+
+/// What changes the tape of a case before it becomes a program.
+pub type Edit<'a> = &'a dyn Fn(&mut Tape) -> Result<()>;
+
+/// Leaves the tape as it is.
+const AS_IT_IS: Edit<'static> = &|_| Ok(());
 
 /// A case with its backward pass, ready to run.
 struct Ready {
@@ -37,6 +40,7 @@ fn ready(
     precision: Precision,
     backend: Backend,
     kept_grads: Option<Range<usize>>,
+    edit: Edit<'_>,
 ) -> Result<(Ready, Vec<BufferId>)> {
     let mut c = CaseBuilder::new(precision, case.inputs);
     let built = (case.build)(&mut c, case.dims)?;
@@ -69,6 +73,7 @@ fn ready(
     };
     let keep: Vec<Var> = built.outs.iter().chain(&grads).copied().collect();
     let inputs = built.wrt.iter().map(|&x| stored(&c, x)).collect();
+    edit(&mut c.tape)?;
     let program = Program::new(&c.tape, &keep, precision, backend)?;
     let states = built.states.iter().map(|&s| stored(&c, s)).collect::<Vec<_>>();
     let ready = Ready { built: Built { states: Vec::new(), ..built }, store: c.store, program, seeds, grads };
@@ -99,7 +104,7 @@ pub(crate) type Outcome = (String, bool, Vec<f64>);
 /// # Errors
 /// Those of the op.
 pub fn run(case: &Case, precision: Precision, backend: Backend) -> Result<Results> {
-    let (r, buffers) = ready(case, precision, backend, None)?;
+    let (r, buffers) = ready(case, precision, backend, None, AS_IT_IS)?;
     results(r, &buffers)
 }
 
@@ -108,7 +113,7 @@ pub fn run(case: &Case, precision: Precision, backend: Backend) -> Result<Result
 /// # Errors
 /// Those of the op.
 pub fn run_again(case: &Case, precision: Precision, backend: Backend) -> Result<Results> {
-    let (mut r, buffers) = ready(case, precision, backend, None)?;
+    let (mut r, buffers) = ready(case, precision, backend, None, AS_IT_IS)?;
     let mut seeds: Vec<Vec<u8>> = Vec::new();
     for &(_, id) in &r.seeds {
         seeds.push(r.store.raw(id)?.to_vec());
@@ -155,7 +160,7 @@ pub fn gradient_alone(case: &Case, k: usize) -> Result<Option<Vec<f64>>> {
     if k >= (case.build)(&mut c, case.dims)?.wrt.len() {
         return Ok(None);
     }
-    let (mut r, _) = ready(case, Precision::F32, Backend::Cpu, Some(k..k + 1))?;
+    let (mut r, _) = ready(case, Precision::F32, Backend::Cpu, Some(k..k + 1), AS_IT_IS)?;
     r.program.run(&mut r.store)?;
     Ok(Some(read(&r, r.grads[0], DType::F32)?))
 }
@@ -166,7 +171,19 @@ pub fn gradient_alone(case: &Case, k: usize) -> Result<Option<Vec<f64>>> {
 /// # Errors
 /// Those of the op.
 pub fn program(case: &Case, backend: Backend) -> Result<(Program, Store, Vec<BufferId>)> {
-    let (r, buffers) = ready(case, Precision::F32, backend, None)?;
+    edited_program(case, backend, AS_IT_IS)
+}
+
+/// Does the same as [`program`], after `edit`.
+///
+/// # Errors
+/// Those of the op and of `edit`.
+pub fn edited_program(
+    case: &Case,
+    backend: Backend,
+    edit: Edit<'_>,
+) -> Result<(Program, Store, Vec<BufferId>)> {
+    let (r, buffers) = ready(case, Precision::F32, backend, None, edit)?;
     let states = buffers[r.built.wrt.len()..].to_vec();
     Ok((r.program, r.store, states))
 }
@@ -181,9 +198,9 @@ pub fn gradient_error(case: &Case) -> Result<f64> {
     // off; a wrong gradient fails with both.
     const STEPS: [f64; 2] = [1e-5, 1e-6];
     const FAR: f64 = 1e-9;
-    let (mut whole, _) = ready(case, Precision::F64, Backend::Definition, None)?;
+    let (mut whole, _) = ready(case, Precision::F64, Backend::Definition, None, AS_IT_IS)?;
     whole.program.run(&mut whole.store)?;
-    let (mut r, inputs) = ready(case, Precision::F64, Backend::Definition, Some(0..0))?; // only the forward pass
+    let (mut r, inputs) = ready(case, Precision::F64, Backend::Definition, Some(0..0), AS_IT_IS)?; // only the forward pass
     r.program.run(&mut r.store)?;
     let mut upstream: Vec<f64> = Vec::new();
     for &(y, dy) in &r.seeds {
@@ -300,11 +317,20 @@ impl std::fmt::Display for Off {
 /// # Errors
 /// Those of the op.
 pub fn worst(case: &Case, backend: Backend) -> Result<Off> {
+    edited_worst(case, backend, AS_IT_IS)
+}
+
+/// Does the same as [`worst`], with the run on `backend` after `edit`.
+///
+/// # Errors
+/// Those of the op and of `edit`.
+pub fn edited_worst(case: &Case, backend: Backend, edit: Edit<'_>) -> Result<Off> {
     let precision = backend.precision();
     let exact = run(case, Precision::F64, Backend::Definition)?;
     let plain = run(case, Precision::F32, Backend::Definition)?;
     let rounded = run(&case.with_inputs(precision), Precision::F64, Backend::Definition)?;
-    let found = run(case, Precision::F32, backend)?;
+    let (found, buffers) = ready(case, Precision::F32, backend, None, edit)?;
+    let found = results(found, &buffers)?;
     let allowed = allowance(&plain, &exact);
     let errors = exact.iter().zip(&found).zip(&rounded).map(|((want, got), rounded)| {
         let by_precision = match precision {

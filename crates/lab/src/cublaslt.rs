@@ -3,8 +3,6 @@
 //!
 //! Matrices are row-major here. The library's are column-major, where a row-major matrix is its transpose:
 //! the product is computed as `d^T = b^T a^T`, so our `b` is the library's A, and our `a` its B.
-use super::{CudaStream, DeviceBuffer, Gpu};
-use crate::error::{Error, ErrorKind, Result};
 use cudarc::cublaslt::{
     result::{self as lt, CublasError},
     sys::{
@@ -14,6 +12,10 @@ use cudarc::cublaslt::{
     },
 };
 use std::{ffi::c_void, ptr::from_ref, sync::Arc};
+use tgnn::{
+    error::{Error, ErrorKind, Result},
+    runtime::cuda::{CudaStream, DeviceBuffer, Gpu},
+};
 
 /// Workspace of an algorithm, in bytes: NVIDIA's recommendation for its larger devices.
 const WORKSPACE: usize = 32 << 20;
@@ -255,7 +257,7 @@ impl Product {
                 &self.algorithm,
                 self.workspace.address() as *mut c_void,
                 WORKSPACE,
-                stream.raw().cast(),
+                stream.handle().cast(),
             )
         };
         checked(given, "cannot launch")

@@ -1,22 +1,27 @@
-//! Rivals: other implementations of an op, on the same operands. `tgnn-bench kernels` compares the op with
-//! them.
+//! The rivals of each op, from the libraries that are installed.
 use crate::{
-    error::ensure,
-    ops::{Case, spmm},
-    runtime::{
-        brief_debug,
-        cuda::{
-            Gpu, Grid, Launch, Rival,
-            cublaslt::{Addresses, Beside, CublasLt, Exactness, Product, Shape},
-            cusparse::{Algorithm, Csr, Cusparse, SparseProduct},
-        },
-    },
+    cublaslt::{Addresses, Beside, CublasLt, Exactness, Product, Shape},
+    cusparse::{Algorithm, Csr, Cusparse, SparseProduct},
+    rival::Rival,
 };
 use std::{
+    fs,
     iter::{empty, once},
     ptr::null,
     sync::{Arc, Mutex, PoisonError},
 };
+use tgnn::{
+    ensure,
+    error::{Error, Result},
+    ops::{Case, spmm},
+    runtime::{
+        brief_debug,
+        cuda::{CudaKernel, CudaModule, Gpu, Grid, Launch},
+    },
+};
+
+/// The source of a kernel, which is compiled when it is wanted.
+const ATOMIC: &str = include_str!("../kernels/scatter_add_rows_atomic.cu");
 
 /// The libraries of rivals, opened once for a device.
 pub struct Rivals {
@@ -24,6 +29,8 @@ pub struct Rivals {
     cublaslt: Result<Arc<CublasLt>, String>,
     /// The device, if cuSPARSE can be used there, or why it cannot.
     cusparse: Result<Gpu, String>,
+    /// The kernel by atomics, or why it cannot be compiled.
+    atomic: Result<Arc<CudaKernel>, String>,
 }
 
 brief_debug!(Rivals, r => { cublaslt: r.cublaslt.is_ok(), cusparse: r.cusparse.is_ok() });
@@ -40,6 +47,7 @@ impl Rivals {
         Rivals {
             cublaslt: CublasLt::open(gpu).map_err(|e| format!("cublasLt f32 and tf32: {e}")),
             cusparse: Cusparse::open(gpu).map(|_| gpu.clone()).map_err(|e| format!("cusparse: {e}")),
+            atomic: atomic_kernel(gpu).map(Arc::new).map_err(|e| format!("atomics: {e}")),
         }
     }
     /// Returns the rivals of the ops that `case` runs, forward and backward. Each is prepared when it is its
@@ -47,7 +55,10 @@ impl Rivals {
     pub fn on<'a>(&'a self, case: &'a Case) -> Box<dyn Iterator<Item = Found> + 'a> {
         let missing = |why: &String| -> Box<dyn Iterator<Item = Found>> { Box::new(once(Err(why.clone()))) };
         match (case.op, case.dims) {
-            ("scatter_add_rows", _) => Box::new(once(Ok(atomic()))),
+            ("scatter_add_rows", _) => match &self.atomic {
+                Ok(kernel) => Box::new(once(Ok(atomic(kernel.clone())))),
+                Err(why) => missing(why),
+            },
             ("linear", &[n, k, m, activation, bias_and_residual, 0]) if n * k * m > 0 => match &self.cublaslt
             {
                 Ok(library) => Box::new(products(library, [n, k, m], activation, bias_and_residual == 1)),
@@ -64,26 +75,34 @@ impl Rivals {
     }
 }
 
+/// Compiles the kernel by atomics for a device.
+fn atomic_kernel(gpu: &Gpu) -> Result<CudaKernel> {
+    let failed = |e| Error::io(&std::env::temp_dir(), "cannot write", e);
+    let folder = tempfile::tempdir().map_err(failed)?;
+    let file = folder.path().join("scatter_add_rows_atomic.cu");
+    fs::write(&file, ATOMIC).map_err(failed)?;
+    // SAFETY: the file is our own, and has this kernel.
+    unsafe { CudaModule::compile(gpu, &file, &["scatter_add_rows_atomic"]) }?
+        .kernel("scatter_add_rows_atomic")
+}
+
 /// Returns the rival of `scatter_add_rows` that adds rows by atomics, onto zeros.
-fn atomic() -> Rival {
-    Rival::new("scatter_add_rows", "atomics", |k, on| {
-        let (d, rows) = (on.cols(0), on.out_rows(0));
+fn atomic(kernel: Arc<CudaKernel>) -> Rival {
+    Rival::new("scatter_add_rows", "atomics", move |on| {
         on.clear(0)?;
-        let grid = Grid::warps(on.capacity(0));
-        // SAFETY: `infer` checked the shapes; the addresses are those of the operands.
-        unsafe {
-            k.scatter_add_rows_atomic(
-                on,
-                grid,
-                on.input(0),
-                on.input(1),
-                on.out(0),
-                on.rows(0),
-                rows,
-                d,
-                on.status(),
-            )
-        }
+        let (mut src, mut index, mut out) = (on.input::<f32>(0), on.input::<u32>(1), on.out::<f32>(0));
+        let (mut from, mut rows, mut d, mut status) = (on.rows(0), on.out_rows(0), on.cols(0), on.status());
+        let arguments = &mut [
+            (&raw mut src).cast(),
+            (&raw mut index).cast(),
+            (&raw mut out).cast(),
+            (&raw mut from).cast(),
+            (&raw mut rows).cast(),
+            (&raw mut d).cast(),
+            (&raw mut status).cast(),
+        ];
+        // SAFETY: `infer` checked the shapes; the arguments are those of the kernel, of the operands.
+        unsafe { kernel.launch(on, Grid::warps(on.capacity(0)), arguments) }
     })
 }
 
@@ -170,7 +189,7 @@ fn product(library: &Arc<CublasLt>, wanted: &Wanted, name: &'static str, exactne
     let &Wanted { op, shape, beside, find } = wanted;
     let product = Product::new(library, shape, beside, exactness);
     let product = Mutex::new(product.map_err(|e| format!("{name} for {op}: {e}"))?);
-    Ok(Rival::new(op, name, move |_, on| {
+    Ok(Rival::new(op, name, move |on| {
         let Shape { rows, cols, depth, .. } = shape;
         // Operands may have room for more rows than are live.
         let fits = on.out_cap(0) >= rows
@@ -180,7 +199,7 @@ fn product(library: &Arc<CublasLt>, wanted: &Wanted, name: &'static str, exactne
         ensure!(op, fits, "{name} was made for another shape");
         let mut product = product.lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: the operands have the shape that the product was made for.
-        unsafe { product.launch(on.stream, find(on)) }
+        unsafe { product.launch(on.stream(), find(on)) }
     }))
 }
 
@@ -204,7 +223,7 @@ fn sparse_product(gpu: &Gpu, case: &Case, name: &'static str, algorithm: Algorit
     }
     let matrix = Csr { starts: &starts, cols: &cols, values: &values };
     let product = Mutex::new(SparseProduct::new(gpu, &matrix, width, algorithm).map_err(failed)?);
-    Ok(Rival::new("spmm", name, move |_, on| {
+    Ok(Rival::new("spmm", name, move |on| {
         ensure!(
             "spmm",
             (on.out_cap(0), on.cols(0) as usize) == (vertices, width),
@@ -212,6 +231,6 @@ fn sparse_product(gpu: &Gpu, case: &Case, name: &'static str, algorithm: Algorit
         );
         let mut product = product.lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: the operands have the shape that the product was made for.
-        unsafe { product.launch(on.stream, on.input(0), on.out(0)) }
+        unsafe { product.launch(on.stream(), on.input(0), on.out(0)) }
     }))
 }
