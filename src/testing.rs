@@ -1,4 +1,5 @@
-//! Checks that every op must pass, driven by the op's cases. Crates that use this one may check their own ops.
+//! Checks that every op must pass, driven by the op's cases. Crates that use this one may check their own
+//! ops.
 use crate::{
     autograd::Program,
     error::Result,

@@ -13,8 +13,8 @@
 //! loaded by a [`CudaModule`](crate::runtime::cuda::CudaModule), whose documentation has a kernel. The module
 //! [`testing`](crate::testing) checks its gradient, and its fast paths against its definition.
 //!
-//! An op of this crate is `src/ops/<folder>/<op>.rs`, `kernels/<op>.cu`, and a word in the `ops!` list of this module;
-//! CONTRIBUTING.md walks through one.
+//! An op of this crate is `src/ops/<folder>/<op>.rs`, `kernels/<op>.cu`, and a word in the `ops!` list of
+//! this module; CONTRIBUTING.md walks through one.
 //!
 //! Dimension letters are fixed: `b` events, `n` rows, `v` nodes, `k` neighbours, `d` width, `h` heads.
 //!
@@ -452,11 +452,12 @@ macro_rules! ops {
             pub use $folder::{$($op),*};
         )*
         pub mod pointwise;
-        /// Returns the test cases of every op; an op without cases does not compile.
+        /// Returns the test cases of every op, by their names; an op without cases does not compile.
         pub fn cases() -> Vec<Case> {
             let mut cases = Vec::new();
             $($(cases.extend(cases_of(stringify!($op), $op::CASES, $op::build));)*)*
             $(cases.extend(cases_of(stringify!($each), pointwise::CASES, pointwise::$each));)*
+            cases.sort_by_key(|case| case.op);
             cases
         }
         /// Returns the benchmark cases: every op at the sizes of one training step, of TGN on the Wikipedia
@@ -466,6 +467,7 @@ macro_rules! ops {
             let mut cases = Vec::new();
             $($(cases.extend(cases_of(stringify!($op), $op::BENCH, $op::build));)*)*
             $(cases.extend(cases_of(stringify!($each), pointwise::BENCH, pointwise::$each));)*
+            cases.sort_by_key(|case| case.op);
             cases
         }
     };

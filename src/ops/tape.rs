@@ -286,11 +286,12 @@ impl Tape {
             Home::Step => self.nodes.iter().rev().find(|n| n.outs.contains(&v)),
         }
     }
-    /// Puts other ops into the places of those called `name`: `with` makes each from the op that it replaces. The
-    /// operands stay.
+    /// Puts other ops into the places of those called `name`: `with` makes each from the op that it replaces.
+    /// The operands stay.
     ///
     /// # Errors
-    /// `Shape` if a new op differs from the old one in its outputs, in the inputs that it changes, or in being a view.
+    /// `Shape` if a new op differs from the old one in its outputs, in the inputs that it changes, or in
+    /// being a view.
     pub fn replace(&mut self, name: &str, with: impl Fn(Arc<dyn DynOp>) -> Arc<dyn DynOp>) -> Result<()> {
         for at in 0..self.nodes.len() {
             let node = &self.nodes[at];
