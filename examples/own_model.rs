@@ -7,7 +7,8 @@ use tgnn::{
 };
 
 fn main() -> Result<()> {
-    let (mut store, mut t) = (Store::new(Precision::F32), Tape::new());
+    let mut store = Store::new(Precision::F32);
+    let mut t = Tape::new(&store);
     let inputs = [0.0f32, 0.0, 0.0, 1.0, 1.0, 0.0, 1.0, 1.0];
     let x = t.input(&mut store, "x", Spec::real(Rows::fixed(4), 2), &inputs)?;
     let y = t.input(&mut store, "y", Spec::real(Rows::fixed(4), 1), &[0.0f32, 1.0, 1.0, 0.0])?;
@@ -16,7 +17,7 @@ fn main() -> Result<()> {
     let ids = [weights("w", 8, 2)?, weights("b", 1, 8)?, weights("out", 1, 8)?];
 
     // The model: a tape is a program as data. `linear(x, w, ..)` is x W^T.
-    let [w, b, w_out] = t.stored_all(&store, ids)?;
+    let [w, b, w_out] = t.stored_all(ids)?;
     let hidden = t.linear(x, w, Some(b), None, Tanh)?;
     let out = t.linear(hidden, w_out, None, None, Identity)?;
     // The loss: the mean of the squared differences.
@@ -24,7 +25,7 @@ fn main() -> Result<()> {
     let squares = t.mul(off, off)?;
     let loss = t.mean(squares)?;
     // Its backward pass and the optimiser's update are more nodes of the same tape.
-    parameters.minimize(&mut t, &store, loss)?;
+    parameters.minimize(&mut t, loss)?;
     print!("{t}");
 
     let mut program = Program::new(&t, &[loss, out], Precision::F32, Backend::Cpu)?;

@@ -60,8 +60,8 @@
 //!
 //! let mut store = Store::new(Precision::F32);
 //! let x = store.values("x", Spec::real(Rows::fixed(2), 3), &[1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0])?;
-//! let mut tape = Tape::new();
-//! let x = tape.stored(&store, x)?;
+//! let mut tape = Tape::new(&store);
+//! let x = tape.stored(x)?;
 //! let y = tape.add(x, x)?;
 //! let mut program = Program::new(&tape, &[y], Precision::F32, Backend::Cpu)?;
 //! program.run(&mut store)?;

@@ -19,7 +19,8 @@ fn drawn(n: usize, salt: u32) -> Vec<f32> {
 
 /// Returns `A x` and `A^T x`, computed by a tape.
 fn on_tape(a: &Csr, x: &[f32], d: usize) -> [Vec<f32>; 2] {
-    let (mut store, mut t) = (Store::new(Precision::F32), Tape::new());
+    let mut store = Store::new(Precision::F32);
+    let mut t = Tape::new(&store);
     let a = a.stored(&mut t, &mut store).unwrap();
     let x = t.input(&mut store, "x", Spec::real(Rows::fixed(x.len() / d), d), x).unwrap();
     let y = t.spmm_csr(a, x, None, Activation::Identity).unwrap();
@@ -116,7 +117,8 @@ fn a_rectangular_matrix_times_a_dense_one_is_the_sum_over_its_entries_and_its_gr
                     "{n} {u}"
                 );
             }
-            let (mut store, mut t) = (Store::new(Precision::F32), Tape::new());
+            let mut store = Store::new(Precision::F32);
+            let mut t = Tape::new(&store);
             let a = a.stored(&mut t, &mut store).unwrap();
             let x = t.input(&mut store, "x", Spec::real(Rows::fixed(u), d), &x).unwrap();
             let dy = t.input(&mut store, "dy", Spec::real(Rows::fixed(n), d), &dy).unwrap();
@@ -196,7 +198,8 @@ fn the_recent_neighbours_are_the_latest_events_before_the_query() {
     let slots = RecentSlots { node: &mut node, event: &mut event, dt: &mut dt, count: &mut count };
     on_threads(2, || recent_neighbors(&events, &query, &at, k, slots)).unwrap().unwrap();
     // The same on a tape, with all events before the batch.
-    let (mut store, mut t) = (Store::new(Precision::F32), Tape::new());
+    let mut store = Store::new(Precision::F32);
+    let mut t = Tape::new(&store);
     let tcsr = events.stored(&mut t, &mut store).unwrap();
     let mut ids = |name: &str, rows: usize, width: usize, values: &[u32]| {
         t.input(&mut store, name, Spec::ids(Rows::fixed(rows), width), values).unwrap()

@@ -14,7 +14,8 @@ use tgnn::{
 /// Returns the product of a row with a column of ones on the matrix units of a chip, in TF32 or bfloat16.
 fn sum(on: &TestDevice, chip: &str, precision: MatmulPrecision, row: &[f32]) -> f32 {
     on.matrix_units(chip);
-    let (mut store, mut t) = (Store::new(Precision::F32), Tape::new());
+    let mut store = Store::new(Precision::F32);
+    let mut t = Tape::new(&store);
     let k = row.len();
     let x = t.input(&mut store, "x", Spec::real(Rows::fixed(1), k), row).unwrap();
     let w = t.input(&mut store, "w", Spec::real(Rows::fixed(1), k), &vec![1.0f32; k]).unwrap();
@@ -84,7 +85,8 @@ fn infinities_and_the_largest_numbers_are_multiplied_as_in_f32() {
     let weight = |i: usize| [0.5, 0.0, -0.25, 0.125, 0.03125][i / k];
     let w: Vec<f32> = (0..columns * k).map(weight).collect();
     let results = |backend: Backend| {
-        let (mut store, mut t) = (Store::new(Precision::F32), Tape::new());
+        let mut store = Store::new(Precision::F32);
+        let mut t = Tape::new(&store);
         let x = t.input(&mut store, "x", Spec::real(Rows::fixed(rows), k), &x).unwrap();
         let w = t.input(&mut store, "w", Spec::real(Rows::fixed(columns), k), &w).unwrap();
         let dy = vec![0.5f32; rows * columns];

@@ -223,7 +223,7 @@ fn again(
 fn changed(ready: &mut Ready, at: usize, i: usize, nth: usize) -> Option<(Vec<Var>, String)> {
     let mut ins = ready.c.tape.nodes()[at].ins.clone();
     let count = ready.c.store.zeros("count", Spec::count()).unwrap();
-    let count = ready.c.tape.stored(&ready.c.store, count).unwrap();
+    let count = ready.c.tape.stored(count).unwrap();
     if i == ins.len() {
         ins.push(count);
         return (nth == 0).then_some((ins, "one operand more".into()));
@@ -240,7 +240,7 @@ fn changed(ready: &mut Ready, at: usize, i: usize, nth: usize) -> Option<(Vec<Va
     };
     let id = ready.c.store.zeros("other", spec).unwrap();
     content.iter().for_each(|&how| spoil(&mut ready.c.store, id, how));
-    ins[i] = ready.c.tape.stored(&ready.c.store, id).unwrap();
+    ins[i] = ready.c.tape.stored(id).unwrap();
     Some((ins, format!("{spec} of {content:?} for {was}")))
 }
 

@@ -88,13 +88,14 @@ fn with_gradient(
     (rows, values): (usize, &[f32]),
     append: impl Fn(&mut Tape, Var) -> Result<Var>,
 ) -> (Vec<f32>, Vec<f32>) {
-    let (mut store, mut t) = (Store::new(Precision::F32), Tape::new());
+    let mut store = Store::new(Precision::F32);
+    let mut t = Tape::new(&store);
     let a = store.values("a", Spec::real(Rows::fixed(rows), values.len() / rows.max(1)), values).unwrap();
-    let a = t.stored(&store, a).unwrap();
+    let a = t.stored(a).unwrap();
     let out = append(&mut t, a).unwrap();
     let spec = t.spec(out);
     let dout = store.values("dout", spec, &vec![1.0f32; spec.len()]).unwrap();
-    let dout = t.stored(&store, dout).unwrap();
+    let dout = t.stored(dout).unwrap();
     let da = t.backward(out, dout, &[a]).unwrap()[0];
     let mut program = Program::new(&t, &[out, da], Precision::F32, backend.clone()).unwrap();
     program.run(&mut store).expect("no fault");
@@ -204,12 +205,13 @@ fn a_nan_makes_its_own_row_of_a_product_nan_and_no_other() {
     for precision in MatmulPrecision::ALL {
         // NaN as a program writes it, as a device produces it, and the latter with a sign.
         for bits in [f32::NAN.to_bits(), 0x7fff_ffff, 0xffff_ffff] {
-            let (mut store, mut t) = (Store::new(Precision::F32), Tape::new());
+            let mut store = Store::new(Precision::F32);
+            let mut t = Tape::new(&store);
             let mut values = [1.0; 60];
             values[27] = f32::from_bits(bits);
             let x = store.values("x", Spec::real(Rows::fixed(3), 20), &values).unwrap();
             let w = store.values("w", Spec::real(Rows::fixed(5), 20), &[1.0; 100]).unwrap();
-            let (x, w) = (t.stored(&store, x).unwrap(), t.stored(&store, w).unwrap());
+            let (x, w) = (t.stored(x).unwrap(), t.stored(w).unwrap());
             let y = t.linear(x, w, None, None, Activation::Identity).unwrap();
             let backend = Backend::Cuda(on.gpu.multiplying_in(precision));
             let mut program = Program::new(&t, &[y], Precision::F32, backend).unwrap();

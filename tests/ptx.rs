@@ -81,7 +81,8 @@ fn writes_that_other_blocks_see_late_change_no_bit_of_any_op() {
 
 /// Runs ops on two operands, and returns their output.
 fn output(backend: Backend, append: impl Fn(&mut Tape, &mut Store) -> Var) -> Vec<f32> {
-    let (mut store, mut t) = (Store::new(Precision::F32), Tape::new());
+    let mut store = Store::new(Precision::F32);
+    let mut t = Tape::new(&store);
     let y = append(&mut t, &mut store);
     let mut program = Program::new(&t, &[y], Precision::F32, backend).unwrap();
     program.run(&mut store).unwrap();

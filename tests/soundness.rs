@@ -19,9 +19,10 @@ fn rows(n: usize) -> Rows {
 
 /// Returns a store with reals `x`, `[n, 1]`, a tape with `x + x`, and that sum.
 fn doubled(n: usize) -> (Store, Tape, Var) {
-    let (mut store, mut t) = (Store::new(F32), Tape::new());
+    let mut store = Store::new(F32);
+    let mut t = Tape::new(&store);
     let x = store.values("x", Spec::real(rows(n), 1), &vec![1.0f32; n]).unwrap();
-    let x = t.stored(&store, x).unwrap();
+    let x = t.stored(x).unwrap();
     let y = t.add(x, x).unwrap();
     (store, t, y)
 }
@@ -66,16 +67,15 @@ fn buffers_and_values_of_other_stores_and_tapes_are_refused() {
     refused(other.get_mut::<f32>(id), "another store's");
     refused(other.write(id, &[1.0f32, 2.0]), "another store's");
     refused(other.fetch(&[id]), "another store's");
-    refused(u.stored(&store, id), "over another store");
-    refused(u.stored(&other, id), "another store's");
+    refused(u.stored(id), "another store's");
     refused(u.add(z, y), "another tape's");
     refused(t.backward(y, z, &[]), "another tape's");
     refused(Program::new(&t, &[z], F32, Backend::Cpu), "another tape's");
     // A count of another tape must not determine how many rows of this one are live.
     let count = store.values("count", Spec::count(), &[7u32]).unwrap();
-    let count = t.stored(&store, count).unwrap();
+    let count = t.stored(count).unwrap();
     let live = other.zeros("rows", Spec::real(Rows::live(9, count), 1)).unwrap();
-    refused(u.stored(&other, live), "another tape's");
+    refused(u.stored(live), "another tape's");
 }
 
 #[test]
@@ -166,7 +166,7 @@ fn the_claims_of_an_op_are_checked_when_it_is_recorded() {
     refused(t.push(view(Spec::times(rows(1))), &[]), "no view of its first input");
     refused(t.push(Liar { writes: vec![3], ..Liar::default() }, &[y]), "changes input 3 of 1");
     let id = store.zeros("state", Spec::real(rows(1), 1)).unwrap();
-    let state = t.stored(&store, id).unwrap();
+    let state = t.stored(id).unwrap();
     refused(t.push(Liar { writes: vec![0], ..Liar::default() }, &[state, state]), "given 2 times");
     let greedy = t.push(Liar { scratch: usize::MAX / 2, ..Liar::default() }, &[y]).unwrap();
     refused(Program::new(&t, &greedy, F32, Backend::Cpu), "more than any memory holds");
@@ -199,14 +199,15 @@ impl Op for Giver {
 fn gradients_of_another_number_or_shape_than_the_inputs_are_refused() {
     type Gives = fn(&mut Tape, &Node, Var) -> Result<Vec<Option<Var>>>;
     let minimized = |gives: Gives| {
-        let (mut store, mut t) = (Store::new(F32), Tape::new());
+        let mut store = Store::new(F32);
+        let mut t = Tape::new(&store);
         let mut p = Parameters::new(&mut store, 1, 0.1)?;
         let w = p.add(&mut store, "w", 6, 2, ScaledInit::Constant(1.0))?;
         let index = t.input(&mut store, "index", Spec::ids(rows(6), 1), &[0u32; 6])?;
-        let w = t.stored(&store, w)?;
+        let w = t.stored(w)?;
         let y = t.push1(Giver(gives), &[w, index])?;
         let loss = t.mean(y)?;
-        p.minimize(&mut t, &store, loss).map(drop)
+        p.minimize(&mut t, loss).map(drop)
     };
     minimized(|_, _, dout| Ok(vec![Some(dout), None])).unwrap();
     let wants = "giver: vjp gives";
@@ -257,12 +258,13 @@ fn values_that_were_not_kept_or_not_computed_yet_cannot_be_read() {
 
 #[test]
 fn the_store_is_not_shown_while_lanes_run() {
-    let (mut store, mut t) = (Store::new(F32), Tape::new());
+    let mut store = Store::new(F32);
+    let mut t = Tape::new(&store);
     let order = store.values("order", Spec::ids(rows(200), 1), &[0u32; 200]).unwrap();
     let clock = store.zeros("clock", Spec::ids(rows(1), 2)).unwrap();
     let sum = store.zeros("sum", Spec::real(rows(1), 1)).unwrap();
     let one = store.values("one", Spec::real(rows(1), 1), &[1f32]).unwrap();
-    let [order, clock, s, one] = t.stored_all(&store, [order, clock, sum, one]).unwrap();
+    let [order, clock, s, one] = t.stored_all([order, clock, sum, one]).unwrap();
     let group = t.next_group(order, clock, 1).unwrap();
     let row = t.gather_rows(one, group.target).unwrap();
     let more = t.add(s, row).unwrap();
@@ -295,7 +297,8 @@ fn two_parameters_of_the_same_name_are_refused() {
 /// Samples neighbours for a batch whose event is `event`, which the stream of three events may lack, with
 /// these offsets.
 fn sampled(backend: Backend, event: u32, offsets: &[i64; 3]) -> Result<Vec<u32>> {
-    let (mut store, mut t) = (Store::new(F32), Tape::new());
+    let mut store = Store::new(F32);
+    let mut t = Tape::new(&store);
     let entry = |time, node, event| Entry { time, node, event };
     let entries: Vec<i64> = bytemuck::cast_slice(&[
         entry(0, 1, 0),
@@ -316,7 +319,7 @@ fn sampled(backend: Backend, event: u32, offsets: &[i64; 3]) -> Result<Vec<u32>>
         store.values("batch", ids(1, 1), &[event])?,
         store.values("now", ids(1, 2), &[0u32, 0])?,
     ];
-    let [offsets, entries, position, node, time, batch, now] = t.stored_all(&store, stored)?;
+    let [offsets, entries, position, node, time, batch, now] = t.stored_all(stored)?;
     let how =
         Sampling { k: 2, strategy: Strategy::Recent, history: History::Batch, gaps: Gaps::unlimited(1.0) };
     let tcsr = TcsrVars { offsets, entries, position };

@@ -19,12 +19,13 @@ fn draw(i: usize, below: usize) -> u32 {
 
 fn ids(store: &mut Store, t: &mut Tape, cols: usize, values: &[u32]) -> Var {
     let id = store.values("ids", Spec::ids(Rows::fixed(values.len() / cols), cols), values).unwrap();
-    t.stored(store, id).unwrap()
+    t.stored(id).unwrap()
 }
 
 /// Returns the candidates of the edges of the second of two steps, for the group numbered `group` in epoch 3.
 fn candidates(vertices: usize, edges: &[(u32, u32)], per_item: usize, group: u32) -> Vec<u32> {
-    let (mut store, mut t) = (Store::new(Precision::F32), Tape::new());
+    let mut store = Store::new(Precision::F32);
+    let mut t = Tape::new(&store);
     // In the first step vertex 0 has an edge to every vertex, which must have no effect on the second.
     let both_steps = (0..vertices as u32).map(|v| (0, v)).chain(edges.iter().copied());
     let (src, dst): (Vec<u32>, Vec<u32>) = both_steps.unzip();
@@ -78,14 +79,15 @@ fn a_source_with_edges_to_all_vertices_gets_any_of_them_as_negatives() {
 fn a_decoder_with_products_per_vertex_scores_as_one_with_products_per_root() {
     let (vertices, rows, m, d) = (40usize, 90usize, 3usize, 12usize);
     for backend in backends() {
-        let (mut store, mut t) = (Store::new(Precision::F32), Tape::new());
+        let mut store = Store::new(Precision::F32);
+        let mut t = Tape::new(&store);
         let mut at = 0;
         let mut real = |rows: usize, cols: usize| {
             let values: Vec<f32> =
                 (0..rows * cols).map(|i| draw(at + i, 2001) as f32 / 1000.0 - 1.0).collect();
             at += values.len();
             let id = store.values("reals", Spec::real(Rows::fixed(rows), cols), &values).unwrap();
-            t.stored(&store, id).unwrap()
+            t.stored(id).unwrap()
         };
         let weights = [real(d, d), real(d, d), real(1, d), real(1, d), real(1, 1)];
         let [w_src, w_dst, b, w_out, b_out] = weights;
@@ -121,10 +123,11 @@ fn a_decoder_with_products_per_vertex_scores_as_one_with_products_per_root() {
 fn a_prediction_counts_only_if_its_value_is_known_and_is_then_a_fault_if_it_is_not_finite() {
     for backend in backends() {
         let loss = |pred: [f32; 4], want: [f32; 4]| {
-            let (mut store, mut t) = (Store::new(Precision::F32), Tape::new());
+            let mut store = Store::new(Precision::F32);
+            let mut t = Tape::new(&store);
             let [pred, want] = [pred, want].map(|values| {
                 let id = store.values("values", Spec::real(Rows::fixed(2), 2), &values).unwrap();
-                t.stored(&store, id).unwrap()
+                t.stored(id).unwrap()
             });
             let loss = t.squared_loss(pred, want).unwrap();
             let mut program = Program::new(&t, &[loss], Precision::F32, backend.clone()).expect("room");

@@ -54,8 +54,8 @@ impl Average {
     ///
     /// # Errors
     /// The errors of [`Tape::accumulate`].
-    pub fn record(&self, t: &mut Tape, store: &Store) -> Result<()> {
-        let pairs = self.parameters.iter().map(|p| Ok((t.stored(store, p.sum)?, t.stored(store, p.value)?)));
+    pub fn record(&self, t: &mut Tape) -> Result<()> {
+        let pairs = self.parameters.iter().map(|p| Ok((t.stored(p.sum)?, t.stored(p.value)?)));
         let pairs: Vec<_> = pairs.collect::<Result<_>>()?;
         t.accumulate(&pairs)
     }

@@ -45,12 +45,13 @@ enum State {
 ///
 /// ```
 /// use tgnn::{autograd::*, ops::{Backend, Tape, epilogue::Activation}, runtime::*};
-/// let (mut store, mut t) = (Store::new(Precision::F32), Tape::new());
+/// let mut store = Store::new(Precision::F32);
+/// let mut t = Tape::new(&store);
 /// let mut parameters = Parameters::new(&mut store, 1, 0.1)?;
 /// let id = parameters.add(&mut store, "w", 1, 1, ScaledInit::Constant(2.0))?;
-/// let w = t.stored(&store, id)?;
+/// let w = t.stored(id)?;
 /// let loss = t.linear(w, w, None, None, Activation::Identity)?; // w times w
-/// parameters.minimize(&mut t, &store, loss)?;
+/// parameters.minimize(&mut t, loss)?;
 /// Program::new(&t, &[], Precision::F32, Backend::Cpu)?.run(&mut store)?;
 /// assert!(store.read::<f32>(id)?[0] < 2.0);
 /// # Ok::<(), tgnn::error::Error>(())
@@ -219,15 +220,15 @@ impl Parameters {
     /// # Errors
     /// `Shape` if the loss is more than one number or depends on no parameter that is learned, or if an op on
     /// the way has no derivative.
-    pub fn minimize(&self, t: &mut Tape, store: &Store, loss: Var) -> Result<Vec<(String, Var)>> {
+    pub fn minimize(&self, t: &mut Tape, loss: Var) -> Result<Vec<(String, Var)>> {
         let spec = t.spec(loss);
         let number = (spec.rows.capacity, spec.cols) == (1, 1);
         ensure!("minimize", number, "the loss is {spec}, want one number; take its mean");
-        let mut grads = self.gradients(t, store, loss, self.one)?;
+        let mut grads = self.gradients(t, loss, self.one)?;
         ensure!("minimize", !grads.is_empty(), "the loss depends on no parameter that is learned");
-        self.reduced(t, store, &mut grads)?;
-        let rate = self.stored_rate(t, store)?;
-        self.update(t, store, &grads, rate)?;
+        self.reduced(t, &mut grads)?;
+        let rate = self.stored_rate(t)?;
+        self.update(t, &grads, rate)?;
         Ok(grads.into_iter().map(|(p, g)| (p.name.clone(), g)).collect())
     }
     /// [`minimize`](Self::minimize) with the step size `rate`, `[1, 1]`, that leaves the parameters `fixed`
@@ -235,18 +236,11 @@ impl Parameters {
     ///
     /// # Errors
     /// `Shape` where an op on the way has no derivative.
-    pub fn minimize_others(
-        &self,
-        t: &mut Tape,
-        store: &Store,
-        loss: Var,
-        rate: Var,
-        fixed: &[BufferId],
-    ) -> Result<()> {
-        let mut grads = self.gradients(t, store, loss, self.one)?;
+    pub fn minimize_others(&self, t: &mut Tape, loss: Var, rate: Var, fixed: &[BufferId]) -> Result<()> {
+        let mut grads = self.gradients(t, loss, self.one)?;
         grads.retain(|(p, _)| !fixed.contains(&p.value));
-        self.reduced(t, store, &mut grads)?;
-        self.update(t, store, &grads, rate)
+        self.reduced(t, &mut grads)?;
+        self.update(t, &grads, rate)
     }
     /// Whether a parameter is learned whose name begins with none of `prefixes`, and that is none of `fixed`.
     pub fn learns_beyond(&self, prefixes: &[&str], fixed: &[BufferId]) -> bool {
@@ -254,8 +248,8 @@ impl Parameters {
         learned.any(|p| !prefixes.iter().any(|prefix| p.name.starts_with(prefix)))
     }
     /// The learning rates of the steps, of which the update takes that of its own.
-    fn stored_rate(&self, t: &mut Tape, store: &Store) -> Result<Var> {
-        t.stored(store, self.rates.unwrap_or(self.learning_rate))
+    fn stored_rate(&self, t: &mut Tape) -> Result<Var> {
+        t.stored(self.rates.unwrap_or(self.learning_rate))
     }
     /// Appends the backward pass of `share * loss`, whose gradients are added to `sums`, a sum for each
     /// parameter that is there or comes into being; `share` is stored, `[1, 1]`.
@@ -271,7 +265,7 @@ impl Parameters {
         sums: &mut Sums,
     ) -> Result<()> {
         let mut pairs = Vec::new();
-        for (p, g) in self.gradients(t, store, loss, share)? {
+        for (p, g) in self.gradients(t, loss, share)? {
             let sum = match sums.get(p.value) {
                 Some(sum) => sum,
                 None => store.zeros(format!("grad.{}", p.name), store.spec(p.value))?,
@@ -279,20 +273,14 @@ impl Parameters {
             if sums.get(p.value).is_none() {
                 sums.0.push((p.value, sum));
             }
-            pairs.push((t.stored(store, sum)?, g));
+            pairs.push((t.stored(sum)?, g));
         }
         t.accumulate(&pairs)
     }
     /// Parameters that are learned and that `loss` depends on, with their gradients for the gradient `seed`
     /// of the loss.
-    fn gradients(
-        &self,
-        t: &mut Tape,
-        store: &Store,
-        loss: Var,
-        seed: BufferId,
-    ) -> Result<Vec<(&Parameter, Var)>> {
-        let mut seed = t.stored(store, seed)?;
+    fn gradients(&self, t: &mut Tape, loss: Var, seed: BufferId) -> Result<Vec<(&Parameter, Var)>> {
+        let mut seed = t.stored(seed)?;
         let spec = t.spec(loss);
         if (spec.rows.capacity, spec.cols) == (1, 1) && !is_reported(t, loss) {
             seed = t.guard(seed, loss)?;
@@ -301,40 +289,40 @@ impl Parameters {
         t.begin(None);
         let mut found = Vec::new();
         for p in self.list.iter().filter(|p| p.learned) {
-            if let Some(&g) = grads.get(&t.stored(store, p.value)?) {
+            if let Some(&g) = grads.get(&t.stored(p.value)?) {
                 found.push((p, g));
             }
         }
         Ok(found)
     }
     /// Appends the sums of the gradients over all ranks.
-    fn reduced(&self, t: &mut Tape, store: &Store, grads: &mut [(&Parameter, Var)]) -> Result<()> {
+    fn reduced(&self, t: &mut Tape, grads: &mut [(&Parameter, Var)]) -> Result<()> {
         let Some(link) = &self.reduce else { return Ok(()) };
         let own: Vec<Var> = grads.iter().map(|g| g.1).collect();
-        let sums = t.all_reduce(store, link, &own)?;
+        let sums = t.all_reduce(link, &own)?;
         grads.iter_mut().zip(sums).for_each(|(grad, sum)| grad.1 = sum);
         Ok(())
     }
-    fn update(&self, t: &mut Tape, store: &Store, grads: &[(&Parameter, Var)], lr: Var) -> Result<()> {
+    fn update(&self, t: &mut Tape, grads: &[(&Parameter, Var)], lr: Var) -> Result<()> {
         let scale = match (self.norm, self.optimizer.clip_norm) {
             (Some(norm), Some(most)) => {
-                let norm = t.stored(store, norm)?;
+                let norm = t.stored(norm)?;
                 let grads: Vec<Var> = grads.iter().map(|g| g.1).collect();
                 Some(t.clip_norm(norm, &grads, most)?)
             }
             _ => None,
         };
-        let vars = UpdateVars { lr, step: t.stored(store, self.step)?, scale };
+        let vars = UpdateVars { lr, step: t.stored(self.step)?, scale };
         let (mut adam, mut sgd) = (Vec::new(), Vec::new());
         for &(p, g) in grads {
-            let w = t.stored(store, p.value)?;
+            let w = t.stored(p.value)?;
             match p.state {
                 State::Adam(moments) => {
-                    let [m, v] = t.stored_all(store, moments)?;
+                    let [m, v] = t.stored_all(moments)?;
                     adam.push(AdamSlot { w, g, m, v });
                 }
                 State::Sgd(v) => {
-                    let v = v.map(|v| t.stored(store, v)).transpose()?;
+                    let v = v.map(|v| t.stored(v)).transpose()?;
                     sgd.push(SgdSlot { w, g, v });
                 }
             }
@@ -367,12 +355,12 @@ impl Sums {
     ///
     /// # Errors
     /// `Shape`, as the ops'.
-    pub fn minimize(&self, parameters: &Parameters, t: &mut Tape, store: &Store) -> Result<()> {
+    pub fn minimize(&self, parameters: &Parameters, t: &mut Tape) -> Result<()> {
         let summed = parameters.list.iter().filter_map(|p| Some((p, self.get(p.value)?)));
-        let grads = summed.map(|(p, sum)| Ok((p, t.stored(store, sum)?)));
+        let grads = summed.map(|(p, sum)| Ok((p, t.stored(sum)?)));
         let grads: Vec<(&Parameter, Var)> = grads.collect::<Result<_>>()?;
-        let rate = parameters.stored_rate(t, store)?;
-        parameters.update(t, store, &grads, rate)?;
+        let rate = parameters.stored_rate(t)?;
+        parameters.update(t, &grads, rate)?;
         t.clear(&grads.iter().map(|g| g.1).collect::<Vec<_>>())
     }
 }

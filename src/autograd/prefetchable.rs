@@ -61,9 +61,8 @@ mod tests {
         let [features, memory] = ["features", "memory"].map(|name| table(&mut store, name));
         let index = store.values("index", Spec::ids(Rows::fixed(3), 1), &[0u32, 1, 2]).unwrap();
         let square = store.zeros("weight", Spec::real(Rows::fixed(2), 2)).unwrap();
-        let mut t = Tape::new();
-        let [features, memory, index, square] =
-            t.stored_all(&store, [features, memory, index, square]).unwrap();
+        let mut t = Tape::new(&store);
+        let [features, memory, index, square] = t.stored_all([features, memory, index, square]).unwrap();
         let feature_rows = t.gather_rows(features, index).unwrap();
         let memory_rows = t.gather_rows(memory, index).unwrap();
         let computed = t.linear(feature_rows, square, None, Some(memory_rows), Activation::Identity).unwrap();

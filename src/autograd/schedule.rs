@@ -423,9 +423,9 @@ mod tests {
         let [sum, trace_buffer] = [("sum", 1), ("trace", 40)]
             .map(|(name, n)| store.zeros(name, Spec::real(Rows::fixed(n), 1)).unwrap());
         let first = store.values("first", ids(1), &[0u32]).unwrap();
-        let mut t = Tape::new();
+        let mut t = Tape::new(&store);
         let [order, clock, table, sum, trace, first] =
-            t.stored_all(store, [order, clock, table, sum, trace_buffer, first]).unwrap();
+            t.stored_all([order, clock, table, sum, trace_buffer, first]).unwrap();
         let group = t.next_group(order, clock, 2).unwrap();
         let row = t.gather_rows(table, group.target).unwrap();
         let added = t.add(sum, row).unwrap();

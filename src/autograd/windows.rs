@@ -116,12 +116,12 @@ mod tests {
     use crate::{
         autograd::{Lanes, Program},
         ops::Tape,
-        runtime::{Device, Precision},
+        runtime::{Device, Precision, Store},
     };
 
     /// Returns the numbers of runs in the windows of a pass over two variants.
     fn lengths(variant_of_run: &[usize]) -> Vec<usize> {
-        let tape = Tape::new();
+        let tape = Tape::new(&Store::new(Precision::F32));
         let tapes = [(&tape, Lanes::One), (&tape, Lanes::One)];
         let device = Device::cpu(1).unwrap();
         let program = Program::with_variants(&tapes, Precision::F32, &device).unwrap();

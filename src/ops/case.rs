@@ -88,7 +88,8 @@ pub struct CaseBuilder {
 impl CaseBuilder {
     /// Creates an empty case with reals of `precision`; drawn reals are rounded to the format `inputs`.
     pub fn new(precision: Precision, inputs: MatmulPrecision) -> Self {
-        CaseBuilder { tape: Tape::new(), store: Store::new(precision), inputs, draws: 0 }
+        let store = Store::new(precision);
+        CaseBuilder { tape: Tape::new(&store), store, inputs, draws: 0 }
     }
     fn next(&mut self) -> u32 {
         self.draws += 1;
@@ -115,7 +116,7 @@ impl CaseBuilder {
     /// If `values` do not fill `spec`, which is a mistake in the case.
     pub fn values<T: Element>(&mut self, spec: Spec, values: &[T]) -> Var {
         let stored = self.store.values(format!("input {}", self.tape.len()), spec, values);
-        let var = stored.and_then(|id| self.tape.stored(&self.store, id));
+        let var = stored.and_then(|id| self.tape.stored(id));
         var.unwrap_or_else(|e| panic!("values of a case fill their spec: {e}"))
     }
     /// Draws uniform reals in [-1, 1), `[rows, cols]`.

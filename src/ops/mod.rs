@@ -284,7 +284,8 @@ pub trait Op: Sized + std::fmt::Debug + Send + Sync + 'static {
 /// # Examples
 /// ```
 /// use tgnn::{autograd::Program, ops::*, runtime::*};
-/// let (mut store, mut tape) = (Store::new(Precision::F64), Tape::new());
+/// let mut store = Store::new(Precision::F64);
+/// let mut tape = Tape::new(&store);
 /// let a = tape.input(&mut store, "a", Spec::real(Rows::fixed(1), 1), &[0.5f64])?;
 /// let y = tape.exp(a)?;
 /// let mut program = Program::new(&tape, &[y], Precision::F64, Backend::Definition)?;

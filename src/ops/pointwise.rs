@@ -136,7 +136,8 @@ pointwise! {
 ///
 /// ```
 /// use tgnn::{autograd::Program, ops::*, runtime::*};
-/// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+/// let mut store = Store::new(Precision::F32);
+/// let mut tape = Tape::new(&store);
 /// let spec = Spec::real(Rows::fixed(1), 2);
 /// let a = tape.input(&mut store, "a", spec, &[1.0f32, 6.0])?;
 /// let b = tape.input(&mut store, "b", spec, &[2.0f32, 4.0])?;

@@ -86,8 +86,8 @@ struct Value {
 /// use tgnn::{ops::Tape, runtime::*};
 /// let mut store = Store::new(Precision::F32);
 /// let x = store.values("x", Spec::real(Rows::fixed(2), 1), &[1.0f32, 2.0])?;
-/// let mut t = Tape::new();
-/// let x = t.stored(&store, x)?;
+/// let mut t = Tape::new(&store);
+/// let x = t.stored(x)?;
 /// t.add(x, x)?;
 /// assert_eq!(t.to_string(), "%1 F32 [2, 1] = add(%0, %0)\n");
 /// # Ok::<(), tgnn::error::Error>(())
@@ -97,38 +97,32 @@ pub struct Tape {
     nodes: Vec<Node>,
     values: Vec<Value>,
     stored: HashMap<BufferId, Var>,
-    store: Option<StoreId>,
+    store: Listing,
     tag: Tag,
 }
 
 brief_debug!(Tape, t => { nodes: t.nodes.len(), values: t.values.len() });
 
-impl Default for Tape {
-    fn default() -> Self {
+impl Tape {
+    /// Returns an empty program over the buffers of `store`, also those that it gets later.
+    pub fn new(store: &Store) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        let id = NEXT.fetch_add(1, Relaxed);
         Tape {
-            id,
+            id: NEXT.fetch_add(1, Relaxed),
             nodes: Vec::new(),
             values: Vec::new(),
             stored: HashMap::new(),
-            store: None,
+            store: store.listing().clone(),
             tag: Tag::default(),
         }
-    }
-}
-
-impl Tape {
-    /// Returns an empty program.
-    pub fn new() -> Self {
-        Self::default()
     }
     /// Tags the nodes pushed from now on; their backward nodes inherit the tag. `None` ends the section.
     ///
     /// # Examples
     /// ```
     /// use tgnn::{ops::{Section, Tape}, runtime::*};
-    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let mut store = Store::new(Precision::F32);
+    /// let mut tape = Tape::new(&store);
     /// let x = tape.input(&mut store, "x", Spec::real(Rows::fixed(1), 1), &[1.0f32])?;
     /// let second = Section { index: 1, name: "snapshot" };
     /// tape.begin(Some(second));
@@ -143,41 +137,35 @@ impl Tape {
     pub fn begin(&mut self, section: Option<Section>) {
         self.tag = Tag { section, backward: false };
     }
-    /// Returns the buffer `id` of `store` as a value; the same value on every call.
+    /// Returns a buffer of the tape's store as a value; the same value on every call.
     ///
     /// # Errors
-    /// `Shape` if the buffer is not in `store`, if the tape has values of another store, or if the live count
-    /// of the buffer's rows is not a `[1]` u32 value of this tape.
+    /// `Shape` if the buffer is another store's, or if the live count of its rows is not a `[1]` u32 value of
+    /// this tape.
     ///
     /// # Examples
     /// ```
     /// use tgnn::{ops::Tape, runtime::*};
-    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let mut store = Store::new(Precision::F32);
+    /// let mut tape = Tape::new(&store);
     /// let id = store.values("x", Spec::real(Rows::fixed(1), 2), &[1.0f32, 2.0])?;
-    /// let x = tape.stored(&store, id)?;
-    /// assert_eq!(tape.stored(&store, id)?, x);
+    /// let x = tape.stored(id)?;
+    /// assert_eq!(tape.stored(id)?, x);
     /// assert_eq!(tape.spec(x), Spec::real(Rows::fixed(1), 2));
-    /// let other = Store::new(Precision::F32);
-    /// assert!(tape.stored(&other, id).unwrap_err().to_string().contains("another store"));
+    /// let mut other = Tape::new(&Store::new(Precision::F32));
+    /// assert!(other.stored(id).unwrap_err().to_string().contains("another store"));
     /// # Ok::<(), tgnn::error::Error>(())
     /// ```
-    pub fn stored(&mut self, store: &Store, id: BufferId) -> Result<Var> {
-        ensure!("stored", id.store() == store.id(), "the buffer is another store's");
-        ensure!(
-            "stored",
-            self.store.is_none_or(|known| known == store.id()),
-            "the tape is over another store; record values of one store on a tape"
-        );
+    pub fn stored(&mut self, id: BufferId) -> Result<Var> {
         if let Some(&v) = self.stored.get(&id) {
             return Ok(v);
         }
-        self.check_live("stored", store.spec(id))?;
-        let v = self.value(
-            store.spec(id),
-            Home::Stored { id, writable: store.is_writable(id), on_host: store.is_on_host(id) },
-        );
+        let Some(Listed { spec, writable, on_host }) = self.store.find(id) else {
+            return Err(Error::shape("stored", "the buffer is another store's"));
+        };
+        self.check_live("stored", spec)?;
+        let v = self.value(spec, Home::Stored { id, writable, on_host });
         self.stored.insert(id, v);
-        self.store = Some(store.id());
         Ok(v)
     }
     /// Returns several buffers as values, see [`stored`](Self::stored).
@@ -188,21 +176,23 @@ impl Tape {
     /// # Examples
     /// ```
     /// use tgnn::{ops::Tape, runtime::*};
-    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let mut store = Store::new(Precision::F32);
+    /// let mut tape = Tape::new(&store);
     /// let x = store.zeros("x", Spec::real(Rows::fixed(1), 2))?;
     /// let index = store.zeros("index", Spec::ids(Rows::fixed(3), 1))?;
-    /// let [x, index] = tape.stored_all(&store, [x, index])?;
+    /// let [x, index] = tape.stored_all([x, index])?;
     /// assert_eq!([x, index].map(|v| tape.spec(v).to_string()), ["F32 [1, 2]", "U32 [3, 1]"]);
     /// # Ok::<(), tgnn::error::Error>(())
     /// ```
-    pub fn stored_all<const N: usize>(&mut self, store: &Store, ids: [BufferId; N]) -> Result<[Var; N]> {
+    pub fn stored_all<const N: usize>(&mut self, ids: [BufferId; N]) -> Result<[Var; N]> {
         let mut vars = [Var::new(self.id, 0); N];
         for (v, id) in vars.iter_mut().zip(ids) {
-            *v = self.stored(store, id)?;
+            *v = self.stored(id)?;
         }
         Ok(vars)
     }
-    /// Adds a writable buffer with the contents `values` to `store`, and returns it as a value.
+    /// Adds a writable buffer with the contents `values` to `store`, the tape's store, and returns it as a
+    /// value.
     ///
     /// # Errors
     /// As [`Store::values`] and [`stored`](Self::stored).
@@ -210,7 +200,8 @@ impl Tape {
     /// # Examples
     /// ```
     /// use tgnn::{ops::Tape, runtime::*};
-    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let mut store = Store::new(Precision::F32);
+    /// let mut tape = Tape::new(&store);
     /// let x = tape.input(&mut store, "x", Spec::real(Rows::fixed(1), 2), &[1.0f32, 2.0])?;
     /// assert_eq!(tape.spec(x).to_string(), "F32 [1, 2]");
     /// # Ok::<(), tgnn::error::Error>(())
@@ -223,11 +214,11 @@ impl Tape {
         values: &[T],
     ) -> Result<Var> {
         let id = store.values(name, spec, values)?;
-        self.stored(store, id)
+        self.stored(id)
     }
-    /// Returns the store whose buffers are on the tape; `None` if the tape has no stored values.
-    pub(crate) fn store(&self) -> Option<StoreId> {
-        self.store
+    /// Returns the store whose buffers are on the tape.
+    pub(crate) fn store(&self) -> StoreId {
+        self.store.store()
     }
     fn value(&mut self, spec: Spec, home: Home) -> Var {
         self.values.push(Value { spec, home });
@@ -327,7 +318,8 @@ impl Tape {
     /// # Examples
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
-    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let mut store = Store::new(Precision::F32);
+    /// let mut tape = Tape::new(&store);
     /// let a = tape.input(&mut store, "a", Spec::real(Rows::fixed(1), 2), &[3.0f32, 4.0])?;
     /// let outs = tape.push(pointwise::Add, &[a, a])?;
     /// let mut program = Program::new(&tape, &[outs[0]], Precision::F32, Backend::Cpu)?;
@@ -421,7 +413,8 @@ impl Tape {
     /// # Examples
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
-    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let mut store = Store::new(Precision::F32);
+    /// let mut tape = Tape::new(&store);
     /// let a = tape.input(&mut store, "a", Spec::real(Rows::fixed(1), 2), &[3.0f32, 4.0])?;
     /// let ones = tape.input(&mut store, "ones", Spec::real(Rows::fixed(1), 2), &[1.0f32, 1.0])?;
     /// let square = tape.mul(a, a)?;
@@ -451,7 +444,8 @@ impl Tape {
     /// # Examples
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
-    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let mut store = Store::new(Precision::F32);
+    /// let mut tape = Tape::new(&store);
     /// let a = tape.input(&mut store, "a", Spec::real(Rows::fixed(1), 1), &[3.0f32])?;
     /// let one = tape.input(&mut store, "one", Spec::real(Rows::fixed(1), 1), &[1.0f32])?;
     /// let ten = tape.input(&mut store, "ten", Spec::real(Rows::fixed(1), 1), &[10.0f32])?;
@@ -561,7 +555,8 @@ impl Tape {
     /// # Examples
     /// ```
     /// use tgnn::{ops::{Cost, Tape}, runtime::*};
-    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let mut store = Store::new(Precision::F32);
+    /// let mut tape = Tape::new(&store);
     /// let a = tape.input(&mut store, "a", Spec::real(Rows::fixed(1), 2), &[3.0f32, 4.0])?;
     /// tape.add(a, a)?;
     /// assert_eq!(tape.cost(), Cost { bytes: 3 * 2 * 4, flops: 2 }); // two operands and a result

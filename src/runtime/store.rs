@@ -11,7 +11,7 @@ use super::{
 use crate::error::{Error, ErrorKind, Result, ensure};
 use half::{bf16, f16};
 use std::sync::{
-    Arc,
+    Arc, Mutex, MutexGuard, PoisonError,
     atomic::{AtomicU64, Ordering::Relaxed},
 };
 
@@ -20,13 +20,6 @@ use std::sync::{
 pub struct BufferId {
     store: StoreId,
     at: usize,
-}
-
-impl BufferId {
-    /// Returns the store that the buffer belongs to.
-    pub(crate) fn store(self) -> StoreId {
-        self.store
-    }
 }
 
 /// Identifies a store, uniquely in the process: an id is never reused.
@@ -156,6 +149,37 @@ impl Buffer {
     }
 }
 
+/// What a tape needs to know of a buffer.
+#[derive(Clone, Copy)]
+pub(crate) struct Listed {
+    pub spec: Spec,
+    /// Whether programs may write it.
+    pub writable: bool,
+    /// Whether devices use it in host memory.
+    pub on_host: bool,
+}
+
+/// The buffers of a store, as its tapes see them.
+#[derive(Clone)]
+pub(crate) struct Listing {
+    store: StoreId,
+    buffers: Arc<Mutex<Vec<Listed>>>,
+}
+
+impl Listing {
+    /// Returns the store.
+    pub fn store(&self) -> StoreId {
+        self.store
+    }
+    /// Returns what is known of a buffer; `None` if it is another store's.
+    pub fn find(&self, id: BufferId) -> Option<Listed> {
+        (id.store == self.store).then(|| self.lock()[id.at])
+    }
+    fn lock(&self) -> MutexGuard<'_, Vec<Listed>> {
+        self.buffers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// Named buffers: parameters, optimiser moments, node memory, mailbox, tables.
 ///
 /// Several programs (training, validation) run over one store and so share its state; a program runs only
@@ -175,6 +199,7 @@ pub struct Store {
     id: StoreId,
     precision: Precision,
     buffers: Vec<Buffer>,
+    listing: Listing,
     /// The CUDA stream of copies from the device.
     copies: Option<CudaStream>,
 }
@@ -184,11 +209,17 @@ brief_debug!(Store, s => { buffers: s.buffers.len(), precision: s.precision });
 impl Store {
     /// Creates an empty store whose real numbers have the given precision.
     pub fn new(precision: Precision) -> Self {
-        Store { id: StoreId::next(), precision, buffers: Vec::new(), copies: None }
+        let id = StoreId::next();
+        let listing = Listing { store: id, buffers: Arc::default() };
+        Store { id, precision, buffers: Vec::new(), listing, copies: None }
     }
     /// Returns the identity of this store.
     pub(crate) fn id(&self) -> StoreId {
         self.id
+    }
+    /// Returns the list of the buffers, which stays up to date.
+    pub(crate) fn listing(&self) -> &Listing {
+        &self.listing
     }
     /// Returns the precision of real buffers.
     pub fn precision(&self) -> Precision {
@@ -256,6 +287,8 @@ impl Store {
         Ok(self.push(name, spec, Data::Shared(table)))
     }
     fn push(&mut self, name: String, spec: Spec, data: Data) -> BufferId {
+        let writable = !matches!(data, Data::Shared(_));
+        self.listing.lock().push(Listed { spec, writable, on_host: false });
         self.buffers.push(Buffer { name, spec, data, copy: DeviceCopy::None, newer: Newer::Host });
         BufferId { store: self.id, at: self.buffers.len() - 1 }
     }
@@ -282,6 +315,7 @@ impl Store {
         let may = matches!(b.copy, DeviceCopy::None | DeviceCopy::OnHost);
         ensure!(&b.name, may, "cannot be kept on the host: a device already has a copy");
         b.copy = DeviceCopy::OnHost;
+        self.listing.lock()[id.at].on_host = true;
         Ok(())
     }
     /// Replaces the table `id` by every `step`-th of its rows, from row `first` on.
@@ -306,11 +340,8 @@ impl Store {
         };
         prefer_huge_pages(table.bytes());
         (b.spec, b.data) = (left, Data::Shared(table));
+        self.listing.lock()[id.at].spec = left;
         Ok(())
-    }
-    /// Whether devices use the buffer in host memory.
-    pub(crate) fn is_on_host(&self, id: BufferId) -> bool {
-        matches!(self.buffer(id).copy, DeviceCopy::OnHost | DeviceCopy::Pinned(_))
     }
     /// Returns the elements of `id`.
     ///

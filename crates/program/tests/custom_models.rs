@@ -95,8 +95,8 @@ struct Rowwise {
     rows: BufferId,
 }
 impl EventModel for Rowwise {
-    fn embed(&self, t: &mut Tape, store: &Store, _: &EventTables, q: &Queries) -> Result<Embedded> {
-        let rows = t.stored(store, self.rows)?;
+    fn embed(&self, t: &mut Tape, _: &EventTables, q: &Queries) -> Result<Embedded> {
+        let rows = t.stored(self.rows)?;
         Ok(Embedded::new(t.gather_rows(rows, q.node)?))
     }
 }
@@ -105,8 +105,8 @@ struct Few {
     rows: BufferId,
 }
 impl EventModel for Few {
-    fn embed(&self, t: &mut Tape, store: &Store, _: &EventTables, q: &Queries) -> Result<Embedded> {
-        let (rows, event) = (t.stored(store, self.rows)?, q.event);
+    fn embed(&self, t: &mut Tape, _: &EventTables, q: &Queries) -> Result<Embedded> {
+        let (rows, event) = (t.stored(self.rows)?, q.event);
         Ok(Embedded::new(t.gather_rows(rows, event)?))
     }
 }
@@ -118,23 +118,22 @@ struct Neighborly {
     node: BufferId,
 }
 impl EventModel for Neighborly {
-    fn embed(&self, t: &mut Tape, store: &Store, data: &EventTables, q: &Queries) -> Result<Embedded> {
-        let [rows, near_w, edge_w, node_w] =
-            t.stored_all(store, [self.rows, self.near, self.edge, self.node])?;
-        let (tcsr, how) = (data.tcsr(t, store)?, data.sampling(NEIGHBORS, Strategy::Recent));
+    fn embed(&self, t: &mut Tape, data: &EventTables, q: &Queries) -> Result<Embedded> {
+        let [rows, near_w, edge_w, node_w] = t.stored_all([self.rows, self.near, self.edge, self.node])?;
+        let (tcsr, how) = (data.tcsr(t)?, data.sampling(NEIGHBORS, Strategy::Recent));
         let near = t.sample_neighbors(tcsr, (q.node, q.time), (q.event, q.now), q.stride, how)?;
-        let unique = data.unique(t, store, q.node, &[near.node], q.classes())?;
+        let unique = data.unique(t, q.node, &[near.node], q.classes())?;
         let own = t.gather_rows(rows, q.node)?;
         let others = t.gather_rows(rows, near.node)?;
         let others = t.mean_rows(others, NEIGHBORS, Some(near.count))?;
         let mut z = t.linear(others, near_w, None, Some(own), Activation::Identity)?;
-        let edge = data.edge_if(t, store, true)?;
-        let (edge, events) = data.edge_rows(t, store, edge, vec![near.event])?;
+        let edge = data.edge_if(t, true)?;
+        let (edge, events) = data.edge_rows(t, edge, vec![near.event])?;
         let features = t.gather_rows(edge, events[0])?;
         let features = t.mean_rows(features, NEIGHBORS, Some(near.count))?;
         z = t.linear(features, edge_w, None, Some(z), Activation::Identity)?;
         if let Some(table) = data.node_features {
-            let features = data.node_rows(t, store, table, unique.node)?;
+            let features = data.node_rows(t, table, unique.node)?;
             let features = t.gather_rows(features, unique.psi[0])?;
             z = t.linear(features, node_w, None, Some(z), Activation::Tanh)?;
         }
@@ -154,9 +153,9 @@ impl EventModel for Last {
     fn reset(&self, store: &mut Store) -> Result<()> {
         store.clear(self.last)
     }
-    fn embed(&self, t: &mut Tape, store: &Store, data: &EventTables, q: &Queries) -> Result<Embedded> {
-        let [rows, w, last] = t.stored_all(store, [self.rows, self.w, self.last])?;
-        let unique = data.unique(t, store, q.node, &[], q.classes())?;
+    fn embed(&self, t: &mut Tape, data: &EventTables, q: &Queries) -> Result<Embedded> {
+        let [rows, w, last] = t.stored_all([self.rows, self.w, self.last])?;
+        let unique = data.unique(t, q.node, &[], q.classes())?;
         let (rows, last) = (t.gather_rows(rows, unique.node)?, t.gather_rows(last, unique.node)?);
         let new = t.linear(last, w, None, Some(rows), Activation::Tanh)?;
         let z = t.gather_rows(new, unique.psi[0])?;
@@ -164,16 +163,8 @@ impl EventModel for Last {
         (embedded.unique, embedded.kept) = (Some(unique), vec![z]);
         Ok(embedded)
     }
-    fn write(
-        &self,
-        t: &mut Tape,
-        store: &Store,
-        _: &EventTables,
-        _: &Batch,
-        _: usize,
-        e: &Embedded,
-    ) -> Result<()> {
-        let (last, unique) = (t.stored(store, self.last)?, e.unique_nodes()?);
+    fn write(&self, t: &mut Tape, _: &EventTables, _: &Batch, _: usize, e: &Embedded) -> Result<()> {
+        let (last, unique) = (t.stored(self.last)?, e.unique_nodes()?);
         t.write_latest(last, (unique.node, unique.phi), e.kept[0])
     }
 }
@@ -192,22 +183,21 @@ impl EventModel for Remembering {
     fn reset(&self, store: &mut Store) -> Result<()> {
         self.memory.reset(store)
     }
-    fn embed(&self, t: &mut Tape, store: &Store, data: &EventTables, q: &Queries) -> Result<Embedded> {
-        let unique = data.unique(t, store, q.node, &[], q.classes())?;
-        let updated = self.memory.update(t, store, data, &self.time, &unique, q.batch.as_ref())?;
+    fn embed(&self, t: &mut Tape, data: &EventTables, q: &Queries) -> Result<Embedded> {
+        let unique = data.unique(t, q.node, &[], q.classes())?;
+        let updated = self.memory.update(t, data, &self.time, &unique, q.batch.as_ref())?;
         let z = t.gather_rows(updated.memory, unique.psi[0])?;
         Ok(Embedded::new(z).with_memory(unique, updated))
     }
     fn write(
         &self,
         t: &mut Tape,
-        store: &Store,
         data: &EventTables,
         batch: &Batch,
         stride: usize,
         e: &Embedded,
     ) -> Result<()> {
-        self.memory.write(t, store, data, batch, stride, e)
+        self.memory.write(t, data, batch, stride, e)
     }
 }
 

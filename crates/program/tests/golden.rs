@@ -202,8 +202,8 @@ fn train_from(
         let weights: Vec<f64> = weights.into_iter().enumerate().map(|(i, w)| start(i, w)).collect();
         store.write(id, &weights).unwrap();
     }
-    let mut t = Tape::new();
-    let edge = tables.edge_if(&mut t, &store, true).unwrap();
+    let mut t = Tape::new(&store);
+    let edge = tables.edge_if(&mut t, true).unwrap();
     let edge = home(&t, edge);
     if precision == Precision::F64 {
         // The tables were loaded through f32; the fixture has all digits.
@@ -217,10 +217,10 @@ fn train_from(
         store.table("negatives", Spec::ids(Rows::fixed(events.len()), 1), Arc::new(negatives)).unwrap();
 
     let capacity = g.fact("batch");
-    let f = net.forward(&mut t, &store, &tables, capacity, Negatives::Given(negatives), true).unwrap();
+    let f = net.forward(&mut t, &tables, capacity, Negatives::Given(negatives), true).unwrap();
     let loss = t.bce_loss(f.logits).unwrap();
-    let grads = parameters.minimize(&mut t, &store, loss).unwrap();
-    net.write(&mut t, &store, &tables, &f).unwrap();
+    let grads = parameters.minimize(&mut t, loss).unwrap();
+    net.write(&mut t, &tables, &f).unwrap();
     let keep: Vec<Var> = [loss, f.logits].into_iter().chain(grads.iter().map(|g| g.1)).collect();
     let mut program = Program::new(&t, &keep, precision, backend).expect("room");
 
@@ -465,7 +465,8 @@ pub fn follow(
     cut: impl Fn(&str, Vec<f64>) -> Vec<f64>,
 ) {
     let run = |precision, backend| -> Results {
-        let (mut t, mut store) = (Tape::new(), Store::new(precision));
+        let mut store = Store::new(precision);
+        let mut t = Tape::new(&store);
         let named = record(&mut t, &mut store, g);
         let keep: Vec<Var> = named.iter().map(|n| n.1).collect();
         let mut program = Program::new(&t, &keep, precision, backend).expect("room");
@@ -496,11 +497,11 @@ fn an_attention_layer_and_its_gradients_equal_the_plain_form() {
         }
         let real = |t: &mut Tape, store: &mut Store, name: &str, rows, cols, values: &[f64]| {
             let id = store.values(name, Spec::real(Rows::fixed(rows), cols), values).unwrap();
-            t.stored(store, id).unwrap()
+            t.stored(id).unwrap()
         };
         let ids = |t: &mut Tape, store: &mut Store, name: &str, cols| {
             let id = store.values(name, Spec::ids(Rows::fixed(6), cols), &g.ids(name)).unwrap();
-            t.stored(store, id).unwrap()
+            t.stored(id).unwrap()
         };
         let h = real(t, store, "h", 9, 5, &g.real("h"));
         let edge = real(t, store, "edge_features", 10, 3, &g.real("edge_features"));
@@ -509,14 +510,13 @@ fn an_attention_layer_and_its_gradients_equal_the_plain_form() {
         let (root, row) = (ids(t, store, "root", 1), ids(t, store, "neighbour", 4));
         let (event, count) = (ids(t, store, "edge", 4), ids(t, store, "count", 1));
         let times = store.zeros("time", Spec { cols: 4, ..Spec::times(Rows::fixed(6)) }).unwrap();
-        let near = Neighbors { node: row, event, dt, time: t.stored(store, times).unwrap(), count };
+        let near = Neighbors { node: row, event, dt, time: t.stored(times).unwrap(), count };
         let looked = Looked { h, learn_h: true, roots: h, root, row, near, edge, drop_now: None };
-        let out = layer.record(t, store, &time, looked).unwrap();
+        let out = layer.record(t, &time, looked).unwrap();
         let dout = real(t, store, "dout", 6, 6, &g.real("dout"));
         let grads = t.backward_many(&[(out, dout)]).unwrap();
         let mut named = vec![("out".to_owned(), out), ("dh".to_owned(), grads[&h])];
-        let gradient =
-            |(name, id): (&str, BufferId)| (format!("grad.{name}"), grads[&t.stored(store, id).unwrap()]);
+        let gradient = |(name, id): (&str, BufferId)| (format!("grad.{name}"), grads[&t.stored(id).unwrap()]);
         named.extend(p.iter().map(gradient));
         assert_eq!(named.len(), 2 + 13, "every parameter has a gradient");
         named
@@ -538,7 +538,7 @@ fn follow_cell<C: Cell>(bytes: &'static [u8]) {
         fn put<T: Element>(t: &mut Tape, store: &mut Store, rows: usize, values: &[T]) -> Var {
             let spec = Spec { dtype: T::DTYPE, rows: Rows::fixed(rows), cols: values.len() / rows };
             let id = store.values(format!("input {}", t.len()), spec, values).unwrap();
-            t.stored(store, id).unwrap()
+            t.stored(id).unwrap()
         }
         let mut w_x = vec![0.0; C::GATES * D * WIDE];
         for (wide, narrow) in w_x.chunks_exact_mut(WIDE).zip(g.real("w_x").chunks_exact(F)) {

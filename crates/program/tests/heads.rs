@@ -37,10 +37,10 @@ enum Head {
     Edge(EdgeHead),
 }
 impl Head {
-    fn record(&self, t: &mut Tape, store: &Store, z: Var, batch: &Batch) -> Result<Var> {
+    fn record(&self, t: &mut Tape, z: Var, batch: &Batch) -> Result<Var> {
         match self {
-            Head::Node(head) => head.record(t, store, z, batch, STRIDE),
-            Head::Edge(head) => head.record(t, store, z, batch, STRIDE),
+            Head::Node(head) => head.record(t, z, batch, STRIDE),
+            Head::Edge(head) => head.record(t, z, batch, STRIDE),
         }
     }
 }
@@ -60,16 +60,16 @@ fn train(
     let labels = store.table("classes", spec, sets.table()).unwrap();
     let mut parameters = Parameters::new(&mut store, 1, 0.01).unwrap();
     let head = head(&mut parameters, &mut store, events.node_width(), sets.count());
-    let mut t = Tape::new();
-    let batch = tables.next_batch(&mut t, &store, BATCH).unwrap();
+    let mut t = Tape::new(&store);
+    let batch = tables.next_batch(&mut t, BATCH).unwrap();
     let (node, _) = t.roots(batch.src, batch.dst, batch.time, None).unwrap();
-    let features = t.stored(&store, tables.node_features.unwrap()).unwrap();
+    let features = t.stored(tables.node_features.unwrap()).unwrap();
     let z = t.gather_rows(features, node).unwrap();
-    let logits = head.record(&mut t, &store, z, &batch).unwrap();
-    let labels = t.stored(&store, labels).unwrap();
+    let logits = head.record(&mut t, z, &batch).unwrap();
+    let labels = t.stored(labels).unwrap();
     let labels = t.gather_rows(labels, batch.event).unwrap();
     let loss = t.label_loss(logits, labels, 1.0).unwrap();
-    parameters.minimize(&mut t, &store, loss).unwrap();
+    parameters.minimize(&mut t, loss).unwrap();
     let mut program = Program::new(&t, &[loss, logits], Precision::F32, backend).expect("room");
     let (mut losses, mut scores) = (Vec::new(), Vec::new());
     for epoch in 0..epochs {
@@ -136,10 +136,11 @@ fn a_label_beyond_the_classes_and_a_loss_that_is_not_finite_are_faults_with_thei
     let backends = [Some(Backend::Definition), Some(Backend::Cpu), cuda];
     for backend in backends.into_iter().flatten() {
         let fault = |logits: [f32; 6], labels: [u32; 2]| {
-            let (mut store, mut t) = (Store::new(Precision::F32), Tape::new());
+            let mut store = Store::new(Precision::F32);
+            let mut t = Tape::new(&store);
             let logits = store.values("logits", Spec::real(Rows::fixed(2), 3), &logits).unwrap();
             let labels = store.values("labels", Spec::ids(Rows::fixed(2), 1), &labels).unwrap();
-            let (logits, labels) = (t.stored(&store, logits).unwrap(), t.stored(&store, labels).unwrap());
+            let (logits, labels) = (t.stored(logits).unwrap(), t.stored(labels).unwrap());
             let loss = t.label_loss(logits, labels, 1.0).unwrap();
             let mut program = Program::new(&t, &[loss], Precision::F32, backend.clone()).expect("room");
             program.run(&mut store).err().map(|e| (e.kind(), e.to_string()))
@@ -166,10 +167,11 @@ fn a_label_beyond_the_classes_and_a_loss_that_is_not_finite_are_faults_with_thei
 
 #[test]
 fn a_loss_with_mismatched_rows_or_a_bad_weight_is_refused() {
-    let (mut store, mut t) = (Store::new(Precision::F32), Tape::new());
+    let mut store = Store::new(Precision::F32);
+    let mut t = Tape::new(&store);
     let logits = store.zeros("logits", Spec::real(Rows::fixed(2), 3)).unwrap();
     let [two, three] = [2, 3].map(|n| store.zeros("labels", Spec::ids(Rows::fixed(n), 1)).unwrap());
-    let [logits, two, three] = t.stored_all(&store, [logits, two, three]).unwrap();
+    let [logits, two, three] = t.stored_all([logits, two, three]).unwrap();
     assert!(t.label_loss(logits, two, 20.0).is_ok());
     assert!(t.label_loss(logits, three, 1.0).is_err());
     for weight in [0.0, -1.0, f32::NAN, f32::INFINITY] {

@@ -48,19 +48,19 @@ fn off(golden: &Golden, case: &Case, precision: Precision, backend: Backend) -> 
     let mut store = Store::new(precision);
     let optimizer = case.keys.optimizer(golden.targets.len());
     let mut p = Parameters::with_optimizer(&mut store, 1, case.learning_rate, optimizer).unwrap();
-    let mut t = Tape::new();
+    let mut t = Tape::new(&store);
     let (mut parameters, mut targets, mut losses) = (Vec::new(), Vec::new(), Vec::new());
     for (i, (&(rows, cols), start)) in golden.shapes.iter().zip(&golden.start).enumerate() {
         let id = p.add(&mut store, &format!("w{i}"), rows, cols, ScaledInit::Normal).unwrap();
         store.write(id, start).unwrap();
         let want = store.zeros(format!("want{i}"), Spec::real(Rows::fixed(rows), cols)).unwrap();
-        let [w, want_here] = t.stored_all(&store, [id, want]).unwrap();
+        let [w, want_here] = t.stored_all([id, want]).unwrap();
         losses.push(t.squared_loss(w, want_here).unwrap());
         parameters.push(id);
         targets.push(want);
     }
     let loss = t.add(losses[0], losses[1]).unwrap();
-    p.minimize(&mut t, &store, loss).unwrap();
+    p.minimize(&mut t, loss).unwrap();
     let mut program = Program::new(&t, &[], precision, backend).unwrap();
     let mut most = 0.0f64;
     for (step, target) in case.steps.iter().zip(&golden.targets) {
@@ -301,18 +301,19 @@ fn an_optimiser_that_makes_no_sense_is_refused_with_the_key_and_valid_values() {
 
 #[test]
 fn a_loss_of_several_numbers_or_without_parameters_and_a_gradient_of_fewer_rows_are_refused() {
-    let (mut store, mut t) = (Store::new(Precision::F32), Tape::new());
+    let mut store = Store::new(Precision::F32);
+    let mut t = Tape::new(&store);
     let mut p = Parameters::new(&mut store, 1, 0.1).unwrap();
     let w = p.add(&mut store, "w", 2, 1, ScaledInit::Constant(1.0)).unwrap();
-    let w = t.stored(&store, w).unwrap();
+    let w = t.stored(w).unwrap();
     let one = t.input(&mut store, "one", Spec::real(Rows::fixed(1), 1), &[1.0f32]).unwrap();
     let refused = |e: tgnn::error::Error, text: &str| assert!(e.to_string().contains(text), "{e}");
-    refused(p.minimize(&mut t, &store, w).unwrap_err(), "minimize: the loss is F32 [2, 1], want one number");
+    refused(p.minimize(&mut t, w).unwrap_err(), "minimize: the loss is F32 [2, 1], want one number");
     let unlearned = t.mean(one).unwrap();
-    refused(p.minimize(&mut t, &store, unlearned).unwrap_err(), "the loss depends on no parameter");
+    refused(p.minimize(&mut t, unlearned).unwrap_err(), "the loss depends on no parameter");
     refused(t.backward(w, one, &[]).unwrap_err(), "backward: y is F32 [2, 1], its gradient is F32 [1, 1]");
     let loss = t.mean(w).unwrap();
-    p.minimize(&mut t, &store, loss).unwrap();
+    p.minimize(&mut t, loss).unwrap();
 }
 
 /// Minimises the loss that `loss` makes of a parameter of two elements, for two steps, on the host and on a
@@ -326,15 +327,16 @@ fn two_steps(
     let backends = [Backend::Definition, Backend::Cpu].into_iter();
     let backends = backends.chain(on.as_ref().map(|on| Backend::Cuda(on.gpu.clone())));
     let run = |backend| {
-        let (mut store, mut t) = (Store::new(Precision::F32), Tape::new());
+        let mut store = Store::new(Precision::F32);
+        let mut t = Tape::new(&store);
         let optimizer = Optimizer { rule, ..Optimizer::default() };
         let mut p = Parameters::with_optimizer(&mut store, 1, 0.1, optimizer)?;
         let other = p.add(&mut store, "other", 1, 1, ScaledInit::Constant(1.0))?;
         let w = p.add(&mut store, "w", 1, 2, ScaledInit::Constant(start))?;
-        let (w, other) = (t.stored(&store, w)?, t.stored(&store, other)?);
+        let (w, other) = (t.stored(w)?, t.stored(other)?);
         let (of_w, of_other) = (loss(&mut t, w)?, t.mul(other, other)?);
         let sum = t.add(of_w, of_other)?;
-        p.minimize(&mut t, &store, sum)?;
+        p.minimize(&mut t, sum)?;
         let mut program = Program::new(&t, &[], Precision::F32, backend)?;
         program.run(&mut store)?;
         program.run(&mut store)

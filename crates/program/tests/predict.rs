@@ -543,16 +543,16 @@ fn sampled(events: &Events, capacity: usize, k: usize, slots: usize, history: Hi
         .into_iter()
         .zip(&stores)
         .map(|(tables, store)| {
-            let mut t = Tape::new();
-            let batch = tables.next_batch(&mut t, store, capacity).unwrap();
+            let mut t = Tape::new(&store);
+            let batch = tables.next_batch(&mut t, capacity).unwrap();
             if history == History::Time {
-                tables.append(&mut t, store, &batch).unwrap();
+                tables.append(&mut t, &batch).unwrap();
             }
             let (node, time) = t.roots(batch.src, batch.dst, batch.time, None).unwrap();
-            let tcsr = tables.tcsr(&mut t, store).unwrap();
+            let tcsr = tables.tcsr(&mut t).unwrap();
             let near = t.sample_neighbors(tcsr, (node, time), (batch.event, batch.now), 2, how).unwrap();
             if history == History::Batch {
-                tables.append(&mut t, store, &batch).unwrap();
+                tables.append(&mut t, &batch).unwrap();
             }
             let keep = [near.event, near.node];
             (Program::new(&t, &keep, Precision::F32, Backend::Cpu).unwrap(), keep)

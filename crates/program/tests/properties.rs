@@ -60,12 +60,12 @@ fn sample(
     let negatives: Vec<u32> =
         (0..events.len()).map(|i| negatives[i % negatives.len()] % events.nodes as u32).collect();
     let negatives = store.values("negatives", Spec::ids(Rows::fixed(events.len()), 1), &negatives).unwrap();
-    let mut t = Tape::new();
-    let batch = tables.next_batch(&mut t, &store, capacity).unwrap();
-    let negatives = t.stored(&store, negatives).unwrap();
+    let mut t = Tape::new(&store);
+    let batch = tables.next_batch(&mut t, capacity).unwrap();
+    let negatives = t.stored(negatives).unwrap();
     let negatives = t.gather_rows(negatives, batch.event).unwrap();
     let (node, time) = t.roots(batch.src, batch.dst, batch.time, negatives).unwrap();
-    let tcsr = tables.tcsr(&mut t, &store).unwrap();
+    let tcsr = tables.tcsr(&mut t).unwrap();
     let how = tables.sampling(k, draw);
     let near = [3, 0]
         .map(|stride| t.sample_neighbors(tcsr, (node, time), (batch.event, batch.now), stride, how).unwrap());
@@ -155,8 +155,8 @@ proptest! {
         let range = from.min(events.len())..events.len();
         let mut store = Store::new(Precision::F32);
         let tables = EventTables::new(&mut store, &events).unwrap();
-        let mut t = Tape::new();
-        let batch = tables.next_batch(&mut t, &store, capacity).unwrap();
+        let mut t = Tape::new(&store);
+        let batch = tables.next_batch(&mut t, capacity).unwrap();
         let kept = [batch.event, batch.rank, batch.src, batch.index];
         let mut program = Program::new(&t, &kept, Precision::F32, Backend::Cpu).expect("room");
         for epoch in 0..3 {
@@ -190,13 +190,13 @@ proptest! {
         let roots = &roots[..roots.len() / stride * stride];
         let others: Vec<u32> = others.iter().map(|v| v.map_or(NONE, |v| (v % nodes) as u32)).collect();
         let mut store = Store::new(Precision::F32);
-        let mut t = Tape::new();
+        let mut t = Tape::new(&store);
         let ids = |store: &mut Store, name: &str, v: &[u32]| store.values(name, Spec::ids(Rows::fixed(v.len()), 1), v).unwrap();
         let stamp = ids(&mut store, "stamp", &vec![0; nodes]);
         let (root, other) = (ids(&mut store, "roots", roots), ids(&mut store, "others", &others));
         let features = Features::random(nodes, 3, 1);
         let table = store.values("features", Spec::real(Rows::fixed(nodes), 3), features.values()).unwrap();
-        let [stamped, root, other, table] = t.stored_all(&store, [stamp, root, other, table]).unwrap();
+        let [stamped, root, other, table] = t.stored_all([stamp, root, other, table]).unwrap();
         let unique = t.unique(stamped, root, &[other], stride).unwrap();
         let rows = t.gather_rows(table, unique.node).unwrap();
         let through = t.gather_rows(rows, unique.psi[0]).unwrap();

@@ -127,7 +127,8 @@ fn as_processes_on<T: Send>(
 fn collectives(device: &Device, backend: Backend) -> Result<Vec<Vec<u8>>> {
     let ranks = device.ranks().unwrap().clone();
     let (rank, size) = (ranks.rank(), ranks.size());
-    let (mut store, mut t) = (Store::new(Precision::F32), Tape::new());
+    let mut store = Store::new(Precision::F32);
+    let mut t = Tape::new(&store);
     let routes = Link::new(&mut store, &ranks, Channel::Routes)?;
     let rows = Link::new(&mut store, &ranks, Channel::Rows)?;
     let gradients = Link::new(&mut store, &ranks, Channel::Gradients)?;
@@ -137,8 +138,8 @@ fn collectives(device: &Device, backend: Backend) -> Result<Vec<Vec<u8>>> {
     let ids: Vec<u32> = (0..sum).map(|i| ((7 * i + 3 * rank) % 11) as u32).collect();
     let id = t.input(&mut store, "id", Spec::ids(Rows::fixed(sum), 1), &ids)?;
     let counts = t.input(&mut store, "counts", Spec::ids(Rows::fixed(size), 1), &counts)?;
-    let asked = t.exchange_ids(&store, &routes, id, Some(counts), 200)?;
-    let all = t.exchange_ids(&store, &routes, id, None, 1_000)?;
+    let asked = t.exchange_ids(&routes, id, Some(counts), 200)?;
+    let all = t.exchange_ids(&routes, id, None, 1_000)?;
     // The rows asked for go back; tables of every width and type.
     let parts = Parts { like: id, recv_counts: counts, send_counts: Some(asked.counts) };
     let mut picked = Vec::new();
@@ -150,25 +151,25 @@ fn collectives(device: &Device, backend: Backend) -> Result<Vec<Vec<u8>>> {
             StoredAs::F32 => store.write(table, &values)?,
             _ => stored.round(&values, bytemuck::cast_slice_mut(store.raw_mut(table)?)),
         }
-        picked.push(Picked::from((t.stored(&store, table)?, asked.id)));
+        picked.push(Picked::from((t.stored(table)?, asked.id)));
     }
     let times: Vec<i64> = (0..22).map(|i| i - 9 + 100 * rank as i64).collect();
     let times =
         t.input(&mut store, "times", Spec { dtype: DType::I64, ..Spec::real(Rows::fixed(22), 1) }, &times)?;
     picked.push(Picked { each: 2, ..Picked::from((times, asked.id)) });
-    let mut outs = t.exchange_rows(&store, &rows, TrafficKind::Dispatch, parts, &picked)?;
+    let mut outs = t.exchange_rows(&rows, TrafficKind::Dispatch, parts, &picked)?;
     let everyone = Parts { like: all.id, recv_counts: all.counts, send_counts: None };
     let own = [(picked[0].table, id).into()];
-    outs.extend(t.exchange_rows(&store, &rows, TrafficKind::Aggregation, everyone, &own)?);
+    outs.extend(t.exchange_rows(&rows, TrafficKind::Aggregation, everyone, &own)?);
     let back = Parts { like: asked.id, recv_counts: asked.counts, send_counts: Some(counts) };
     let back_again = [outs[0], outs[1]];
-    outs.extend(t.exchange_all_rows(&store, &rows, TrafficKind::DispatchGradients, back, &back_again)?);
+    outs.extend(t.exchange_all_rows(&rows, TrafficKind::DispatchGradients, back, &back_again)?);
     let values = [(3, 5), (64, 17), (0, 2), (1, 1)].map(|(n, d)| {
         let values: Vec<f32> = (0..n * d).map(|i| ((i * 37 + rank * 11) % 101) as f32 / 7.0).collect();
         t.input(&mut store, format!("{n} {d}"), Spec::real(Rows::fixed(n), d), &values)
     });
     let values: Vec<Var> = values.into_iter().collect::<Result<_>>()?;
-    outs.extend(t.all_reduce(&store, &gradients, &values)?);
+    outs.extend(t.all_reduce(&gradients, &values)?);
     let ids = [asked.id, asked.counts, all.id, all.counts];
     let keep: Vec<Var> = outs.iter().copied().chain(ids).collect();
     let mut program = Program::new(&t, &keep, Precision::F32, backend)?;

@@ -89,14 +89,15 @@ fn ready(
     prepare(store, &mut tables, &adjacency);
     let model = config.build(&mut parameters, store, &tables).unwrap();
     tables.seek(store, 0, &[target]).unwrap();
-    let group = tables.next_group(t, store, length).unwrap();
-    let z = model.embed(t, store, &tables, &group, exchanged).unwrap();
+    let group = tables.next_group(t, length).unwrap();
+    let z = model.embed(t, &tables, &group, exchanged).unwrap();
     (parameters, z)
 }
 
 /// Computes the embeddings on the fast path, one row per vertex.
 fn embeddings(data: &Snapshots, config: &dyn SnapshotModelConfig, group: (u32, usize)) -> Vec<Vec<f32>> {
-    let (mut t, mut store) = (Tape::new(), Store::new(Precision::F32));
+    let mut store = Store::new(Precision::F32);
+    let mut t = Tape::new(&store);
     let (_, z) = ready(&mut t, &mut store, data, config, group, &Exchanged::default(), |_, _, _| {});
     let mut program = Program::new(&t, &[z], Precision::F32, Backend::Cpu).unwrap();
     program.run(&mut store).unwrap();
@@ -146,9 +147,9 @@ fn rounds(config: &dyn SnapshotModelConfig, device: &Device, divided: bool) -> V
     let kinds = [(1, [[false; 2]; 2]), (2, [[true, false], [false, true]]), (1, [[true; 2]; 2])];
     let mut tapes: Vec<(Tape, Lanes)> = Vec::new();
     for (first, layers) in kinds {
-        let (mut t, exchanged) = (Tape::new(), Exchanged { first, layers: layers.map(Vec::from) });
-        let group = tables.next_group(&mut t, &store, 3).unwrap();
-        let z = model.embed(&mut t, &store, &tables, &group, &exchanged).unwrap();
+        let (mut t, exchanged) = (Tape::new(&store), Exchanged { first, layers: layers.map(Vec::from) });
+        let group = tables.next_group(&mut t, 3).unwrap();
+        let z = model.embed(&mut t, &tables, &group, &exchanged).unwrap();
         let dz = *dz.get_or_insert_with(|| {
             let values: Vec<f32> = (0..12 * t.spec(z).cols).map(|i| (i % 7) as f32 / 7.0).collect();
             store.values("dz", t.spec(z), &values).unwrap()
@@ -157,8 +158,8 @@ fn rounds(config: &dyn SnapshotModelConfig, device: &Device, divided: bool) -> V
         let lanes = if divided { Lanes::Sections { first, pipelined: true } } else { Lanes::One };
         tapes.push((t, lanes));
     }
-    let mut t = Tape::new();
-    sums.minimize(&parameters, &mut t, &store).unwrap();
+    let mut t = Tape::new(&store);
+    sums.minimize(&parameters, &mut t).unwrap();
     tapes.push((t, Lanes::One));
     let tapes: Vec<(&Tape, Lanes)> = tapes.iter().map(|(t, lanes)| (t, *lanes)).collect();
     let mut program = Program::with_variants(&tapes, Precision::F32, device).unwrap();
@@ -246,10 +247,9 @@ fn embeddings_and_gradients_of_every_model_equal_the_plain_formulas_in_every_ord
                     }
                     let dz =
                         store.values("dz", Spec::real(Rows::fixed(data.nodes), d), &g.real("dz")).unwrap();
-                    let dz = t.stored(store, dz).unwrap();
+                    let dz = t.stored(dz).unwrap();
                     let grads = t.backward_many(&[(z, dz)]).unwrap();
-                    let gradient =
-                        |(name, id)| (format!("grad.{name}"), grads[&t.stored(store, id).unwrap()]);
+                    let gradient = |(name, id)| (format!("grad.{name}"), grads[&t.stored(id).unwrap()]);
                     let named: Vec<(String, Var)> = parameters.iter().map(gradient).collect();
                     [vec![("z".to_owned(), z)], named].concat()
                 };
@@ -318,7 +318,8 @@ fn learned_rows_of_vertices_have_a_gradient_in_every_model_and_order() {
     let data = Snapshots { features: None, ..coming_and_going() };
     for (name, _) in MODELS {
         for order in ["aggregate", "transform"] {
-            let (mut t, mut store) = (Tape::new(), Store::new(Precision::F32));
+            let mut store = Store::new(Precision::F32);
+            let mut t = Tape::new(&store);
             let (parameters, z) = ready(
                 &mut t,
                 &mut store,
@@ -330,7 +331,7 @@ fn learned_rows_of_vertices_have_a_gradient_in_every_model_and_order() {
             );
             let grads = t.backward_many(&[(z, z)]).unwrap();
             let gradients: Vec<(&str, Var)> =
-                parameters.iter().map(|(name, id)| (name, grads[&t.stored(&store, id).unwrap()])).collect();
+                parameters.iter().map(|(name, id)| (name, grads[&t.stored(id).unwrap()])).collect();
             let keep: Vec<Var> = gradients.iter().map(|g| g.1).collect();
             let mut program = Program::new(&t, &keep, Precision::F32, Backend::Cpu).unwrap();
             program.run(&mut store).unwrap();
@@ -355,7 +356,8 @@ fn only_values_that_are_read_are_convolved() {
         ("evolve_gcn_o", "auto", 2),
         ("evolve_gcn_h", "auto", 5),
     ] {
-        let (mut t, mut store) = (Tape::new(), Store::new(Precision::F32));
+        let mut store = Store::new(Precision::F32);
+        let mut t = Tape::new(&store);
         ready(
             &mut t,
             &mut store,

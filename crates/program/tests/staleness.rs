@@ -62,10 +62,9 @@ impl Versions {
         let sgd = Optimizer { rule: sgd, ..Optimizer::default() };
         let mut parameters = Parameters::with_optimizer(&mut store, 1, 1.0, sgd)?;
         let w = parameters.add(&mut store, "w", 1, 1, ScaledInit::Constant(0.0))?;
-        let mut t = Tape::new();
-        let [order, clock, rows, slopes, table] =
-            t.stored_all(&store, [order, clock, rows, slopes, state])?;
-        let [out, one, w] = t.stored_all(&store, [trace, one, w])?;
+        let mut t = Tape::new(&store);
+        let [order, clock, rows, slopes, table] = t.stored_all([order, clock, rows, slopes, state])?;
+        let [out, one, w] = t.stored_all([trace, one, w])?;
         let group = t.next_group(order, clock, 1)?;
         let row = t.gather_rows(rows, group.target)?;
         let slope = t.gather_rows(slopes, group.target)?;
@@ -73,7 +72,7 @@ impl Versions {
         let sum = t.linear(read, one, Some(w), None, Activation::Identity)?;
         // The gradient of the weight is the slope.
         let loss = t.linear(slope, w, None, None, Activation::Identity)?;
-        parameters.minimize(&mut t, &store, loss)?;
+        parameters.minimize(&mut t, loss)?;
         t.write_rows(table, row, sum)?;
         t.write_rows(out, group.index, sum)?;
         let program = Program::on_lanes(&t, &[], Precision::F32, device, lanes)?;

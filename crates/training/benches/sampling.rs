@@ -33,15 +33,15 @@ const PASSES: usize = 5;
 
 /// Returns the seconds of each pass over the end of the stream.
 fn passes(store: &mut Store, tables: &EventTables, strategy: Strategy) -> Result<Vec<f64>, Box<dyn Error>> {
-    let mut t = Tape::new();
-    let batch = tables.next_batch(&mut t, store, BATCH)?;
+    let mut t = Tape::new(&store);
+    let batch = tables.next_batch(&mut t, BATCH)?;
     let pool: Vec<u32> = (0..tables.nodes as u32).collect();
     let pool = store.table("pool", Spec::ids(Rows::fixed(pool.len()), 1), Arc::new(pool))?;
-    let pool = t.stored(store, pool)?;
+    let pool = t.stored(pool)?;
     let negatives = t.draw_negatives(pool, batch.now, batch.src, 1, 0, 0)?;
     let query = t.roots(batch.src, batch.dst, batch.time, negatives)?;
     let how = tables.sampling(NEIGHBORS, strategy);
-    let tcsr = tables.tcsr(&mut t, store)?;
+    let tcsr = tables.tcsr(&mut t)?;
     let near = t.sample_neighbors(tcsr, query, (batch.event, batch.now), 3, how)?;
     let mut program = Program::new(&t, &[near.count], Precision::F32, Backend::Cpu)?;
     let range = tables.events.saturating_sub(MOST_VISITED)..tables.events;

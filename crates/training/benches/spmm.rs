@@ -92,12 +92,13 @@ fn graph(shape: &str, nodes: usize, edges: usize, steps: usize) -> Snapshots {
 
 /// Returns the quartiles of the seconds of a run, and its compulsory bytes.
 fn ours(device: &Device, a: &Adjacency, width: usize) -> Fallible<([f64; 3], usize)> {
-    let (mut store, mut t) = (Store::new(Precision::F32), Tape::new());
+    let mut store = Store::new(Precision::F32);
+    let mut t = Tape::new(&store);
     let tables = GraphTables::new(&mut store, a)?;
-    let graph = tables.vars(&mut t, &store)?;
+    let graph = tables.vars(&mut t)?;
     let x = store.values("x", Spec::real(Rows::fixed(a.nodes), width), &peak::numbers(a.nodes * width))?;
     let steps = store.values("steps", Spec::ids(Rows::fixed(1), 1), &[0u32])?;
-    let (x, steps) = (t.stored(&store, x)?, t.stored(&store, steps)?);
+    let (x, steps) = (t.stored(x)?, t.stored(steps)?);
     let y = t.spmm(graph, x, (steps, 0), None, Activation::Identity)?;
     let mut program = Program::new(&t, &[y], Precision::F32, Backend::Cpu)?;
     device.install(|| {

@@ -64,14 +64,13 @@ struct Recent {
 }
 
 impl EventModel for Recent {
-    fn embed(&self, t: &mut Tape, store: &Store, data: &EventTables, q: &Queries) -> Result<Embedded> {
+    fn embed(&self, t: &mut Tape, data: &EventTables, q: &Queries) -> Result<Embedded> {
         let k = self.neighbors;
-        let [rows, w_near, w_edge, bias] =
-            t.stored_all(store, [self.rows, self.w_near, self.w_edge, self.bias])?;
-        let (tcsr, how) = (data.tcsr(t, store)?, data.sampling(k, Strategy::Recent));
+        let [rows, w_near, w_edge, bias] = t.stored_all([self.rows, self.w_near, self.w_edge, self.bias])?;
+        let (tcsr, how) = (data.tcsr(t)?, data.sampling(k, Strategy::Recent));
         let near = t.sample_neighbors(tcsr, (q.node, q.time), (q.event, q.now), q.stride, how)?;
-        let edge = data.edge_if(t, store, true)?;
-        let (edge, events) = data.edge_rows(t, store, edge, vec![near.event])?;
+        let edge = data.edge_if(t, true)?;
+        let (edge, events) = data.edge_rows(t, edge, vec![near.event])?;
 
         let own = t.gather_rows(rows, q.node)?;
         let others = t.gather_rows(rows, near.node)?; // a row for each slot; zeros in those not in use

@@ -44,8 +44,8 @@ enum Memory {
 /// use tgnn::{autograd::Program, ops::{Backend, Tape}, runtime::*};
 /// let mut store = Store::new(Precision::F32);
 /// let id = store.values("x", Spec::real(Rows::fixed(2), 1), &[1.0f32, 2.0])?;
-/// let mut t = Tape::new();
-/// let x = t.stored(&store, id)?;
+/// let mut t = Tape::new(&store);
+/// let x = t.stored(id)?;
 /// let y = t.add(x, x)?;
 /// let mut program = Program::new(&t, &[y], Precision::F32, Backend::Cpu)?;
 /// program.run(&mut store)?;
@@ -62,7 +62,7 @@ pub struct Program {
     vars: Vec<Var>,
     keep: Vec<Var>,
     /// The store whose buffers the tapes name; `None` if they name none.
-    store: Option<StoreId>,
+    store: StoreId,
     /// Whether kept values can be read: the last execution was a complete [`run`](Self::run).
     kept: bool,
     memory: Memory,
@@ -150,8 +150,8 @@ impl Program {
         let Some(&(first, lanes)) = tapes.first() else {
             return Err(Error::shape("program", "there is no tape"));
         };
-        let store = tapes.iter().find_map(|t| t.0.store());
-        let same_store = tapes.iter().all(|t| t.0.store().is_none_or(|own| Some(own) == store));
+        let store = first.store();
+        let same_store = tapes.iter().all(|t| t.0.store() == store);
         ensure!("program", same_store, "its tapes are over different stores");
         let supported = precision == Precision::F32 || !matches!(backend, Backend::Cuda(_));
         ensure!("program", supported, "devices compute in f32: run a reference in f64 on the host");
@@ -328,8 +328,7 @@ impl Program {
     }
     /// Refuses a store that the program was not planned for.
     fn check(&self, store: &Store) -> Result<()> {
-        let own = self.store.is_none_or(|own| own == store.id());
-        ensure!("program", own, "its tape is over another store");
+        ensure!("program", self.store == store.id(), "its tape is over another store");
         let (has, wants) = (store.precision(), self.precision);
         ensure!("program", has == wants, "the store is of {has:?}, the program of {wants:?}");
         Ok(())

@@ -46,7 +46,8 @@ impl Tape {
     /// # Examples
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
-    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let mut store = Store::new(Precision::F32);
+    /// let mut tape = Tape::new(&store);
     /// let query = tape.input(&mut store, "query", Spec::ids(Rows::fixed(3), 1), &[1u32, 0, 1])?;
     /// let count = tape.input(&mut store, "count", Spec::ids(Rows::fixed(3), 1), &[2u32, 0, 5])?;
     /// let grouped = tape.group_roots(query, count, Rows::fixed(2))?;

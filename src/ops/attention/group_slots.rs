@@ -35,7 +35,8 @@ impl Tape {
     /// # Examples
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
-    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let mut store = Store::new(Precision::F32);
+    /// let mut tape = Tape::new(&store);
     /// let row = tape.input(&mut store, "row", Spec::ids(Rows::fixed(2), 2), &[0u32, 1, 1, NONE])?;
     /// let count = tape.input(&mut store, "count", Spec::ids(Rows::fixed(2), 1), &[2u32, 1])?;
     /// let order = tape.input(&mut store, "order", Spec::ids(Rows::fixed(2), 1), &[0u32, 1])?;
@@ -59,7 +60,8 @@ impl Tape {
     /// # Examples
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
-    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let mut store = Store::new(Precision::F32);
+    /// let mut tape = Tape::new(&store);
     /// let row = tape.input(&mut store, "row", Spec::ids(Rows::fixed(2), 2), &[1u32, 0, 1, NONE])?;
     /// let (starts, slots) = tape.group_all_slots(row, Rows::fixed(2))?;
     /// let mut program = Program::new(&tape, &[starts, slots], Precision::F32, Backend::Cpu)?;

@@ -44,7 +44,8 @@ impl Tape {
     /// # Examples
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
-    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let mut store = Store::new(Precision::F32);
+    /// let mut tape = Tape::new(&store);
     /// let x = tape.input(&mut store, "x", Spec::real(Rows::fixed(1), 2), &[2.0f32, 3.0])?;
     /// let w = tape.input(&mut store, "w", Spec::real(Rows::fixed(2), 2), &[1.0f32, 10.0, 100.0, 1000.0])?;
     /// let y = tape.head_up(x, w, 2)?; // head 0 has the first row of w, head 1 the second
@@ -64,7 +65,8 @@ impl Tape {
     /// # Examples
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
-    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let mut store = Store::new(Precision::F32);
+    /// let mut tape = Tape::new(&store);
     /// let x = tape.input(&mut store, "x", Spec::real(Rows::fixed(1), 4), &[1.0f32, 2.0, 3.0, 4.0])?;
     /// let w = tape.input(&mut store, "w", Spec::real(Rows::fixed(2), 2), &[1.0f32, 10.0, 100.0, 1000.0])?;
     /// let b = tape.input(&mut store, "b", Spec::real(Rows::fixed(1), 2), &[5.0f32, 7.0])?;

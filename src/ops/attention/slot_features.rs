@@ -31,7 +31,8 @@ impl Tape {
     /// # Examples
     /// ```
     /// use tgnn::{autograd::Program, ops::{sample_neighbors::Neighbors, *}, runtime::*};
-    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let mut store = Store::new(Precision::F32);
+    /// let mut tape = Tape::new(&store);
     /// let event = tape.input(&mut store, "event", Spec::ids(Rows::fixed(1), 2), &[1u32, NONE])?;
     /// let dt = tape.input(&mut store, "dt", Spec::real(Rows::fixed(1), 2), &[0.0f32, 0.0])?;
     /// let edge = tape.input(&mut store, "edge", Spec::real(Rows::fixed(2), 1), &[4.0f32, 5.0])?;

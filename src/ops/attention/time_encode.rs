@@ -39,7 +39,8 @@ impl Tape {
     /// # Examples
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
-    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let mut store = Store::new(Precision::F32);
+    /// let mut tape = Tape::new(&store);
     /// let dt = tape.input(&mut store, "dt", Spec::real(Rows::fixed(2), 1), &[0.0f32, 2.0])?;
     /// let w = tape.input(&mut store, "w", Spec::real(Rows::fixed(1), 2), &[1.0f32, 0.5])?;
     /// let b = tape.input(&mut store, "b", Spec::real(Rows::fixed(1), 2), &[0.0f32, 1.0])?;

@@ -43,7 +43,8 @@ impl Tape {
     /// # Examples
     /// ```
     /// use tgnn::{autograd::Program, ops::{epilogue::Activation, *}, runtime::*};
-    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let mut store = Store::new(Precision::F32);
+    /// let mut tape = Tape::new(&store);
     /// let x = tape.input(&mut store, "x", Spec::real(Rows::fixed(1), 2), &[4.0f32, 0.0])?;
     /// let order = tape.input(&mut store, "order", Spec::ids(Rows::fixed(1), 1), &[1u32])?;
     /// let position = tape.input(&mut store, "position", Spec::ids(Rows::fixed(2), 1), &[NONE, 0])?;

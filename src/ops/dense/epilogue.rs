@@ -20,7 +20,8 @@ use crate::runtime::{cuda::abi, philox::Key, simd::vectorised, team::InParallel}
 /// # Examples
 /// ```
 /// use tgnn::{autograd::Program, ops::{epilogue::*, *}, runtime::*};
-/// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+/// let mut store = Store::new(Precision::F32);
+/// let mut tape = Tape::new(&store);
 /// let x = tape.input(&mut store, "x", Spec::real(Rows::fixed(4), 1), &[1.0f32, 1.0, 1.0, 1.0])?;
 /// let w = tape.input(&mut store, "w", Spec::real(Rows::fixed(4), 1), &[1.0f32, 1.0, 1.0, 1.0])?;
 /// let now = tape.input(&mut store, "now", Spec::ids(Rows::fixed(1), 2), &[0u32, 0])?;
@@ -101,7 +102,8 @@ impl DropRate {
 /// # Examples
 /// ```
 /// use tgnn::{autograd::Program, ops::{epilogue::Activation, *}, runtime::*};
-/// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+/// let mut store = Store::new(Precision::F32);
+/// let mut tape = Tape::new(&store);
 /// let x = tape.input(&mut store, "x", Spec::real(Rows::fixed(2), 1), &[-2.0f32, 2.0])?;
 /// let w = tape.input(&mut store, "w", Spec::real(Rows::fixed(1), 1), &[1.0f32])?;
 /// let y = tape.linear(x, w, None, None, Activation::LeakyRelu(0.25))?;
@@ -175,9 +177,10 @@ impl Activation {
 /// # Examples
 /// ```
 /// use tgnn::{ops::{epilogue::*, Tape}, runtime::*};
-/// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+/// let mut store = Store::new(Precision::F32);
+/// let mut tape = Tape::new(&store);
 /// let now = store.zeros("now", Spec::ids(Rows::fixed(1), 2))?;
-/// let now = tape.stored(&store, now)?;
+/// let now = tape.stored(now)?;
 /// let plain: Epilogue = Activation::Relu.into();
 /// let rate = |p| DropRate { p, seed: 42, salt: 0 };
 /// assert_eq!(Activation::Relu.then_drop(Some((rate(0.0), now))), plain); // nothing is dropped

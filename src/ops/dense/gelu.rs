@@ -40,7 +40,8 @@ impl Tape {
     /// # Examples
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
-    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let mut store = Store::new(Precision::F32);
+    /// let mut tape = Tape::new(&store);
     /// let x = tape.input(&mut store, "x", Spec::real(Rows::fixed(1), 3), &[-10.0f32, 0.0, 1.0])?;
     /// let y = tape.gelu(x, None)?;
     /// let mut program = Program::new(&tape, &[y], Precision::F32, Backend::Cpu)?;

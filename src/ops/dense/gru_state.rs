@@ -42,7 +42,8 @@ impl Tape {
     /// # Examples
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
-    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let mut store = Store::new(Precision::F32);
+    /// let mut tape = Tape::new(&store);
     /// let z = tape.input(&mut store, "z", Spec::real(Rows::fixed(2), 1), &[0.5f32, 0.5])?;
     /// let pre = tape.input(&mut store, "pre", Spec::real(Rows::fixed(2), 1), &[0.0f32, 0.0])?;
     /// let h = tape.input(&mut store, "h", Spec::real(Rows::fixed(2), 1), &[4.0f32, 6.0])?;

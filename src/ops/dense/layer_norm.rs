@@ -45,7 +45,8 @@ impl Tape {
     /// # Examples
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
-    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let mut store = Store::new(Precision::F32);
+    /// let mut tape = Tape::new(&store);
     /// let x = tape.input(&mut store, "x", Spec::real(Rows::fixed(1), 2), &[1.0f32, 3.0])?;
     /// let gain = tape.input(&mut store, "gain", Spec::real(Rows::fixed(1), 2), &[1.0f32, 2.0])?;
     /// let bias = tape.input(&mut store, "bias", Spec::real(Rows::fixed(1), 2), &[0.0f32, 10.0])?;

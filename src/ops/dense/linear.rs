@@ -46,7 +46,8 @@ impl Tape {
     /// # Examples
     /// ```
     /// use tgnn::{autograd::Program, ops::{epilogue::Activation, *}, runtime::*};
-    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let mut store = Store::new(Precision::F32);
+    /// let mut tape = Tape::new(&store);
     /// let x = tape.input(&mut store, "x", Spec::real(Rows::fixed(1), 2), &[1.0f32, 2.0])?;
     /// let w = tape.input(&mut store, "w", Spec::real(Rows::fixed(2), 2), &[3.0f32, 4.0, 5.0, -6.0])?;
     /// let b = tape.input(&mut store, "b", Spec::real(Rows::fixed(1), 2), &[10.0f32, 0.0])?;

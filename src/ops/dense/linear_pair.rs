@@ -46,7 +46,8 @@ impl Tape {
     /// # Examples
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
-    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let mut store = Store::new(Precision::F32);
+    /// let mut tape = Tape::new(&store);
     /// let x = tape.input(&mut store, "x", Spec::real(Rows::fixed(2), 1), &[1.0f32, 2.0])?;
     /// let w1 = tape.input(&mut store, "w1", Spec::real(Rows::fixed(1), 1), &[10.0f32])?;
     /// let b1 = tape.input(&mut store, "b1", Spec::real(Rows::fixed(1), 1), &[1.0f32])?;

@@ -43,7 +43,8 @@ impl Tape {
     /// # Examples
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
-    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let mut store = Store::new(Precision::F32);
+    /// let mut tape = Tape::new(&store);
     /// let x1 = tape.input(&mut store, "x1", Spec::real(Rows::fixed(1), 2), &[1.0f32, 2.0])?;
     /// let w1 = tape.input(&mut store, "w1", Spec::real(Rows::fixed(1), 2), &[3.0f32, 4.0])?;
     /// let x2 = tape.input(&mut store, "x2", Spec::real(Rows::fixed(1), 1), &[5.0f32])?;

@@ -52,7 +52,8 @@ impl Tape {
     /// # Examples
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
-    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let mut store = Store::new(Precision::F32);
+    /// let mut tape = Tape::new(&store);
     /// let pre = tape.input(&mut store, "pre", Spec::real(Rows::fixed(1), 4), &[0.0f32, 0.0, 0.0, 0.0])?;
     /// let h = tape.input(&mut store, "h", Spec::real(Rows::fixed(1), 1), &[9.0f32])?;
     /// let c = tape.input(&mut store, "c", Spec::real(Rows::fixed(1), 1), &[4.0f32])?;

@@ -38,7 +38,8 @@ impl Tape {
     /// # Examples
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
-    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let mut store = Store::new(Precision::F32);
+    /// let mut tape = Tape::new(&store);
     /// let a = tape.input(&mut store, "a", Spec::real(Rows::fixed(2), 2), &[1.0f32, 2.0, 3.0, 4.0])?;
     /// let mean = tape.mean(a)?;
     /// let mut program = Program::new(&tape, &[mean], Precision::F32, Backend::Cpu)?;

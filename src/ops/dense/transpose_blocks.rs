@@ -26,7 +26,8 @@ impl Tape {
     /// # Examples
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
-    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let mut store = Store::new(Precision::F32);
+    /// let mut tape = Tape::new(&store);
     /// let values: Vec<f32> = (1..=8).map(|i| i as f32).collect();
     /// let x = tape.input(&mut store, "x", Spec::real(Rows::fixed(4), 2), &values)?;
     /// let y = tape.transpose_blocks(x, 2)?; // blocks [[1, 2], [3, 4]] and [[5, 6], [7, 8]]

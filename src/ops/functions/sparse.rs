@@ -409,7 +409,8 @@ impl Tape {
     /// # Examples
     /// ```
     /// use tgnn::{autograd::Program, ops::{epilogue::Activation, functions::Csr, *}, runtime::*};
-    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let mut store = Store::new(Precision::F32);
+    /// let mut tape = Tape::new(&store);
     /// // [[0, 2], [3, 4]]
     /// let a = Csr::from_csr(&[0, 1, 3], &[1, 0, 1], Some(&[2.0, 3.0, 4.0]))?;
     /// let a = a.stored(&mut tape, &mut store)?;

@@ -44,7 +44,8 @@ impl Tape {
     /// # Examples
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
-    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let mut store = Store::new(Precision::F32);
+    /// let mut tape = Tape::new(&store);
     /// let x = tape.input(&mut store, "x", Spec::real(Rows::fixed(3), 1), &[1.0f32, 3.0, 2.0])?;
     /// let p = tape.input(&mut store, "p", Spec::real(Rows::fixed(1), 1), &[4.0f32])?;
     /// let present = tape.input(&mut store, "present", Spec::ids(Rows::fixed(3), 1), &[0u32, NONE, 2])?;

@@ -34,7 +34,8 @@ impl Tape {
     /// # Examples
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
-    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let mut store = Store::new(Precision::F32);
+    /// let mut tape = Tape::new(&store);
     /// let logits = tape.input(&mut store, "logits", Spec::real(Rows::fixed(1), 3), &[0.0f32, 0.0, 0.0])?;
     /// let loss = tape.bce_loss(logits)?; // one positive, two negatives
     /// let mut program = Program::new(&tape, &[loss], Precision::F32, Backend::Cpu)?;

@@ -21,7 +21,8 @@ impl Tape {
     /// # Examples
     /// ```
     /// use tgnn::{autograd::Program, error::ErrorKind, ops::*, runtime::*};
-    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let mut store = Store::new(Precision::F32);
+    /// let mut tape = Tape::new(&store);
     /// let one = Spec::real(Rows::fixed(1), 1);
     /// let a = tape.input(&mut store, "a", one, &[2.0f32])?;
     /// let x = tape.input(&mut store, "x", one, &[f32::NAN])?;

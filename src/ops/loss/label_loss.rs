@@ -50,7 +50,8 @@ impl Tape {
     /// # Examples
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
-    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let mut store = Store::new(Precision::F32);
+    /// let mut tape = Tape::new(&store);
     /// let logits = tape.input(&mut store, "logits", Spec::real(Rows::fixed(1), 2), &[0.0f32, 0.0])?;
     /// let labels = tape.input(&mut store, "labels", Spec::ids(Rows::fixed(1), 2), &[1u32, NONE])?;
     /// let loss = tape.label_loss(logits, labels, 3.0)?; // the event is of class 1 alone

@@ -66,7 +66,8 @@ impl Tape {
     /// # Examples
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
-    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let mut store = Store::new(Precision::F32);
+    /// let mut tape = Tape::new(&store);
     /// let z = tape.input(&mut store, "z", Spec::real(Rows::fixed(3), 1), &[1.0f32, 2.0, -3.0])?;
     /// let w_src = tape.input(&mut store, "w src", Spec::real(Rows::fixed(1), 1), &[1.0f32])?;
     /// let w_dst = tape.input(&mut store, "w dst", Spec::real(Rows::fixed(1), 1), &[10.0f32])?;

@@ -49,7 +49,8 @@ impl Tape {
     /// # Examples
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
-    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let mut store = Store::new(Precision::F32);
+    /// let mut tape = Tape::new(&store);
     /// let p = tape.input(&mut store, "p", Spec::real(Rows::fixed(2), 1), &[1.0f32, 2.0])?;
     /// let q = tape.input(&mut store, "q", Spec::real(Rows::fixed(2), 1), &[10.0f32, -20.0])?;
     /// let b = tape.input(&mut store, "b", Spec::real(Rows::fixed(1), 1), &[0.0f32])?;

@@ -58,7 +58,8 @@ impl Tape {
     /// # Examples
     /// ```
     /// use tgnn::{autograd::Program, ops::{soft_label_loss::SoftLabels, *}, runtime::*};
-    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let mut store = Store::new(Precision::F32);
+    /// let mut tape = Tape::new(&store);
     /// let ids = |n| Spec::ids(Rows::fixed(n), 1);
     /// let logits = tape.input(&mut store, "logits", Spec::real(Rows::fixed(1), 2), &[0.0f32, 0.0])?;
     /// let row = tape.input(&mut store, "row", ids(1), &[1u32])?;

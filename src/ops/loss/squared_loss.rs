@@ -38,7 +38,8 @@ impl Tape {
     /// # Examples
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
-    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let mut store = Store::new(Precision::F32);
+    /// let mut tape = Tape::new(&store);
     /// let pred = tape.input(&mut store, "pred", Spec::real(Rows::fixed(1), 2), &[1.0f32, 2.0])?;
     /// let want = tape.input(&mut store, "want", Spec::real(Rows::fixed(1), 2), &[3.0f32, f32::NAN])?;
     /// let loss = tape.squared_loss(pred, want)?;

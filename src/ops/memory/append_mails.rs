@@ -33,13 +33,14 @@ impl Tape {
     /// # Examples
     /// ```
     /// use tgnn::{autograd::Program, ops::{read_mails::Mailbox, *}, runtime::*};
-    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let mut store = Store::new(Precision::F32);
+    /// let mut tape = Tape::new(&store);
     /// let mail = store.zeros("mail", Spec::real(Rows::fixed(4), 1))?; // two mailboxes of two slots
     /// let mail_event = store.zeros("mail event", Spec::ids(Rows::fixed(2), 2))?;
     /// let mail_time = store.zeros("mail time", Spec { cols: 2, ..Spec::times(Rows::fixed(2)) })?;
     /// let next = store.zeros("next", Spec::ids(Rows::fixed(2), 1))?;
-    /// let [mail, mail_event] = tape.stored_all(&store, [mail, mail_event])?;
-    /// let [mail_time, next] = tape.stored_all(&store, [mail_time, next])?;
+    /// let [mail, mail_event] = tape.stored_all([mail, mail_event])?;
+    /// let [mail_time, next] = tape.stored_all([mail_time, next])?;
     /// let mailbox = Mailbox { mail, event: mail_event, time: mail_time, next, features: None };
     /// let node = tape.input(&mut store, "node", Spec::ids(Rows::fixed(1), 1), &[1u32])?;
     /// let content = tape.input(&mut store, "content", Spec::real(Rows::fixed(1), 1), &[5.0f32])?;

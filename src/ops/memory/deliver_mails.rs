@@ -76,7 +76,8 @@ impl Tape {
     /// # Examples
     /// ```
     /// use tgnn::{autograd::Program, ops::{deliver_mails::*, read_mails::Mailbox, *}, runtime::*};
-    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let mut store = Store::new(Precision::F32);
+    /// let mut tape = Tape::new(&store);
     /// // Event 7 of nodes 0 and 1 at time 30. The mailboxes have two slots each and hold zeros.
     /// let roots = tape.input(&mut store, "roots", Spec::ids(Rows::fixed(2), 1), &[0u32, 1])?;
     /// let out = tape.input(&mut store, "out", Spec::real(Rows::fixed(2), 1), &[5.0f32, 6.0])?;
@@ -87,8 +88,8 @@ impl Tape {
     /// let mail_event = store.zeros("mail event", Spec::ids(Rows::fixed(2), 2))?;
     /// let mail_time = store.zeros("mail time", Spec { cols: 2, ..Spec::times(Rows::fixed(2)) })?;
     /// let next = store.zeros("next", Spec::ids(Rows::fixed(2), 1))?;
-    /// let [stamp, mail] = tape.stored_all(&store, [stamp, mail])?;
-    /// let [mail_event, mail_time, next] = tape.stored_all(&store, [mail_event, mail_time, next])?;
+    /// let [stamp, mail] = tape.stored_all([stamp, mail])?;
+    /// let [mail_event, mail_time, next] = tape.stored_all([mail_event, mail_time, next])?;
     /// let nodes = tape.unique(stamp, roots, &[], 2)?;
     /// let mailbox = Mailbox { mail, event: mail_event, time: mail_time, next, features: None };
     /// let (to, each, edge, edge_row) = (&nodes, 1, out, event); // there are no edge features

@@ -44,7 +44,8 @@ impl Tape {
     /// # Examples
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
-    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let mut store = Store::new(Precision::F32);
+    /// let mut tape = Tape::new(&store);
     /// let ids = |n| Spec::ids(Rows::fixed(n), 1);
     /// // Two events, (4, 7) and (4, 9): the unique nodes are 4, 7 and 9.
     /// let phi = tape.input(&mut store, "phi", ids(3), &[2u32, 1, 3])?;

@@ -48,7 +48,8 @@ impl Tape {
     /// # Examples
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
-    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let mut store = Store::new(Precision::F32);
+    /// let mut tape = Tape::new(&store);
     /// let h = tape.input(&mut store, "h", Spec::real(Rows::fixed(1), 1), &[2.0f32])?;
     /// let row = tape.input(&mut store, "row", Spec::ids(Rows::fixed(1), 1), &[0u32])?;
     /// let updated = tape.input(&mut store, "updated", Spec::times(Rows::fixed(1)), &[4i64])?;

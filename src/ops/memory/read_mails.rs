@@ -66,7 +66,8 @@ impl Tape {
     /// # Examples
     /// ```
     /// use tgnn::{autograd::Program, ops::{read_mails::Mailbox, *}, runtime::*};
-    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let mut store = Store::new(Precision::F32);
+    /// let mut tape = Tape::new(&store);
     /// let times = Spec { cols: 3, ..Spec::times(Rows::fixed(1)) };
     /// let sent = tape.input(&mut store, "sent", times, &[10i64, 20, 0])?;
     /// let event = tape.input(&mut store, "event", Spec::ids(Rows::fixed(1), 3), &[7u32, 8, NONE])?;
@@ -74,7 +75,7 @@ impl Tape {
     /// let node = tape.input(&mut store, "node", Spec::ids(Rows::fixed(1), 1), &[0u32])?;
     /// let time = tape.input(&mut store, "time", Spec::times(Rows::fixed(1)), &[25i64])?;
     /// let mail = store.zeros("mail", Spec::real(Rows::fixed(3), 2))?;
-    /// let mail = tape.stored(&store, mail)?;
+    /// let mail = tape.stored(mail)?;
     /// let mailbox = Mailbox { mail, event, time: sent, next, features: None };
     /// let mails = tape.read_mails(mailbox, (node, time), Gaps::unlimited(1.0))?;
     /// let keep = [mails.row, mails.event, mails.dt];

@@ -70,11 +70,12 @@ impl Tape {
     /// # Examples
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
-    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let mut store = Store::new(Precision::F32);
+    /// let mut tape = Tape::new(&store);
     /// let roots = tape.input(&mut store, "roots", Spec::ids(Rows::fixed(4), 1), &[4u32, 7, 4, 9])?;
     /// let neighbors = tape.input(&mut store, "neighbors", Spec::ids(Rows::fixed(1), 2), &[7u32, 3])?;
     /// let stamp = store.zeros("stamp", Spec::ids(Rows::fixed(10), 1))?;
-    /// let stamp = tape.stored(&store, stamp)?;
+    /// let stamp = tape.stored(stamp)?;
     /// let nodes = tape.unique(stamp, roots, &[neighbors], 2)?; // the events (4, 7) and (4, 9)
     /// let keep = [nodes.node, nodes.phi, nodes.psi[0], nodes.psi[1]];
     /// let mut program = Program::new(&tape, &keep, Precision::F32, Backend::Cpu)?;
@@ -96,10 +97,11 @@ impl Tape {
     /// # Examples
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
-    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let mut store = Store::new(Precision::F32);
+    /// let mut tape = Tape::new(&store);
     /// let roots = tape.input(&mut store, "roots", Spec::ids(Rows::fixed(4), 1), &[4u32, 7, 4, 9])?;
     /// let stamp = store.zeros("stamp", Spec::ids(Rows::fixed(10), 1))?;
-    /// let stamp = tape.stored(&store, stamp)?;
+    /// let stamp = tape.stored(stamp)?;
     /// let nodes = tape.occurrences(stamp, roots, &[], 2)?;
     /// let keep = [nodes.node, nodes.phi, nodes.psi[0]];
     /// let mut program = Program::new(&tape, &keep, Precision::F32, Backend::Cpu)?;

@@ -83,7 +83,8 @@ impl Tape {
     /// # Examples
     /// ```
     /// use tgnn::{autograd::Program, ops::{memory_update::MemoryVars, write_memory::*, *}, runtime::*};
-    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let mut store = Store::new(Precision::F32);
+    /// let mut tape = Tape::new(&store);
     /// // Event 7 of nodes 0 and 1 at time 30. Memory and mails are zeros.
     /// let roots = tape.input(&mut store, "roots", Spec::ids(Rows::fixed(2), 1), &[0u32, 1])?;
     /// let event = tape.input(&mut store, "event", Spec::ids(Rows::fixed(1), 1), &[7u32])?;
@@ -95,8 +96,8 @@ impl Tape {
     /// let mail_event = store.zeros("mail event", Spec::ids(Rows::fixed(2), 1))?;
     /// let mail_time = store.zeros("mail time", Spec::times(Rows::fixed(2)))?;
     /// let edge = store.zeros("edge", Spec::real(Rows::fixed(1), 0))?;
-    /// let [stamp, memory, memory_time] = tape.stored_all(&store, [stamp, memory, memory_time])?;
-    /// let ids = tape.stored_all(&store, [mail, mail_event, mail_time, edge])?;
+    /// let [stamp, memory, memory_time] = tape.stored_all([stamp, memory, memory_time])?;
+    /// let ids = tape.stored_all([mail, mail_event, mail_time, edge])?;
     /// let [mail, mail_event, mail_time, edge] = ids;
     /// let gathered = false;
     /// let unique::UniqueNodes { node, rows, phi, positives, psi, .. } =

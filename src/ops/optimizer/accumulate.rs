@@ -30,7 +30,8 @@ impl Tape {
     /// # Examples
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
-    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let mut store = Store::new(Precision::F32);
+    /// let mut tape = Tape::new(&store);
     /// let sum = tape.input(&mut store, "sum", Spec::real(Rows::fixed(1), 2), &[1.0f32, 2.0])?;
     /// let x = tape.input(&mut store, "x", Spec::real(Rows::fixed(1), 2), &[10.0f32, 20.0])?;
     /// tape.accumulate(&[(sum, x)])?;
@@ -52,7 +53,8 @@ impl Tape {
     /// # Examples
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
-    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let mut store = Store::new(Precision::F32);
+    /// let mut tape = Tape::new(&store);
     /// let sum = tape.input(&mut store, "sum", Spec::real(Rows::fixed(1), 2), &[1.0f32, 2.0])?;
     /// tape.clear(&[sum])?;
     /// let mut program = Program::new(&tape, &[], Precision::F32, Backend::Cpu)?;

@@ -46,14 +46,15 @@ pub struct Adam {
 /// # Examples
 /// ```
 /// use tgnn::{autograd::Program, ops::{adam::*, *}, runtime::*};
-/// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+/// let mut store = Store::new(Precision::F32);
+/// let mut tape = Tape::new(&store);
 /// let lr = tape.input(&mut store, "lr", Spec::real(Rows::fixed(1), 1), &[0.5f32])?;
 /// let w = tape.input(&mut store, "w", Spec::real(Rows::fixed(1), 1), &[4.0f32])?;
 /// let g = store.zeros("g", Spec::real(Rows::fixed(1), 1))?;
 /// let m = store.zeros("m", Spec::real(Rows::fixed(1), 1))?;
 /// let v = store.zeros("v", Spec::real(Rows::fixed(1), 1))?;
 /// let step = store.zeros("step", Spec::count())?;
-/// let [g, m, v, step] = tape.stored_all(&store, [g, m, v, step])?;
+/// let [g, m, v, step] = tape.stored_all([g, m, v, step])?;
 /// let decay = WeightDecay { amount: 0.5, decoupled: true }; // as AdamW
 /// let vars = UpdateVars { lr, step, scale: None };
 /// tape.adam(vars, decay, &[AdamSlot { w, g, m, v }])?; // the gradient is 0
@@ -122,14 +123,15 @@ impl Tape {
     /// # Examples
     /// ```
     /// use tgnn::{autograd::Program, ops::{adam::*, *}, runtime::*};
-    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let mut store = Store::new(Precision::F32);
+    /// let mut tape = Tape::new(&store);
     /// let lr = tape.input(&mut store, "lr", Spec::real(Rows::fixed(1), 1), &[0.25f32])?;
     /// let w = tape.input(&mut store, "w", Spec::real(Rows::fixed(1), 2), &[1.0f32, 1.0])?;
     /// let g = tape.input(&mut store, "g", Spec::real(Rows::fixed(1), 2), &[0.5f32, -200.0])?;
     /// let m = store.zeros("m", Spec::real(Rows::fixed(1), 2))?;
     /// let v = store.zeros("v", Spec::real(Rows::fixed(1), 2))?;
     /// let step = store.zeros("step", Spec::count())?;
-    /// let [m, v, step] = tape.stored_all(&store, [m, v, step])?;
+    /// let [m, v, step] = tape.stored_all([m, v, step])?;
     /// let vars = UpdateVars { lr, step, scale: None };
     /// tape.adam(vars, WeightDecay::default(), &[AdamSlot { w, g, m, v }])?;
     /// let mut program = Program::new(&tape, &[], Precision::F32, Backend::Cpu)?;

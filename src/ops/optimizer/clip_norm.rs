@@ -42,10 +42,11 @@ impl Tape {
     /// # Examples
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
-    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let mut store = Store::new(Precision::F32);
+    /// let mut tape = Tape::new(&store);
     /// let g = tape.input(&mut store, "g", Spec::real(Rows::fixed(1), 2), &[3.0f32, 4.0])?;
     /// let norm = store.zeros("norm", Spec::real(Rows::fixed(1), 1))?;
-    /// let norm = tape.stored(&store, norm)?;
+    /// let norm = tape.stored(norm)?;
     /// let scale = tape.clip_norm(norm, &[g], 1.0)?;
     /// let mut program = Program::new(&tape, &[scale], Precision::F32, Backend::Cpu)?;
     /// program.run(&mut store)?;

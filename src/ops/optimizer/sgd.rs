@@ -59,13 +59,14 @@ impl Tape {
     /// # Examples
     /// ```
     /// use tgnn::{autograd::Program, ops::{adam::UpdateVars, sgd::SgdSlot, *}, runtime::*};
-    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let mut store = Store::new(Precision::F32);
+    /// let mut tape = Tape::new(&store);
     /// let lr = tape.input(&mut store, "lr", Spec::real(Rows::fixed(1), 1), &[0.5f32])?;
     /// let w = tape.input(&mut store, "w", Spec::real(Rows::fixed(1), 1), &[1.0f32])?;
     /// let g = tape.input(&mut store, "g", Spec::real(Rows::fixed(1), 1), &[2.0f32])?;
     /// let v = store.zeros("v", Spec::real(Rows::fixed(1), 1))?;
     /// let step = store.zeros("step", Spec::count())?;
-    /// let [v, step] = tape.stored_all(&store, [v, step])?;
+    /// let [v, step] = tape.stored_all([v, step])?;
     /// let vars = UpdateVars { lr, step, scale: None };
     /// tape.sgd(vars, 0.5, 0.0, &[SgdSlot { w, g, v: Some(v) }])?; // momentum 0.5, no decay
     /// let mut program = Program::new(&tape, &[], Precision::F32, Backend::Cpu)?;

@@ -45,17 +45,18 @@ impl Tape {
     /// # Examples
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::{*, comm::{Channel, Ranks}}};
-    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let mut store = Store::new(Precision::F32);
+    /// let mut tape = Tape::new(&store);
     /// let link = Link::new(&mut store, &Ranks::alone(), Channel::Gradients)?;
     /// let x = tape.input(&mut store, "x", Spec::real(Rows::fixed(1), 2), &[1.0f32, 2.0])?;
-    /// let sums = tape.all_reduce(&store, &link, &[x])?;
+    /// let sums = tape.all_reduce(&link, &[x])?;
     /// let mut program = Program::new(&tape, &sums, Precision::F32, Backend::Cpu)?;
     /// program.run(&mut store)?;
     /// assert_eq!(program.read::<f32>(sums[0], &store)?, [1.0, 2.0]); // of a single rank
     /// # Ok::<(), tgnn::error::Error>(())
     /// ```
-    pub fn all_reduce(&mut self, store: &Store, link: &Link, values: &[Var]) -> Result<Vec<Var>> {
-        let sequence = link.sequence(self, store)?;
+    pub fn all_reduce(&mut self, link: &Link, values: &[Var]) -> Result<Vec<Var>> {
+        let sequence = link.sequence(self)?;
         let mut sums = Vec::with_capacity(values.len());
         for values in values.chunks(Io::MOST_OUTPUTS) {
             let ins: Vec<Var> = std::iter::once(sequence).chain(values.iter().copied()).collect();
@@ -198,6 +199,6 @@ pub(in crate::ops) const BENCH: &[&[usize]] = &[&[20, 100, 110]];
 pub(in crate::ops) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     let link = Link::new(&mut c.store, &Ranks::alone(), Channel::Gradients)?;
     let values: Vec<Var> = (0..dims[0]).map(|_| c.real(dims[1], dims[2])).collect();
-    let outs = c.tape.all_reduce(&c.store, &link, &values)?;
+    let outs = c.tape.all_reduce(&link, &values)?;
     Ok(Built::new(&outs, &[]))
 }

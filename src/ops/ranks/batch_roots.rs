@@ -42,7 +42,8 @@ impl Tape {
     /// # Examples
     /// ```
     /// use tgnn::{autograd::Program, ops::{batch_roots::Near, *}, runtime::*};
-    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let mut store = Store::new(Precision::F32);
+    /// let mut tape = Tape::new(&store);
     /// let ids = |n| Spec::ids(Rows::fixed(n), 1);
     /// let src = tape.input(&mut store, "src", ids(3), &[0u32, 1, 2])?;
     /// let dst = tape.input(&mut store, "dst", ids(3), &[3u32, 4, 5])?;

@@ -53,10 +53,11 @@ impl Tape {
     /// # Examples
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::{*, comm::{Channel, Ranks}}};
-    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let mut store = Store::new(Precision::F32);
+    /// let mut tape = Tape::new(&store);
     /// let link = Link::new(&mut store, &Ranks::alone(), Channel::Routes)?;
     /// let id = tape.input(&mut store, "id", Spec::ids(Rows::fixed(2), 1), &[7u32, 8])?;
-    /// let received = tape.exchange_ids(&store, &link, id, None, 4)?;
+    /// let received = tape.exchange_ids(&link, id, None, 4)?;
     /// let mut program = Program::new(&tape, &[received.id, received.counts], Precision::F32, Backend::Cpu)?;
     /// program.run(&mut store)?;
     /// assert_eq!(program.read::<u32>(received.id, &store)?, [7, 8]); // from a single rank, itself
@@ -65,13 +66,12 @@ impl Tape {
     /// ```
     pub fn exchange_ids(
         &mut self,
-        store: &Store,
         link: &Link,
         id: Var,
         counts: Option<Var>,
         capacity: usize,
     ) -> Result<ReceivedIds> {
-        let ins: Vec<Var> = [link.sequence(self, store)?, id].into_iter().chain(counts).collect();
+        let ins: Vec<Var> = [link.sequence(self)?, id].into_iter().chain(counts).collect();
         let outs = self.push(ExchangeIds { link: link.clone(), capacity }, &ins)?;
         Ok(ReceivedIds { id: outs[output::ID], counts: outs[output::COUNTS] })
     }
@@ -210,6 +210,6 @@ pub(in crate::ops) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built
     let link = Link::new(&mut c.store, &Ranks::alone(), Channel::Routes)?;
     let id = c.ids_below(dims[0], 1_000);
     let counts = (dims[2] == 0).then(|| c.ids(&[dims[0] as u32], 1));
-    let received = c.tape.exchange_ids(&c.store, &link, id, counts, dims[1])?;
+    let received = c.tape.exchange_ids(&link, id, counts, dims[1])?;
     Ok(Built::new(&[received.id, received.counts], &[]))
 }

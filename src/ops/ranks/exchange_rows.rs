@@ -90,14 +90,15 @@ impl Tape {
     ///     ops::{exchange_rows::Parts, *},
     ///     runtime::{*, comm::{Channel, Ranks, TrafficKind}},
     /// };
-    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let mut store = Store::new(Precision::F32);
+    /// let mut tape = Tape::new(&store);
     /// let link = Link::new(&mut store, &Ranks::alone(), Channel::Rows)?;
     /// let table = tape.input(&mut store, "table", Spec::real(Rows::fixed(3), 1), &[5.0f32, 6.0, 7.0])?;
     /// let index = tape.input(&mut store, "index", Spec::ids(Rows::fixed(2), 1), &[2u32, 0])?;
     /// let counts = tape.input(&mut store, "counts", Spec::ids(Rows::fixed(1), 1), &[2u32])?;
     /// let parts = Parts { like: index, recv_counts: counts, send_counts: Some(counts) };
     /// let picked = [(table, index).into()];
-    /// let rows = tape.exchange_rows(&store, &link, TrafficKind::Dispatch, parts, &picked)?;
+    /// let rows = tape.exchange_rows(&link, TrafficKind::Dispatch, parts, &picked)?;
     /// let mut program = Program::new(&tape, &rows, Precision::F32, Backend::Cpu)?;
     /// program.run(&mut store)?;
     /// assert_eq!(program.read::<f32>(rows[0], &store)?, [7.0, 5.0]); // from a single rank, itself
@@ -105,7 +106,6 @@ impl Tape {
     /// ```
     pub fn exchange_rows(
         &mut self,
-        store: &Store,
         link: &Link,
         kind: TrafficKind,
         parts: Parts,
@@ -113,7 +113,7 @@ impl Tape {
     ) -> Result<Vec<Var>> {
         let rows = tables.iter().flat_map(|picked| [picked.table, picked.index]);
         let each = tables.iter().map(|picked| picked.each).collect();
-        let sequence = link.sequence(self, store)?;
+        let sequence = link.sequence(self)?;
         self.push_exchange(ExchangeRows::new(link, kind, parts, each), sequence, parts, rows)
     }
     /// Appends [`ExchangeRows`] for all rows of the tables, in order.
@@ -125,13 +125,12 @@ impl Tape {
     /// As [`exchange_rows`](Self::exchange_rows), without indices.
     pub fn exchange_all_rows(
         &mut self,
-        store: &Store,
         link: &Link,
         kind: TrafficKind,
         parts: Parts,
         tables: &[Var],
     ) -> Result<Vec<Var>> {
-        let sequence = link.sequence(self, store)?;
+        let sequence = link.sequence(self)?;
         let op = ExchangeRows::new(link, kind, parts, Vec::new());
         self.push_exchange(op, sequence, parts, tables.iter().copied())
     }
@@ -527,12 +526,12 @@ pub(in crate::ops) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built
     let counts = c.ids(&[dims[1] as u32], 1);
     let parts = Parts { like: index, recv_counts: counts, send_counts: (dims[3] == 0).then_some(counts) };
     let tables = [(table, index).into(), Picked { each, ..(times, other).into() }];
-    let mut outs = c.tape.exchange_rows(&c.store, &link, TrafficKind::Dispatch, parts, &tables)?;
+    let mut outs = c.tape.exchange_rows(&link, TrafficKind::Dispatch, parts, &tables)?;
     if dims[3] == 1 || dims[4] > 0 {
         return Ok(Built::new(&outs, &[]));
     }
     // Rows in order, with a gradient.
     let rows = c.real(dims[1], dims[2]);
-    outs.extend(c.tape.exchange_all_rows(&c.store, &link, TrafficKind::Dispatch, parts, &[rows])?);
+    outs.extend(c.tape.exchange_all_rows(&link, TrafficKind::Dispatch, parts, &[rows])?);
     Ok(Built { wrt: vec![rows], ..Built::new(&outs, &[]) })
 }

@@ -30,12 +30,13 @@ impl Tape {
     /// # Examples
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
-    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let mut store = Store::new(Precision::F32);
+    /// let mut tape = Tape::new(&store);
     /// let ids = |n| Spec::ids(Rows::fixed(n), 1);
     /// let id = tape.input(&mut store, "id", ids(2), &[2u32, 0])?; // computed by rank 1
     /// let counts = tape.input(&mut store, "counts", ids(2), &[0u32, 2])?;
     /// let copies = store.values("copies", ids(3), &[0b11u32, 0b11, 0b01])?;
-    /// let copies = tape.stored(&store, copies)?;
+    /// let copies = tape.stored(copies)?;
     /// tape.expire_copies(copies, id, counts, true)?;
     /// let mut program = Program::new(&tape, &[], Precision::F32, Backend::Cpu)?;
     /// program.run(&mut store)?;

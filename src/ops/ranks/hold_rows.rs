@@ -41,11 +41,12 @@ impl Tape {
     /// # Examples
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
-    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let mut store = Store::new(Precision::F32);
+    /// let mut tape = Tape::new(&store);
     /// let slot = tape.input(&mut store, "slot", Spec::ids(Rows::fixed(1), 1), &[1u32])?; // of two
     /// let id = tape.input(&mut store, "id", Spec::ids(Rows::fixed(3), 1), &[7u32, 8, 9])?;
     /// let held = store.values("held", Spec::ids(Rows::fixed(2), 1), &[1u32, 0])?;
-    /// let held = tape.stored(&store, held)?;
+    /// let held = tape.stored(held)?;
     /// let place = tape.hold_rows(slot, id, held, 3)?;
     /// let after = tape.input(&mut store, "after", Spec::ids(Rows::fixed(1), 1), &[NONE])?; // no slot
     /// let due = tape.due_rows(slot, held, after, 0..2, 3)?.id;

@@ -50,7 +50,8 @@ impl Tape {
     /// # Examples
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
-    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let mut store = Store::new(Precision::F32);
+    /// let mut tape = Tape::new(&store);
     /// let ids = |n| Spec::ids(Rows::fixed(n), 1);
     /// let mark = tape.input(&mut store, "mark", ids(3), &[1u32, 0, 1])?;
     /// let counts = tape.input(&mut store, "counts", ids(2), &[2u32, 1])?;

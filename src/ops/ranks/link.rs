@@ -51,8 +51,8 @@ impl Link {
         &**self.ranks.channel(self.channel)
     }
     /// Returns the sequence number as a value.
-    pub(in crate::ops) fn sequence(&self, t: &mut Tape, store: &Store) -> Result<Var> {
-        t.stored(store, self.sequence)
+    pub(in crate::ops) fn sequence(&self, t: &mut Tape) -> Result<Var> {
+        t.stored(self.sequence)
     }
     /// Whether there is only one rank.
     pub(in crate::ops) fn is_alone(&self) -> bool {

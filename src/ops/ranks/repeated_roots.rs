@@ -56,13 +56,14 @@ impl Tape {
     /// # Examples
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
-    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let mut store = Store::new(Precision::F32);
+    /// let mut tape = Tape::new(&store);
     /// let ids = |n| Spec::ids(Rows::fixed(n), 1);
     /// let now = tape.input(&mut store, "now", ids(3), &[4u32, 7, 2])?;
     /// let next = tape.input(&mut store, "next", ids(3), &[2u32, 5, 4])?;
     /// let step = tape.input(&mut store, "step", ids(1), &[8u32])?;
     /// let stamp = store.zeros("stamp", ids(9))?;
-    /// let stamp = tape.stored(&store, stamp)?;
+    /// let stamp = tape.stored(stamp)?;
     /// let both = tape.repeated_roots(stamp, now, next, step, 1, 2)?; // the next step is rank 1's
     /// let keep = [both.row, both.at, both.rest, both.counts];
     /// let mut program = Program::new(&tape, &keep, Precision::F32, Backend::Cpu)?;

@@ -69,7 +69,8 @@ impl Tape {
     /// # Examples
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
-    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let mut store = Store::new(Precision::F32);
+    /// let mut tape = Tape::new(&store);
     /// let ids = |n| Spec::ids(Rows::fixed(n), 1);
     /// let node = tape.input(&mut store, "node", ids(3), &[3u32, 0, 1])?;
     /// let rank_of = tape.input(&mut store, "rank of", ids(4), &[0u32, 1, 0, 1])?;

@@ -28,12 +28,13 @@ impl Tape {
     /// # Examples
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
-    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let mut store = Store::new(Precision::F32);
+    /// let mut tape = Tape::new(&store);
     /// let ids = |n| Spec::ids(Rows::fixed(n), 1);
     /// let id = tape.input(&mut store, "id", ids(3), &[5u32, 5, 6])?; // rank 0 wants 5, rank 1 wants 5 and 6
     /// let counts = tape.input(&mut store, "counts", ids(2), &[1u32, 2])?;
     /// let copies = store.zeros("copies", ids(9))?;
-    /// let copies = tape.stored(&store, copies)?;
+    /// let copies = tape.stored(copies)?;
     /// let mark = tape.stale_copies(copies, id, counts, 0)?;
     /// let mut program = Program::new(&tape, &[mark], Precision::F32, Backend::Cpu)?;
     /// program.run(&mut store)?;

@@ -29,11 +29,12 @@ impl Tape {
     /// # Examples
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
-    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let mut store = Store::new(Precision::F32);
+    /// let mut tape = Tape::new(&store);
     /// let now = tape.input(&mut store, "now", Spec::ids(Rows::fixed(1), 1), &[1u32])?;
     /// let never = tape.input(&mut store, "never", Spec::ids(Rows::fixed(1), 1), &[NONE])?;
     /// let table = store.values("table", Spec::ids(Rows::fixed(2), 1), &[7u32, 8])?;
-    /// let table = tape.stored(&store, table)?;
+    /// let table = tape.stored(table)?;
     /// tape.fill_when(now, &[(table, 6)])?;
     /// tape.fill_when(never, &[(table, 5)])?;
     /// let mut program = Program::new(&tape, &[], Precision::F32, Backend::Cpu)?;

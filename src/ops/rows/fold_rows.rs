@@ -29,7 +29,8 @@ impl Tape {
     /// # Examples
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
-    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let mut store = Store::new(Precision::F32);
+    /// let mut tape = Tape::new(&store);
     /// let x = tape.input(&mut store, "x", Spec::real(Rows::fixed(4), 1), &[1.0f32, 2.0, 3.0, 4.0])?;
     /// let pairs = tape.fold_rows(x, 2)?;
     /// assert_eq!(tape.spec(pairs), Spec::real(Rows::fixed(2), 2));
@@ -49,7 +50,8 @@ impl Tape {
     /// # Examples
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
-    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let mut store = Store::new(Precision::F32);
+    /// let mut tape = Tape::new(&store);
     /// let x = tape.input(&mut store, "x", Spec::real(Rows::fixed(2), 2), &[1.0f32, 2.0, 3.0, 4.0])?;
     /// let single = tape.unfold_rows(x, 2)?;
     /// assert_eq!(tape.spec(single), Spec::real(Rows::fixed(4), 1));
@@ -138,9 +140,10 @@ mod tests {
     fn folding_and_unfolding_computed_rows_needs_neither_memory_nor_a_kernel() {
         let values: Vec<f32> = (0..12).map(|i| i as f32).collect();
         let program = |folded: bool| -> Result<(Vec<f32>, Vec<&'static str>, usize)> {
-            let (mut t, mut store) = (Tape::new(), Store::new(Precision::F32));
+            let mut store = Store::new(Precision::F32);
+            let mut t = Tape::new(&store);
             let x = store.values("x", Spec::real(Rows::fixed(6), 2), &values)?;
-            let x = t.stored(&store, x)?;
+            let x = t.stored(x)?;
             let mut y = t.add(x, x)?;
             if folded {
                 y = t.fold_rows(y, 3)?;
@@ -161,12 +164,13 @@ mod tests {
 
     #[test]
     fn rows_that_do_not_form_whole_groups_are_refused() {
-        let (mut t, mut store) = (Tape::new(), Store::new(Precision::F32));
+        let mut store = Store::new(Precision::F32);
+        let mut t = Tape::new(&store);
         let count = store.values("count", Spec::count(), &[2u32]).unwrap();
-        let count = t.stored(&store, count).unwrap();
+        let count = t.stored(count).unwrap();
         let mut value = |t: &mut Tape, rows, cols| {
             let id = store.zeros("x", Spec::real(rows, cols)).unwrap();
-            t.stored(&store, id).unwrap()
+            t.stored(id).unwrap()
         };
         let seven = value(&mut t, Rows::fixed(7), 6);
         assert!(t.fold_rows(seven, 2).is_err() && t.fold_rows(seven, 0).is_err());

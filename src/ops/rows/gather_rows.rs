@@ -29,7 +29,8 @@ impl Tape {
     /// # Examples
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
-    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let mut store = Store::new(Precision::F32);
+    /// let mut tape = Tape::new(&store);
     /// let table = tape.input(&mut store, "table", Spec::real(Rows::fixed(3), 1), &[10.0f32, 11.0, 12.0])?;
     /// let index = tape.input(&mut store, "index", Spec::ids(Rows::fixed(3), 1), &[2u32, 0, NONE])?;
     /// let rows = tape.gather_rows(table, index)?;
@@ -50,7 +51,8 @@ impl Tape {
     /// # Examples
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
-    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let mut store = Store::new(Precision::F32);
+    /// let mut tape = Tape::new(&store);
     /// let a = tape.input(&mut store, "a", Spec::real(Rows::fixed(2), 1), &[10.0f32, 11.0])?;
     /// let b = tape.input(&mut store, "b", Spec::ids(Rows::fixed(2), 1), &[5u32, 6])?;
     /// let index = tape.input(&mut store, "index", Spec::ids(Rows::fixed(1), 1), &[1u32])?;

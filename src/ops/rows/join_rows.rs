@@ -26,7 +26,8 @@ impl Tape {
     /// # Examples
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
-    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let mut store = Store::new(Precision::F32);
+    /// let mut tape = Tape::new(&store);
     /// let real = |n| Spec::real(Rows::fixed(n), 1);
     /// let like = tape.input(&mut store, "like", real(3), &[0.0f32; 3])?;
     /// let first = tape.input(&mut store, "first", real(1), &[5.0f32])?;

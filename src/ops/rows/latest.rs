@@ -24,10 +24,11 @@ impl Tape {
     /// # Examples
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
-    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let mut store = Store::new(Precision::F32);
+    /// let mut tape = Tape::new(&store);
     /// let id = tape.input(&mut store, "id", Spec::ids(Rows::fixed(4), 1), &[3u32, 5, 3, 1])?;
     /// let stamp = store.zeros("stamp", Spec::ids(Rows::fixed(6), 1))?;
-    /// let stamp = tape.stored(&store, stamp)?;
+    /// let stamp = tape.stored(stamp)?;
     /// let latest = tape.latest(stamp, id)?;
     /// let mut program = Program::new(&tape, &[latest], Precision::F32, Backend::Cpu)?;
     /// program.run(&mut store)?;

@@ -21,7 +21,8 @@ impl Tape {
     /// # Examples
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
-    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let mut store = Store::new(Precision::F32);
+    /// let mut tape = Tape::new(&store);
     /// let a = tape.input(&mut store, "a", Spec::ids(Rows::fixed(1), 1), &[5u32])?;
     /// let b = tape.input(&mut store, "b", Spec::ids(Rows::fixed(1), 1), &[3u32])?;
     /// let least = tape.least(a, b)?;

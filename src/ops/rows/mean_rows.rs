@@ -36,7 +36,8 @@ impl Tape {
     /// # Examples
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
-    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let mut store = Store::new(Precision::F32);
+    /// let mut tape = Tape::new(&store);
     /// let x = tape.input(&mut store, "x", Spec::real(Rows::fixed(4), 1), &[1.0f32, 3.0, 5.0, 7.0])?;
     /// let count = tape.input(&mut store, "count", Spec::ids(Rows::fixed(2), 1), &[2u32, 1])?;
     /// let mean = tape.mean_rows(x, 2, Some(count))?;

@@ -32,7 +32,8 @@ impl Tape {
     /// # Examples
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
-    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let mut store = Store::new(Precision::F32);
+    /// let mut tape = Tape::new(&store);
     /// let x = tape.input(&mut store, "x", Spec::real(Rows::fixed(3), 1), &[1.0f32, 2.0, 3.0])?;
     /// let first = tape.prefix_rows(x, Rows::fixed(2))?;
     /// let mut program = Program::new(&tape, &[first], Precision::F32, Backend::Cpu)?;

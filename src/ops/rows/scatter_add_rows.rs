@@ -33,7 +33,8 @@ impl Tape {
     /// # Examples
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
-    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let mut store = Store::new(Precision::F32);
+    /// let mut tape = Tape::new(&store);
     /// let src = tape.input(&mut store, "src", Spec::real(Rows::fixed(4), 1), &[1.0f32, 2.0, 3.0, 4.0])?;
     /// let index = tape.input(&mut store, "index", Spec::ids(Rows::fixed(4), 1), &[1u32, 0, 1, NONE])?;
     /// let sums = tape.scatter_add_rows(src, index, Rows::fixed(2))?;

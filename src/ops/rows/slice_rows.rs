@@ -28,7 +28,8 @@ impl Tape {
     /// # Examples
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
-    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let mut store = Store::new(Precision::F32);
+    /// let mut tape = Tape::new(&store);
     /// let x = tape.input(&mut store, "x", Spec::ids(Rows::fixed(5), 1), &[5u32, 6, 7, 8, 9])?;
     /// let (first, second) = (tape.slice_rows(x, 0, 2)?, tape.slice_rows(x, 1, 2)?);
     /// let mut program = Program::new(&tape, &[first, second], Precision::F32, Backend::Cpu)?;

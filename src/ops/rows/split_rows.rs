@@ -44,7 +44,8 @@ impl Tape {
     /// # Examples
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
-    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let mut store = Store::new(Precision::F32);
+    /// let mut tape = Tape::new(&store);
     /// let x = tape.input(&mut store, "x", Spec::real(Rows::fixed(3), 1), &[5.0f32, 6.0, 7.0])?;
     /// let count = tape.input(&mut store, "count", Spec::count(), &[2u32])?;
     /// let parts = tape.split_rows(x, count)?;

@@ -33,11 +33,12 @@ impl Tape {
     /// # Examples
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
-    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let mut store = Store::new(Precision::F32);
+    /// let mut tape = Tape::new(&store);
     /// let index = tape.input(&mut store, "index", Spec::ids(Rows::fixed(2), 1), &[2u32, 0])?;
     /// let rows = tape.input(&mut store, "rows", Spec::real(Rows::fixed(2), 1), &[5.0f32, 6.0])?;
     /// let table = store.zeros("table", Spec::real(Rows::fixed(3), 1))?;
-    /// let table = tape.stored(&store, table)?;
+    /// let table = tape.stored(table)?;
     /// tape.write_rows(table, index, rows)?;
     /// let mut program = Program::new(&tape, &[], Precision::F32, Backend::Cpu)?;
     /// program.run(&mut store)?;
@@ -56,11 +57,12 @@ impl Tape {
     /// # Examples
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
-    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let mut store = Store::new(Precision::F32);
+    /// let mut tape = Tape::new(&store);
     /// let index = tape.input(&mut store, "index", Spec::ids(Rows::fixed(1), 1), &[1u32])?;
     /// let rows = tape.input(&mut store, "rows", Spec::real(Rows::fixed(1), 1), &[5.0f32])?;
     /// let [a, b] = ["a", "b"].map(|name| store.zeros(name, Spec::real(Rows::fixed(2), 1)));
-    /// let (a, b) = (tape.stored(&store, a?)?, tape.stored(&store, b?)?);
+    /// let (a, b) = (tape.stored(a?)?, tape.stored(b?)?);
     /// tape.write_all_rows(&[(a, rows), (b, rows)], index)?;
     /// let mut program = Program::new(&tape, &[], Precision::F32, Backend::Cpu)?;
     /// program.run(&mut store)?;
@@ -82,11 +84,12 @@ impl Tape {
     /// # Examples
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
-    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let mut store = Store::new(Precision::F32);
+    /// let mut tape = Tape::new(&store);
     /// let index = tape.input(&mut store, "index", Spec::ids(Rows::fixed(1), 1), &[1u32])?;
     /// let rows = tape.input(&mut store, "rows", Spec::real(Rows::fixed(2), 1), &[5.0f32, 6.0])?;
     /// let table = store.zeros("table", Spec::real(Rows::fixed(4), 1))?;
-    /// let table = tape.stored(&store, table)?;
+    /// let table = tape.stored(table)?;
     /// tape.write_items(&[(table, rows, 2)], index)?;
     /// let mut program = Program::new(&tape, &[], Precision::F32, Backend::Cpu)?;
     /// program.run(&mut store)?;
@@ -123,12 +126,13 @@ impl Tape {
     /// # Examples
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
-    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let mut store = Store::new(Precision::F32);
+    /// let mut tape = Tape::new(&store);
     /// let node = tape.input(&mut store, "node", Spec::ids(Rows::fixed(2), 1), &[1u32, 0])?;
     /// let phi = tape.input(&mut store, "phi", Spec::ids(Rows::fixed(2), 1), &[2u32, NONE])?;
     /// let rows = tape.input(&mut store, "rows", Spec::real(Rows::fixed(3), 1), &[5.0f32, 6.0, 7.0])?;
     /// let table = store.zeros("table", Spec::real(Rows::fixed(2), 1))?;
-    /// let table = tape.stored(&store, table)?;
+    /// let table = tape.stored(table)?;
     /// tape.write_latest(table, (node, phi), rows)?; // root 2 is the latest of node 1
     /// let mut program = Program::new(&tape, &[], Precision::F32, Backend::Cpu)?;
     /// program.run(&mut store)?;

@@ -31,7 +31,8 @@ impl Tape {
     /// # Examples
     /// ```
     /// use tgnn::{autograd::Program, ops::{sample_neighbors::Entry, *}, runtime::*};
-    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let mut store = Store::new(Precision::F32);
+    /// let mut tape = Tape::new(&store);
     /// // Two events of nodes 0 and 1; one slot for node 0, two for node 1.
     /// let src = tape.input(&mut store, "src", Spec::ids(Rows::fixed(2), 1), &[0u32, 0])?;
     /// let dst = tape.input(&mut store, "dst", Spec::ids(Rows::fixed(2), 1), &[1u32, 1])?;
@@ -43,8 +44,8 @@ impl Tape {
     /// let range = tape.input(&mut store, "range", Spec::ids(Rows::fixed(1), 3), &[0u32, 2, 0])?;
     /// let clock = store.zeros("clock", Spec::ids(Rows::fixed(1), 2))?;
     /// let stamp = store.zeros("stamp", Spec::ids(Rows::fixed(2), 1))?;
-    /// let clock = tape.stored(&store, clock)?;
-    /// let stamp = tape.stored(&store, stamp)?;
+    /// let clock = tape.stored(clock)?;
+    /// let stamp = tape.stored(stamp)?;
     /// let batch = tape.next_batch([src, dst, time], range, clock, 2)?;
     /// let (roots, _) = tape.roots(batch.src, batch.dst, batch.time, None)?;
     /// let nodes = tape.unique(stamp, roots, &[], 2)?;

@@ -51,7 +51,8 @@ impl Tape {
     /// # Examples
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
-    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let mut store = Store::new(Precision::F32);
+    /// let mut tape = Tape::new(&store);
     /// let pool = tape.input(&mut store, "pool", Spec::ids(Rows::fixed(3), 1), &[7u32, 8, 9])?;
     /// let now = tape.input(&mut store, "now", Spec::ids(Rows::fixed(1), 2), &[0u32, 0])?;
     /// let src = tape.input(&mut store, "src", Spec::ids(Rows::fixed(2), 1), &[1u32, 2])?;

@@ -43,14 +43,15 @@ impl Tape {
     /// # Examples
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
-    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let mut store = Store::new(Precision::F32);
+    /// let mut tape = Tape::new(&store);
     /// let src = tape.input(&mut store, "src", Spec::ids(Rows::fixed(2), 1), &[0u32, 0])?;
     /// let dst = tape.input(&mut store, "dst", Spec::ids(Rows::fixed(2), 1), &[1u32, 2])?;
     /// let offsets = tape.input(&mut store, "offsets", Spec::ids(Rows::fixed(2), 1), &[0u32, 2])?;
     /// let now = tape.input(&mut store, "now", Spec::ids(Rows::fixed(1), 2), &[0u32, 0])?;
     /// let step = store.zeros("step", Spec::count())?;
     /// let base = store.zeros("base", Spec::count())?;
-    /// let [step, base] = tape.stored_all(&store, [step, base])?;
+    /// let [step, base] = tape.stored_all([step, base])?;
     /// let items = tape.step_items(offsets, step, base, 2)?;
     /// let drawn = tape.draw_non_edges([src, dst], (offsets, step), items, now, 4, 2, 42, 0)?;
     /// let mut program = Program::new(&tape, &[drawn], Precision::F32, Backend::Cpu)?;

@@ -45,7 +45,8 @@ impl Tape {
     /// # Examples
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
-    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let mut store = Store::new(Precision::F32);
+    /// let mut tape = Tape::new(&store);
     /// let node = tape.input(&mut store, "node", Spec::ids(Rows::fixed(1), 1), &[5u32])?;
     /// let time = tape.input(&mut store, "time", Spec::times(Rows::fixed(1)), &[10i64])?;
     /// let neighbor = tape.input(&mut store, "neighbor", Spec::ids(Rows::fixed(1), 2), &[7u32, NONE])?;

@@ -161,13 +161,14 @@ impl Tape {
     /// # Examples
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
-    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let mut store = Store::new(Precision::F32);
+    /// let mut tape = Tape::new(&store);
     /// let src = tape.input(&mut store, "src", Spec::ids(Rows::fixed(3), 1), &[0u32, 1, 2])?;
     /// let dst = tape.input(&mut store, "dst", Spec::ids(Rows::fixed(3), 1), &[3u32, 4, 5])?;
     /// let time = tape.input(&mut store, "time", Spec::times(Rows::fixed(3)), &[10i64, 20, 30])?;
     /// let range = tape.input(&mut store, "range", Spec::ids(Rows::fixed(1), 3), &[0u32, 3, 0])?;
     /// let clock = store.zeros("clock", Spec::ids(Rows::fixed(1), 2))?;
-    /// let clock = tape.stored(&store, clock)?;
+    /// let clock = tape.stored(clock)?;
     /// let batch = tape.next_batch([src, dst, time], range, clock, 2)?;
     /// let mut program = Program::new(&tape, &[batch.src, batch.time], Precision::F32, Backend::Cpu)?;
     /// program.run(&mut store)?;
@@ -189,13 +190,14 @@ impl Tape {
     /// # Examples
     /// ```
     /// use tgnn::{autograd::Program, ops::{next_batch::Slice, *}, runtime::*};
-    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let mut store = Store::new(Precision::F32);
+    /// let mut tape = Tape::new(&store);
     /// let src = tape.input(&mut store, "src", Spec::ids(Rows::fixed(3), 1), &[0u32, 1, 2])?;
     /// let dst = tape.input(&mut store, "dst", Spec::ids(Rows::fixed(3), 1), &[3u32, 4, 5])?;
     /// let time = tape.input(&mut store, "time", Spec::times(Rows::fixed(3)), &[10i64, 20, 30])?;
     /// let range = tape.input(&mut store, "range", Spec::ids(Rows::fixed(1), 3), &[0u32, 3, 0])?;
     /// let clock = store.zeros("clock", Spec::ids(Rows::fixed(1), 2))?;
-    /// let clock = tape.stored(&store, clock)?;
+    /// let clock = tape.stored(clock)?;
     /// let slice = tape.next_slice([src, dst, time], range, clock, 3, Slice::of(1, 2))?; // of rank 1
     /// let keep = [slice.src, slice.now, slice.share];
     /// let mut program = Program::new(&tape, &keep, Precision::F32, Backend::Cpu)?;

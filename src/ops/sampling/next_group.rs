@@ -43,10 +43,11 @@ impl Tape {
     /// # Examples
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
-    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let mut store = Store::new(Precision::F32);
+    /// let mut tape = Tape::new(&store);
     /// let order = tape.input(&mut store, "order", Spec::ids(Rows::fixed(1), 1), &[2u32])?;
     /// let clock = store.zeros("clock", Spec::ids(Rows::fixed(1), 2))?;
-    /// let clock = tape.stored(&store, clock)?;
+    /// let clock = tape.stored(clock)?;
     /// let group = tape.next_group(order, clock, 3)?;
     /// let keep = [group.steps, group.target];
     /// let mut program = Program::new(&tape, &keep, Precision::F32, Backend::Cpu)?;

@@ -24,7 +24,8 @@ impl Tape {
     /// # Examples
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
-    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let mut store = Store::new(Precision::F32);
+    /// let mut tape = Tape::new(&store);
     /// let event = tape.input(&mut store, "event", Spec::ids(Rows::fixed(2), 1), &[0u32, 1])?;
     /// let rows = tape.root_rows(event, 3, 1)?; // the destinations, among three roots an event
     /// let mut program = Program::new(&tape, &[rows], Precision::F32, Backend::Cpu)?;

@@ -26,7 +26,8 @@ impl Tape {
     /// # Examples
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
-    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let mut store = Store::new(Precision::F32);
+    /// let mut tape = Tape::new(&store);
     /// let src = tape.input(&mut store, "src", Spec::ids(Rows::fixed(2), 1), &[0u32, 1])?;
     /// let dst = tape.input(&mut store, "dst", Spec::ids(Rows::fixed(2), 1), &[2u32, 3])?;
     /// let time = tape.input(&mut store, "time", Spec::times(Rows::fixed(2)), &[10i64, 20])?;

@@ -159,7 +159,8 @@ impl Tape {
     /// # Examples
     /// ```
     /// use tgnn::{autograd::Program, ops::{functions::EventLists, sample_neighbors::*, *}, runtime::*};
-    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let mut store = Store::new(Precision::F32);
+    /// let mut tape = Tape::new(&store);
     /// // Node 0 has event 0 with node 1 at time 10, and event 1 with node 2 at time 20; event 2 is later.
     /// let lists = EventLists::of(&[0, 0, 1], &[1, 2, 2], &[10, 20, 30], 3)?;
     /// let tcsr = lists.stored(&mut tape, &mut store)?;

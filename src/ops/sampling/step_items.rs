@@ -40,7 +40,8 @@ impl Tape {
     /// # Examples
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
-    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let mut store = Store::new(Precision::F32);
+    /// let mut tape = Tape::new(&store);
     /// let offsets = tape.input(&mut store, "offsets", Spec::ids(Rows::fixed(3), 1), &[0u32, 2, 5])?;
     /// let step = tape.input(&mut store, "step", Spec::count(), &[1u32])?;
     /// let base = tape.input(&mut store, "base", Spec::count(), &[2u32])?;

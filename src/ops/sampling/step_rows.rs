@@ -30,7 +30,8 @@ impl Tape {
     /// # Examples
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
-    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let mut store = Store::new(Precision::F32);
+    /// let mut tape = Tape::new(&store);
     /// let steps = tape.input(&mut store, "steps", Spec::ids(Rows::fixed(1), 1), &[1u32])?;
     /// let scale = tape.input(&mut store, "scale", Spec::real(Rows::fixed(4), 1), &[1.0f32, 1.0, 0.0, 1.0])?;
     /// let rows = tape.step_rows(steps, 0, 2, Some(scale))?; // two vertices a step

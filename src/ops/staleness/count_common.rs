@@ -46,7 +46,8 @@ impl Tape {
     /// # Examples
     /// ```
     /// use tgnn::{autograd::Program, ops::{count_common::CommonVars, *}, runtime::*};
-    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let mut store = Store::new(Precision::F32);
+    /// let mut tape = Tape::new(&store);
     /// // Node 0 meets node 1, which has met node 2 before.
     /// let ids = |n| Spec::ids(Rows::fixed(n), 1);
     /// let node = tape.input(&mut store, "node", ids(3), &[0u32, 1, 2])?;
@@ -58,7 +59,7 @@ impl Tape {
     /// let roots = tape.group_all_slots(root_of, Rows::fixed(3))?;
     /// let lists = store.values("similar", ids(3), &[NONE; 3])?;
     /// let counts = store.zeros("common", ids(3))?;
-    /// let state = tape.stored_all(&store, [lists, counts])?;
+    /// let state = tape.stored_all([lists, counts])?;
     /// tape.count_common(CommonVars { node, slots, roots, root, near }, state)?;
     /// Program::new(&tape, &[], Precision::F32, Backend::Cpu)?.run(&mut store)?;
     /// assert_eq!(store.read::<u32>(lists)?, [2, NONE, 0]); // nodes 0 and 2 both know node 1

@@ -35,13 +35,14 @@ impl Tape {
     /// # Examples
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
-    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let mut store = Store::new(Precision::F32);
+    /// let mut tape = Tape::new(&store);
     /// let ids = |n| Spec::ids(Rows::fixed(n), 1);
     /// let node = tape.input(&mut store, "node", ids(3), &[0u32, 1, 2])?;
     /// let seen = tape.input(&mut store, "seen", ids(3), &[5u32, 7, 2])?;
     /// let versions = store.values("version", ids(3), &[5u32, 8, 4])?;
     /// let counts = store.zeros("missed", ids(3))?;
-    /// let [version, missed] = tape.stored_all(&store, [versions, counts])?;
+    /// let [version, missed] = tape.stored_all([versions, counts])?;
     /// let after = tape.input(&mut store, "after", Spec::real(Rows::fixed(1), 1), &[0.0f32])?;
     /// tape.count_missed((node, seen), (node, None), [version, missed], after)?;
     /// Program::new(&tape, &[], Precision::F32, Backend::Cpu)?.run(&mut store)?;

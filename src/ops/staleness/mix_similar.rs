@@ -40,7 +40,8 @@ impl Tape {
     /// # Examples
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
-    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let mut store = Store::new(Precision::F32);
+    /// let mut tape = Tape::new(&store);
     /// let ids = |n| Spec::ids(Rows::fixed(n), 1);
     /// let table = tape.input(&mut store, "table", Spec::real(Rows::fixed(3), 1), &[4.0f32, 8.0, 16.0])?;
     /// let node = tape.input(&mut store, "node", ids(2), &[0u32, 1])?;

@@ -42,7 +42,8 @@ impl Tape {
     /// # Examples
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
-    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let mut store = Store::new(Precision::F32);
+    /// let mut tape = Tape::new(&store);
     /// let ids = |n| Spec::ids(Rows::fixed(n), 1);
     /// let node = tape.input(&mut store, "node", ids(2), &[0u32, 1])?;
     /// let similar = tape.input(&mut store, "similar", ids(2), &[1u32, 0])?;

@@ -29,14 +29,15 @@ impl Tape {
     /// # Examples
     /// ```
     /// use tgnn::{autograd::Program, ops::*, runtime::*};
-    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let mut store = Store::new(Precision::F32);
+    /// let mut tape = Tape::new(&store);
     /// let rows = Spec::real(Rows::fixed(2), 1);
     /// let before = tape.input(&mut store, "before", rows, &[1.0f32, 5.0])?;
     /// let exact = tape.input(&mut store, "exact", rows, &[3.0f32, 5.0])?;
     /// let after = tape.input(&mut store, "after", rows, &[2.0f32, 5.5])?;
     /// let row = tape.input(&mut store, "row", Spec::ids(Rows::fixed(2), 1), &[0u32, 1])?;
     /// let sums = store.zeros("errors", Spec::real(Rows::fixed(1), 6))?;
-    /// let errors = tape.stored(&store, sums)?;
+    /// let errors = tape.stored(sums)?;
     /// tape.row_errors((before, after), row, exact, errors)?;
     /// Program::new(&tape, &[], Precision::F32, Backend::Cpu)?.run(&mut store)?;
     /// assert_eq!(store.read::<f32>(sums)?, [2.0, 2.0, 1.5, 1.0, 2.0, 1.0]);

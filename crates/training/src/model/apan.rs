@@ -254,18 +254,11 @@ impl Apan {
     /// Returns the mails in the rows `row` of `mailbox`: the tables themselves, or the unique rows gathered
     /// into f32: of tables in 16 bits or on the host, or that later steps may write before this one has
     /// computed.
-    fn seen(
-        &self,
-        t: &mut Tape,
-        store: &Store,
-        data: &EventTables,
-        mailbox: Mailbox,
-        row: Var,
-    ) -> Result<Seen> {
+    fn seen(&self, t: &mut Tape, data: &EventTables, mailbox: Mailbox, row: Var) -> Result<Seen> {
         if data.memory_as == StoredAs::F32 && !NodeRows::gathers(data) {
             return Ok(Seen { mail: mailbox.mail, row, features: mailbox.features });
         }
-        let stamp = t.stored(store, self.mail_stamp)?;
+        let stamp = t.stored(self.mail_stamp)?;
         let unique = t.unique(stamp, row, &[], 2)?;
         let features = mailbox.features.map(|features| t.gather_rows(features, unique.node)).transpose()?;
         Ok(Seen { mail: t.gather_rows(mailbox.mail, unique.node)?, row: unique.psi[0], features })
@@ -285,26 +278,26 @@ impl EventModel for Apan {
     fn reset(&self, store: &mut Store) -> Result<()> {
         self.rows.reset(store)
     }
-    fn embed(&self, t: &mut Tape, store: &Store, data: &EventTables, q: &Queries) -> Result<Embedded> {
+    fn embed(&self, t: &mut Tape, data: &EventTables, q: &Queries) -> Result<Embedded> {
         let (config, update) = (&self.config, &self.update);
-        let unique = data.unique(t, store, q.node, &[], q.classes())?;
-        let read = self.rows.read(t, store, data, unique.node, q.batch.as_ref())?;
-        let rows = self.rows.fetched(t, store, data, unique.node, None)?;
+        let unique = data.unique(t, q.node, &[], q.classes())?;
+        let read = self.rows.read(t, data, unique.node, q.batch.as_ref())?;
+        let rows = self.rows.fetched(t, data, unique.node, None)?;
         let (memory, mailbox) = Self::tables(&rows)?;
         let query = if rows.received { t.gather_rows(rows.row, unique.psi[0])? } else { q.node };
         let mails = t.read_mails(mailbox, (query, q.time), data.gaps)?;
         let mailed = match rows.received {
             true => Seen { mail: mailbox.mail, row: mails.row, features: None },
-            false => self.seen(t, store, data, mailbox, mails.row)?,
+            false => self.seen(t, data, mailbox, mails.row)?,
         };
         let (edge, event) = match mailed.features {
             Some(features) => (features, mailed.row),
             None => {
-                let edge = data.edge_if(t, store, config.edge_features)?;
-                data.mail_edge_rows(t, store, edge, mails.event)?
+                let edge = data.edge_if(t, config.edge_features)?;
+                data.mail_edge_rows(t, edge, mails.event)?
             }
         };
-        let mut stored = |id| t.stored(store, id);
+        let mut stored = |id| t.stored(id);
         let (w_q, b_q) = (stored(update.w_q)?, stored(update.b_q)?);
         let (w_k, w_v, b_v) = (stored(update.w_k)?, stored(update.w_v)?, stored(update.b_v)?);
         let (w, b) = (stored(update.w)?, stored(update.b)?);
@@ -313,7 +306,7 @@ impl EventModel for Apan {
         let query = t.linear(old, w_q, Some(b_q), None, Activation::Identity)?;
         let query = t.head_up(query, w_k, config.heads)?;
         let roots = t.group_roots(unique.psi[0], mails.count, t.spec(query).rows)?;
-        let (time_w, time_b) = self.time.vars(t, store)?;
+        let (time_w, time_b) = self.time.vars(t)?;
         let near = AttentionVars {
             query,
             roots,
@@ -335,14 +328,13 @@ impl EventModel for Apan {
         let order = (roots.order, roots.position);
         let y = t.ungroup_norm(values, order, old, unique.psi[0], Activation::Identity, (gain, bias))?;
         let out = t.linear(y, w, Some(b), None, Activation::Relu.then_drop(drop(0xD1)))?;
-        let z = self.inputs.record(t, store, data, q.node, Some(out))?;
+        let z = self.inputs.record(t, data, q.node, Some(out))?;
         let (unique, memory) = (Some(unique), Some((out, None)));
         Ok(Embedded { unique, memory, read, ..Embedded::new(z) })
     }
     fn write(
         &self,
         t: &mut Tape,
-        store: &Store,
         data: &EventTables,
         batch: &Batch,
         stride: usize,
@@ -352,7 +344,7 @@ impl EventModel for Apan {
             return Err(Error::shape("deliver_mails", "there is no new memory"));
         };
         let unique = e.unique_nodes()?;
-        let memory = t.stored(store, self.memory)?;
+        let memory = t.stored(self.memory)?;
         let new_rows = Writes {
             group: MEMORY,
             node: unique.node,
@@ -362,19 +354,19 @@ impl EventModel for Apan {
             parts: 1,
             received: &|t, place, rows| t.write_rows(memory, place, rows[0]),
         };
-        self.rows.write(t, store, data, batch, e, &new_rows)?;
+        self.rows.write(t, data, batch, e, &new_rows)?;
         let (node, time) = t.roots(batch.src, batch.dst, batch.time, None)?;
         let how = data.sampling(self.config.neighbors, Strategy::Recent);
-        let tcsr = data.tcsr(t, store)?;
+        let tcsr = data.tcsr(t)?;
         let near = t.sample_neighbors(tcsr, (node, time), (batch.event, batch.now), 2, how)?;
         let recipients = t.expand_targets((node, time), near.node, None)?.node;
-        let to = data.unique(t, store, recipients, &[], 2)?;
-        let (_, mailbox) = Self::tables(&self.rows.in_place(t, store, to.node)?)?;
+        let to = data.unique(t, recipients, &[], 2)?;
+        let (_, mailbox) = Self::tables(&self.rows.in_place(t, to.node)?)?;
         let each = 1 + self.config.neighbors;
         let deliver = |t: &mut Tape| {
-            let edge = data.edge_if(t, store, self.config.edge_features)?;
+            let edge = data.edge_if(t, self.config.edge_features)?;
             let (edge, edge_row) = match mailbox.features {
-                Some(_) => data.batch_edge_rows(t, store, edge, batch.event)?,
+                Some(_) => data.batch_edge_rows(t, edge, batch.event)?,
                 None => (edge, batch.event),
             };
             let (event, event_time) = (batch.event, batch.time);
@@ -395,6 +387,6 @@ impl EventModel for Apan {
             parts: 2,
             received: &|t, place, rows| t.append_mails(mailbox, place, rows[0], (rows[1], rows[2])),
         };
-        self.rows.write(t, store, data, batch, e, &mails)
+        self.rows.write(t, data, batch, e, &mails)
     }
 }

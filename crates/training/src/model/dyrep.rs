@@ -151,16 +151,15 @@ impl DyRep {
     fn remembered(
         &self,
         t: &mut Tape,
-        store: &Store,
         data: &EventTables,
         q: &Queries,
         others: &[Var],
     ) -> Result<(Embedded, Var)> {
         // The others are positive roots again: the rows of the roots are theirs, too.
-        let stamp = data.stamp(t, store)?;
+        let stamp = data.stamp(t)?;
         let unique = t.unique(stamp, q.node, others, q.classes())?;
-        let updated = self.memory.update(t, store, data, &self.time, &unique, q.batch.as_ref())?;
-        let h = self.inputs.record(t, store, data, unique.node, Some(updated.memory))?;
+        let updated = self.memory.update(t, data, &self.time, &unique, q.batch.as_ref())?;
+        let h = self.inputs.record(t, data, unique.node, Some(updated.memory))?;
         let z = t.gather_rows(h, unique.psi[0])?;
         Ok((Embedded::new(z).with_memory(unique, updated), h))
     }
@@ -170,22 +169,22 @@ impl EventModel for DyRep {
     fn memory(&self) -> Option<&NodeMemory> {
         Some(&self.memory)
     }
-    fn embed(&self, t: &mut Tape, store: &Store, data: &EventTables, q: &Queries) -> Result<Embedded> {
+    fn embed(&self, t: &mut Tape, data: &EventTables, q: &Queries) -> Result<Embedded> {
         // Only positive roots send mails, so no other query needs neighbours.
-        let Some(batch) = q.batch else { return Ok(self.remembered(t, store, data, q, &[])?.0) };
+        let Some(batch) = q.batch else { return Ok(self.remembered(t, data, q, &[])?.0) };
         let (node, time) = t.roots(batch.src, batch.dst, batch.time, None)?;
         let how = data.sampling(self.neighbors, self.strategy);
-        let tcsr = data.tcsr(t, store)?;
+        let tcsr = data.tcsr(t)?;
         let mut near = t.sample_neighbors(tcsr, (node, time), (q.event, q.now), 2, how)?;
-        let (mut embedded, h) = self.remembered(t, store, data, q, &[node, near.node])?;
+        let (mut embedded, h) = self.remembered(t, data, q, &[node, near.node])?;
         let unique = embedded.unique_nodes()?;
         let (root, row) = (unique.psi[1], unique.psi[2]);
-        let edge = data.edge_if(t, store, self.edge_features)?;
-        let (edge, events) = data.edge_rows(t, store, edge, vec![near.event])?;
+        let edge = data.edge_if(t, self.edge_features)?;
+        let (edge, events) = data.edge_rows(t, edge, vec![near.event])?;
         near.event = events[0];
         let roots = t.prefix_rows(h, Rows::live(unique.root_rows.capacity, unique.positives))?;
         let looked = Looked { h, learn_h: false, roots, root, row, near, edge, drop_now: q.drop_now() };
-        embedded.content = Some(self.attention.record(t, store, &self.time, looked)?);
+        embedded.content = Some(self.attention.record(t, &self.time, looked)?);
         Ok(embedded)
     }
 }

@@ -74,12 +74,11 @@ impl SnapshotModel for Evolving {
     fn embed(
         &self,
         t: &mut Tape,
-        store: &Store,
         data: &SnapshotTables,
         group: &Group,
         exchanged: &Exchanged,
     ) -> Result<Var> {
-        let weights = self.layers.iter().map(|l| t.stored(store, l.start));
+        let weights = self.layers.iter().map(|l| t.stored(l.start));
         let mut weights: Vec<Var> = weights.collect::<Result<_>>()?;
         let mut z = None;
         for index in 0..group.length {
@@ -89,14 +88,14 @@ impl SnapshotModel for Evolving {
             for (k, layer) in self.layers.iter().enumerate() {
                 let read = below;
                 below = None;
-                let q = layer.evolve(t, store, data, at, read, weights[k])?;
+                let q = layer.evolve(t, data, at, read, weights[k])?;
                 weights[k] = q;
                 // The output of a layer in an earlier step is read only by the summary of the layer above it.
                 let last = index + 1 == group.length;
                 let summed = layer.summary.is_some() && k + 1 < self.layers.len();
                 if let (Some(input), true) = (read, last || summed) {
                     let order = exchanged.order(layer.order, index, k);
-                    let h = convolve(t, store, data, at, input, (q, None), order, Relu)?;
+                    let h = convolve(t, data, at, input, (q, None), order, Relu)?;
                     (z, below) = (Some(h), Some(LayerInput::Below(h)));
                 }
             }
@@ -144,18 +143,17 @@ impl Layer {
     fn evolve(
         &self,
         t: &mut Tape,
-        store: &Store,
         data: &SnapshotTables,
         (group, index): (&Group, usize),
         input: Option<LayerInput>,
         q: Var,
     ) -> Result<Var> {
-        let [w, u, b] = t.stored_all(store, self.gates)?;
-        let [w_c, u_c, b_c] = t.stored_all(store, self.candidate)?;
+        let [w, u, b] = t.stored_all(self.gates)?;
+        let [w_c, u_c, b_c] = t.stored_all(self.candidate)?;
         let x = match self.summary.zip(input) {
             Some((p, input)) => {
-                let (rows, p) = (input.plain(t, store, data, (group, index))?, t.stored(store, p)?);
-                let present = data.present(t, store, group, index)?;
+                let (rows, p) = (input.plain(t, data, (group, index))?, t.stored(p)?);
+                let present = data.present(t, group, index)?;
                 t.top_rows(rows, p, present, self.rows)?
             }
             None => q,

@@ -45,9 +45,9 @@ impl Side {
         };
         Ok(Side { ids, weight: n.weight.as_ref().map(reals).transpose()?, most: long.most })
     }
-    fn vars(&self, t: &mut Tape, store: &Store) -> Result<AdjacencyVars> {
-        let [begin, len, col, first, slices] = t.stored_all(store, self.ids)?;
-        let weight = self.weight.map(|id| t.stored(store, id)).transpose()?;
+    fn vars(&self, t: &mut Tape) -> Result<AdjacencyVars> {
+        let [begin, len, col, first, slices] = t.stored_all(self.ids)?;
+        let weight = self.weight.map(|id| t.stored(id)).transpose()?;
         Ok(AdjacencyVars { begin, len, col, weight, slices: [first, slices], most: self.most })
     }
 }
@@ -113,10 +113,10 @@ impl GraphTables {
         self.scale
     }
     /// Returns the tables as values.
-    pub fn vars(&self, t: &mut Tape, store: &Store) -> Result<GraphVars> {
-        let adjacency = self.from.vars(t, store)?;
-        let transpose = self.to.as_ref().map_or(Ok(adjacency), |to| to.vars(t, store))?;
-        let scale = t.stored(store, self.scale)?;
+    pub fn vars(&self, t: &mut Tape) -> Result<GraphVars> {
+        let adjacency = self.from.vars(t)?;
+        let transpose = self.to.as_ref().map_or(Ok(adjacency), |to| to.vars(t))?;
+        let scale = t.stored(self.scale)?;
         Ok(GraphVars { adjacency, transpose, scale, vertices: self.nodes, columns: None })
     }
 }
@@ -260,15 +260,14 @@ impl Gcn {
     pub fn record(
         &self,
         t: &mut Tape,
-        store: &Store,
         data: &SnapshotTables,
         (group, index): (&Group, usize),
         input: LayerInput,
         order: Order,
         act: Activation,
     ) -> Result<Var> {
-        let [w, b] = t.stored_all(store, [self.w, self.b])?;
-        convolve(t, store, data, (group, index), input, (w, Some(b)), order, act)
+        let [w, b] = t.stored_all([self.w, self.b])?;
+        convolve(t, data, (group, index), input, (w, Some(b)), order, act)
     }
 }
 
@@ -279,7 +278,6 @@ impl Gcn {
 #[allow(clippy::too_many_arguments)]
 pub fn convolve(
     t: &mut Tape,
-    store: &Store,
     data: &SnapshotTables,
     (group, index): (&Group, usize),
     input: LayerInput,
@@ -290,13 +288,13 @@ pub fn convolve(
     let at = (group, index);
     match order {
         Order::AggregateFirst => {
-            let x = input.aggregated(t, store, data, at)?;
+            let x = input.aggregated(t, data, at)?;
             t.linear(x, w, b, None, act)
         }
         Order::TransformFirst => {
-            let x = input.plain(t, store, data, at)?;
+            let x = input.plain(t, data, at)?;
             let x = t.linear(x, w, None, None, Activation::Identity)?;
-            let graph = data.graph.vars(t, store)?;
+            let graph = data.graph.vars(t)?;
             t.spmm(graph, x, (group.steps, index), b, act)
         }
     }
@@ -307,12 +305,11 @@ impl LayerInput {
     pub(super) fn plain(
         self,
         t: &mut Tape,
-        store: &Store,
         data: &SnapshotTables,
         (group, index): (&Group, usize),
     ) -> Result<Var> {
         match self {
-            LayerInput::Given => data.inputs(t, store, group, index),
+            LayerInput::Given => data.inputs(t, group, index),
             LayerInput::Below(x) => Ok(x),
         }
     }
@@ -320,14 +317,13 @@ impl LayerInput {
     pub(super) fn aggregated(
         self,
         t: &mut Tape,
-        store: &Store,
         data: &SnapshotTables,
         (group, index): (&Group, usize),
     ) -> Result<Var> {
         match self {
-            LayerInput::Given => data.aggregated(t, store, group, index),
+            LayerInput::Given => data.aggregated(t, group, index),
             LayerInput::Below(x) => {
-                let graph = data.graph.vars(t, store)?;
+                let graph = data.graph.vars(t)?;
                 t.spmm(graph, x, (group.steps, index), None, Activation::Identity)
             }
         }
@@ -345,14 +341,14 @@ impl SnapshotTables {
     ///
     /// # Errors
     /// `Shape` if an op refuses its inputs.
-    pub fn aggregated(&self, t: &mut Tape, store: &Store, group: &Group, index: usize) -> Result<Var> {
+    pub fn aggregated(&self, t: &mut Tape, group: &Group, index: usize) -> Result<Var> {
         if let Some(id) = self.aggregated {
-            let (table, rows) = (t.stored(store, id)?, self.present(t, store, group, index)?);
+            let (table, rows) = (t.stored(id)?, self.present(t, group, index)?);
             return t.gather_rows(table, rows);
         }
-        let graph = self.graph.vars(t, store)?;
+        let graph = self.graph.vars(t)?;
         let (VertexInputs::Vertices(id) | VertexInputs::Steps(id)) = self.inputs;
-        let x = t.stored(store, id)?;
+        let x = t.stored(id)?;
         t.spmm(graph, x, (group.steps, index), None, Activation::Identity)
     }
 }

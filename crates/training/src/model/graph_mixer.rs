@@ -181,12 +181,9 @@ impl FeedForward {
         let second = affine(p, store, [&w_2, &b_2], hidden, width)?;
         Ok(FeedForward { norm, first, second, drop })
     }
-    fn record(&self, t: &mut Tape, store: &Store, x: Var, drop_now: Option<Var>) -> Result<Var> {
-        let [[gain, bias], [w_1, b_1], [w_2, b_2]] = [
-            t.stored_all(store, self.norm)?,
-            t.stored_all(store, self.first)?,
-            t.stored_all(store, self.second)?,
-        ];
+    fn record(&self, t: &mut Tape, x: Var, drop_now: Option<Var>) -> Result<Var> {
+        let [[gain, bias], [w_1, b_1], [w_2, b_2]] =
+            [t.stored_all(self.norm)?, t.stored_all(self.first)?, t.stored_all(self.second)?];
         let drop = |salt| drop_now.map(|now| (DropRate { salt: self.drop.salt + salt, ..self.drop }, now));
         let normal = t.layer_norm(x, gain, bias)?;
         let up = t.linear(normal, w_1, Some(b_1), None, Activation::Identity)?;
@@ -203,13 +200,13 @@ struct Mixer {
 
 impl Mixer {
     /// Appends the block over `x`, `[n k, d]`: k tokens of d channels for each root.
-    fn record(&self, t: &mut Tape, store: &Store, x: Var, k: usize, drop_now: Option<Var>) -> Result<Var> {
+    fn record(&self, t: &mut Tape, x: Var, k: usize, drop_now: Option<Var>) -> Result<Var> {
         let d = t.spec(x).cols;
         let by_channel = t.transpose_blocks(x, k)?;
-        let mixed = self.tokens.record(t, store, by_channel, drop_now)?;
+        let mixed = self.tokens.record(t, by_channel, drop_now)?;
         let mixed = t.transpose_blocks(mixed, d)?;
         let x = t.add(x, mixed)?;
-        let mixed = self.channels.record(t, store, x, drop_now)?;
+        let mixed = self.channels.record(t, x, drop_now)?;
         t.add(x, mixed)
     }
 }
@@ -224,28 +221,28 @@ struct GraphMixer {
 }
 
 impl EventModel for GraphMixer {
-    fn embed(&self, t: &mut Tape, store: &Store, data: &EventTables, q: &Queries) -> Result<Embedded> {
+    fn embed(&self, t: &mut Tape, data: &EventTables, q: &Queries) -> Result<Embedded> {
         let k = self.config.neighbors;
         let how = data.sampling(k, Strategy::Recent);
-        let tcsr = data.tcsr(t, store)?;
+        let tcsr = data.tcsr(t)?;
         let mut near = t.sample_neighbors(tcsr, (q.node, q.time), (q.event, q.now), q.stride, how)?;
         let others: &[Var] = if self.nodes.is_empty() { &[] } else { &[near.node] };
-        let unique = data.unique(t, store, q.node, others, q.classes())?;
-        let edge = data.edge_if(t, store, self.config.edge_features)?;
-        let (edge, events) = data.edge_rows(t, store, edge, vec![near.event])?;
+        let unique = data.unique(t, q.node, others, q.classes())?;
+        let edge = data.edge_if(t, self.config.edge_features)?;
+        let (edge, events) = data.edge_rows(t, edge, vec![near.event])?;
         near.event = events[0];
 
-        let time = self.time.vars(t, store)?;
+        let time = self.time.vars(t)?;
         let known = t.slot_features(&near, edge, time)?;
-        let [w, b] = t.stored_all(store, self.input)?;
+        let [w, b] = t.stored_all(self.input)?;
         let mut x = t.linear(known, w, Some(b), None, Activation::Identity)?;
         for mixer in &self.mixers {
-            x = mixer.record(t, store, x, k, q.drop_now())?;
+            x = mixer.record(t, x, k, q.drop_now())?;
         }
         let link = t.mean_rows(x, k, None)?;
-        let [w, b] = t.stored_all(store, self.output)?;
+        let [w, b] = t.stored_all(self.output)?;
         let z = t.linear(link, w, Some(b), None, Activation::Identity)?;
-        let z = self.nodes.record_around(t, store, data, &unique, near.count, z)?;
+        let z = self.nodes.record_around(t, data, &unique, near.count, z)?;
         Ok(Embedded::new(z))
     }
 }

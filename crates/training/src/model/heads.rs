@@ -51,8 +51,8 @@ impl LinkHead {
     ///
     /// # Errors
     /// `Shape` if an op refuses its inputs.
-    pub fn record(&self, t: &mut Tape, store: &Store, z: Var, events: Rows) -> Result<Var> {
-        let weights = t.stored_all(store, self.0)?;
+    pub fn record(&self, t: &mut Tape, z: Var, events: Rows) -> Result<Var> {
+        let weights = t.stored_all(self.0)?;
         t.link_decoder(z, events, weights)
     }
     /// Appends the logits of the pairs of each source in `src`, `[n, 1]`, with the candidates in its row of
@@ -60,8 +60,8 @@ impl LinkHead {
     ///
     /// # Errors
     /// `Shape` if an op refuses its inputs.
-    pub fn record_pairs(&self, t: &mut Tape, store: &Store, z: Var, src: Var, dst: Var) -> Result<Var> {
-        let [w_src, w_dst, b, w_out, b_out] = t.stored_all(store, self.0)?;
+    pub fn record_pairs(&self, t: &mut Tape, z: Var, src: Var, dst: Var) -> Result<Var> {
+        let [w_src, w_dst, b, w_out, b_out] = t.stored_all(self.0)?;
         let p = t.linear(z, w_src, None, None, Identity)?;
         let q = t.linear(z, w_dst, None, None, Identity)?;
         t.pair_logits([p, q], [b, w_out, b_out], src, dst)
@@ -97,8 +97,8 @@ impl NodeHead {
     ///
     /// # Errors
     /// `Shape` if an op refuses its inputs.
-    pub fn record(&self, t: &mut Tape, store: &Store, z: Var, batch: &Batch, stride: usize) -> Result<Var> {
-        let [w_1, b_1, w_2, b_2, w_out, b_out] = t.stored_all(store, self.0)?;
+    pub fn record(&self, t: &mut Tape, z: Var, batch: &Batch, stride: usize) -> Result<Var> {
+        let [w_1, b_1, w_2, b_2, w_out, b_out] = t.stored_all(self.0)?;
         let z = side(t, z, batch, stride, 0)?;
         let hidden = t.linear(z, w_1, Some(b_1), None, Relu)?;
         let hidden = t.linear(hidden, w_2, Some(b_2), None, Relu)?;
@@ -127,8 +127,8 @@ impl PropertyHead {
     ///
     /// # Errors
     /// `Shape` if an op refuses its inputs.
-    pub fn record(&self, t: &mut Tape, store: &Store, z: Var) -> Result<Var> {
-        let [w_1, b_1, w_out, b_out] = t.stored_all(store, self.0)?;
+    pub fn record(&self, t: &mut Tape, z: Var) -> Result<Var> {
+        let [w_1, b_1, w_out, b_out] = t.stored_all(self.0)?;
         let hidden = t.linear(z, w_1, Some(b_1), None, Relu)?;
         t.linear(hidden, w_out, Some(b_out), None, Identity)
     }
@@ -162,8 +162,8 @@ impl EdgeHead {
     ///
     /// # Errors
     /// `Shape` if an op refuses its inputs.
-    pub fn record(&self, t: &mut Tape, store: &Store, z: Var, batch: &Batch, stride: usize) -> Result<Var> {
-        let [w_src, w_dst, b, w_out, b_out] = t.stored_all(store, self.0)?;
+    pub fn record(&self, t: &mut Tape, z: Var, batch: &Batch, stride: usize) -> Result<Var> {
+        let [w_src, w_dst, b, w_out, b_out] = t.stored_all(self.0)?;
         let (src, dst) = (side(t, z, batch, stride, 0)?, side(t, z, batch, stride, 1)?);
         let projected_dst = t.linear(dst, w_dst, Some(b), None, Identity)?;
         let hidden = t.linear(src, w_src, None, Some(projected_dst), Relu)?;

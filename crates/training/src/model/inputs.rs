@@ -45,18 +45,11 @@ impl NodeInputs {
     ///
     /// # Errors
     /// `Shape` if an op refuses its inputs, or if there is neither `h` nor a table.
-    pub fn record(
-        &self,
-        t: &mut Tape,
-        store: &Store,
-        data: &EventTables,
-        node: Var,
-        h: Option<Var>,
-    ) -> Result<Var> {
+    pub fn record(&self, t: &mut Tape, data: &EventTables, node: Var, h: Option<Var>) -> Result<Var> {
         let mut h = h;
         for Projection { rows, w, b } in &self.0 {
-            let (w, b) = (t.stored(store, *w)?, t.stored(store, *b)?);
-            let features = data.node_rows(t, store, *rows, node)?;
+            let (w, b) = (t.stored(*w)?, t.stored(*b)?);
+            let features = data.node_rows(t, *rows, node)?;
             h = Some(t.linear(features, w, Some(b), h, Activation::Identity)?);
         }
         h.ok_or_else(|| Error::shape("inputs", "no node features and no static memory"))
@@ -74,7 +67,6 @@ impl NodeInputs {
     pub fn record_around(
         &self,
         t: &mut Tape,
-        store: &Store,
         data: &EventTables,
         unique: &UniqueNodes,
         count: Var,
@@ -85,8 +77,8 @@ impl NodeInputs {
             let [own, near, ..] = unique.psi[..] else {
                 return Err(Error::shape("inputs", "no list of neighbours"));
             };
-            let (w, b) = (t.stored(store, *w)?, t.stored(store, *b)?);
-            let rows = data.node_rows(t, store, *rows, unique.node)?;
+            let (w, b) = (t.stored(*w)?, t.stored(*b)?);
+            let rows = data.node_rows(t, *rows, unique.node)?;
             let (own_rows, near_rows) = (t.gather_rows(rows, own)?, t.gather_rows(rows, near)?);
             let mean = t.mean_rows(near_rows, t.spec(near).cols, Some(count))?;
             let around = t.add(own_rows, mean)?;

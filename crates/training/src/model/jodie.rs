@@ -103,13 +103,13 @@ impl EventModel for Jodie {
     fn memory(&self) -> Option<&NodeMemory> {
         Some(&self.memory)
     }
-    fn embed(&self, t: &mut Tape, store: &Store, data: &EventTables, q: &Queries) -> Result<Embedded> {
-        let unique = data.unique(t, store, q.node, &[], q.classes())?;
-        let updated = self.memory.update(t, store, data, &self.time, &unique, q.batch.as_ref())?;
+    fn embed(&self, t: &mut Tape, data: &EventTables, q: &Queries) -> Result<Embedded> {
+        let unique = data.unique(t, q.node, &[], q.classes())?;
+        let updated = self.memory.update(t, data, &self.time, &unique, q.batch.as_ref())?;
         let (memory, time) = (updated.memory, updated.time);
-        let h = self.inputs.record(t, store, data, unique.node, Some(memory))?;
-        let [w, b] = t.stored_all(store, self.project)?;
-        let [gain, bias] = t.stored_all(store, self.norm)?;
+        let h = self.inputs.record(t, data, unique.node, Some(memory))?;
+        let [w, b] = t.stored_all(self.project)?;
+        let [gain, bias] = t.stored_all(self.norm)?;
         let z = t.project_time((h, time), (unique.psi[0], q.time), (w, b), data.gaps.seconds_per_tick)?;
         let z = t.layer_norm(z, gain, bias)?;
         Ok(Embedded::new(z).with_memory(unique, updated))

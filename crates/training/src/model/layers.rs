@@ -77,13 +77,13 @@ impl TimeEncoding {
         Ok(TimeEncoding { width, w, b, now, learned })
     }
     /// Returns `w` and `b` as values.
-    pub fn vars(&self, t: &mut Tape, store: &Store) -> Result<(Var, Var)> {
-        Ok((t.stored(store, self.w)?, t.stored(store, self.b)?))
+    pub fn vars(&self, t: &mut Tape) -> Result<(Var, Var)> {
+        Ok((t.stored(self.w)?, t.stored(self.b)?))
     }
     /// Returns Phi(0), `[1, t]`.
-    fn at_zero(&self, t: &mut Tape, store: &Store) -> Result<Var> {
-        let (w, b) = self.vars(t, store)?;
-        let now = t.stored(store, self.now)?;
+    fn at_zero(&self, t: &mut Tape) -> Result<Var> {
+        let (w, b) = self.vars(t)?;
+        let now = t.stored(self.now)?;
         if self.learned { t.time_encode(now, w, b) } else { Ok(now) }
     }
 }
@@ -174,18 +174,18 @@ impl Attention {
     ///
     /// # Errors
     /// `Shape` if an op refuses its inputs.
-    pub fn record(&self, t: &mut Tape, store: &Store, time: &TimeEncoding, l: Looked) -> Result<Var> {
-        let mut stored = |id| t.stored(store, id);
+    pub fn record(&self, t: &mut Tape, time: &TimeEncoding, l: Looked) -> Result<Var> {
+        let mut stored = |id| t.stored(id);
         let (w_q, w_q_time, b_q) = (stored(self.w_q)?, stored(self.w_q_time)?, stored(self.b_q)?);
         let (w_k, w_v, b_v) = (stored(self.w_k)?, stored(self.w_v)?, stored(self.b_v)?);
         let (w_o, w_o_root, b_o) = (stored(self.w_o)?, stored(self.w_o_root)?, stored(self.b_o)?);
         let (gain, bias) = (stored(self.gain)?, stored(self.bias)?);
-        let phi_zero = time.at_zero(t, store)?;
+        let phi_zero = time.at_zero(t)?;
         let (query, skip) = t.linear_pair(l.roots, (w_q, b_q), (phi_zero, w_q_time), (w_o_root, b_o))?;
         let absorbed = t.head_up(query, w_k, self.heads)?;
         let grouped = t.group_roots(l.root, l.near.count, t.spec(absorbed).rows)?;
 
-        let (time_w, time_b) = time.vars(t, store)?;
+        let (time_w, time_b) = time.vars(t)?;
         let near = AttentionVars {
             query: absorbed,
             roots: grouped,

@@ -156,30 +156,28 @@ impl NodeMemory {
     pub fn update(
         &self,
         t: &mut Tape,
-        store: &Store,
         data: &EventTables,
         time: &TimeEncoding,
         unique: &UniqueNodes,
         batch: Option<&Batch>,
     ) -> Result<Updated> {
-        let update = |t: &mut Tape, rows: &RowsOf| self.updated(t, store, data, time, rows);
-        let ([memory, time], read) = self.rows.update(t, store, data, unique, batch, &update)?;
+        let update = |t: &mut Tape, rows: &RowsOf| self.updated(t, data, time, rows);
+        let ([memory, time], read) = self.rows.update(t, data, unique, batch, &update)?;
         Ok(Updated { memory, time, read })
     }
     /// Appends the memory of rows after their mails, and its times.
     fn updated(
         &self,
         t: &mut Tape,
-        store: &Store,
         data: &EventTables,
         time: &TimeEncoding,
         rows: &RowsOf,
     ) -> Result<[Var; 2]> {
-        let edge = data.edge_if(t, store, self.edge_features)?;
+        let edge = data.edge_if(t, self.edge_features)?;
         let mut state = self.vars(rows, edge)?;
         let cell = {
-            let (time_w, time_b) = time.vars(t, store)?;
-            let [w_x, w_h, b_x, b_h] = t.stored_all(store, self.cell)?;
+            let (time_w, time_b) = time.vars(t)?;
+            let [w_x, w_h, b_x, b_h] = t.stored_all(self.cell)?;
             CellVars { time_w, time_b, w_x, w_h, b_x, b_h }
         };
         let row = if self.mail_edge.is_some() {
@@ -191,7 +189,7 @@ impl NodeMemory {
                 true => state.mail_event,
                 false => t.gather_rows(state.mail_event, rows.row)?,
             };
-            state.edge = data.each_mail_edge_row(t, store, edge, events, rows.most)?;
+            state.edge = data.each_mail_edge_row(t, edge, events, rows.most)?;
             FeatureRow::Unique
         } else {
             FeatureRow::Event
@@ -218,7 +216,6 @@ impl NodeMemory {
     pub fn write(
         &self,
         t: &mut Tape,
-        store: &Store,
         data: &EventTables,
         batch: &Batch,
         stride: usize,
@@ -228,7 +225,7 @@ impl NodeMemory {
             return Err(Error::shape("write_memory", "there is no new memory"));
         };
         let unique = e.unique_nodes()?;
-        let in_place = |t: &mut Tape| self.write_in_place(t, store, data, batch, (stride, e), [memory, time]);
+        let in_place = |t: &mut Tape| self.write_in_place(t, data, batch, (stride, e), [memory, time]);
         let sent = |t: &mut Tape, sent: Var| {
             let [memory, time] = e.sent_memory([memory, time]);
             let from = t.mail_sources(sent, unique.phi, unique.psi[0], stride, None)?;
@@ -238,7 +235,7 @@ impl NodeMemory {
         };
         let received = |t: &mut Tape, place: Var, rows: &[Var]| {
             let ids = [self.memory, self.memory_time, self.mail, self.mail_event, self.mail_time];
-            let tables = t.stored_all(store, ids)?.into_iter().zip(rows.iter().copied());
+            let tables = t.stored_all(ids)?.into_iter().zip(rows.iter().copied());
             t.write_all_rows(&tables.collect::<Vec<_>>(), place)
         };
         let writes = Writes {
@@ -250,24 +247,23 @@ impl NodeMemory {
             parts: 1,
             received: &received,
         };
-        self.rows.write(t, store, data, batch, e, &writes)
+        self.rows.write(t, data, batch, e, &writes)
     }
     /// Appends the writes of new memory and mails to the tables of this rank.
     fn write_in_place(
         &self,
         t: &mut Tape,
-        store: &Store,
         data: &EventTables,
         batch: &Batch,
         (stride, e): (usize, &Embedded),
         [memory, time]: [Var; 2],
     ) -> Result<()> {
         let unique = e.unique_nodes()?;
-        let edge = data.edge_if(t, store, self.edge_features)?;
-        let state = self.vars(&self.rows.in_place(t, store, unique.node)?, edge)?;
+        let edge = data.edge_if(t, self.edge_features)?;
+        let state = self.vars(&self.rows.in_place(t, unique.node)?, edge)?;
         let combiner = if self.mail_edge.is_some() { Combiner::Mean } else { Combiner::Last };
         let (edge, edge_row) = match combiner {
-            Combiner::Mean => data.batch_edge_rows(t, store, edge, batch.event)?,
+            Combiner::Mean => data.batch_edge_rows(t, edge, batch.event)?,
             Combiner::Last => (edge, batch.event),
         };
         let written = write_memory::Written {

@@ -168,8 +168,8 @@ impl Embedded {
 ///     }
 /// }
 /// impl EventModel for LearnedRows {
-///     fn embed(&self, t: &mut Tape, store: &Store, _: &EventTables, q: &Queries) -> Result<Embedded> {
-///         let rows = t.stored(store, self.rows)?;
+///     fn embed(&self, t: &mut Tape, _: &EventTables, q: &Queries) -> Result<Embedded> {
+///         let rows = t.stored(self.rows)?;
 ///         Ok(Embedded::new(t.gather_rows(rows, q.node)?))
 ///     }
 /// }
@@ -214,7 +214,7 @@ pub trait EventModel: Send + Sync {
     ///
     /// # Errors
     /// `Shape` if an op refuses its inputs.
-    fn embed(&self, t: &mut Tape, store: &Store, data: &EventTables, q: &Queries) -> Result<Embedded>;
+    fn embed(&self, t: &mut Tape, data: &EventTables, q: &Queries) -> Result<Embedded>;
     /// Appends the writes of a batch whose roots, `stride` per event, were embedded in `e`. To be recorded
     /// after the backward pass, because it changes the state that the forward pass read.
     ///
@@ -223,12 +223,11 @@ pub trait EventModel: Send + Sync {
     fn write(
         &self,
         t: &mut Tape,
-        store: &Store,
         data: &EventTables,
         batch: &Batch,
         stride: usize,
         e: &Embedded,
     ) -> Result<()> {
-        self.memory().map_or(Ok(()), |memory| memory.write(t, store, data, batch, stride, e))
+        self.memory().map_or(Ok(()), |memory| memory.write(t, data, batch, stride, e))
     }
 }

@@ -87,17 +87,16 @@ impl AttentionStack {
     pub fn sample(
         &self,
         t: &mut Tape,
-        store: &Store,
         data: &EventTables,
         q: &Queries,
         edge: Var,
     ) -> Result<(Neighborhood, UniqueNodes)> {
         if self.layers.is_empty() {
-            let unique = data.unique(t, store, q.node, &[], q.classes())?;
+            let unique = data.unique(t, q.node, &[], q.classes())?;
             return Ok((Neighborhood { near: Vec::new(), targets: Vec::new(), seen: edge }, unique));
         }
         let how = data.sampling(self.neighbors, self.strategy);
-        let (tcsr, batch) = (data.tcsr(t, store)?, (q.event, q.now));
+        let (tcsr, batch) = (data.tcsr(t)?, (q.event, q.now));
         let mut near = vec![t.sample_neighbors(tcsr, (q.node, q.time), batch, q.stride, how)?];
         let mut targets: Vec<Targets> = Vec::new();
         let (mut node, mut time) = (q.node, q.time);
@@ -113,14 +112,14 @@ impl AttentionStack {
         let others: Vec<Var> =
             targets.last().map(|l| l.node).into_iter().chain([near[near.len() - 1].node]).collect();
         let unique = if targets.is_empty() {
-            data.unique(t, store, q.node, &others, q.classes())?
+            data.unique(t, q.node, &others, q.classes())?
         } else {
             // The rows of targets that are roots are those of the roots.
-            let stamp = data.stamp(t, store)?;
+            let stamp = data.stamp(t)?;
             t.unique(stamp, q.node, &others, q.classes())?
         };
         let neighbor_events = near.iter().map(|n| n.event).collect();
-        let (seen, events) = data.edge_rows(t, store, edge, neighbor_events)?;
+        let (seen, events) = data.edge_rows(t, edge, neighbor_events)?;
         near.iter_mut().zip(events).for_each(|(near, event)| near.event = event);
         Ok((Neighborhood { near, targets, seen }, unique))
     }
@@ -132,7 +131,6 @@ impl AttentionStack {
     pub fn record(
         &self,
         t: &mut Tape,
-        store: &Store,
         time: &TimeEncoding,
         n: &Neighborhood,
         unique: &UniqueNodes,
@@ -169,7 +167,7 @@ impl AttentionStack {
                     look(h, roots, below.identity, below.neighbor_row, *near)
                 }
             };
-            h = layer.record(t, store, time, looked)?;
+            h = layer.record(t, time, looked)?;
         }
         Ok(h)
     }

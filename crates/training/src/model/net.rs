@@ -121,8 +121,8 @@ impl Net {
         Ok(Net { model, head, width: d, seed })
     }
     /// Appends the embeddings of the queries, and checks that there is one of the model's width for each.
-    fn embed(&self, t: &mut Tape, store: &Store, data: &EventTables, q: &Queries) -> Result<Embedded> {
-        let embedded = self.model.embed(t, store, data, q)?;
+    fn embed(&self, t: &mut Tape, data: &EventTables, q: &Queries) -> Result<Embedded> {
+        let embedded = self.model.embed(t, data, q)?;
         let (has, want) = (t.spec(embedded.z), Spec::real(t.spec(q.node).rows, self.width));
         ensure!(
             "embed",
@@ -138,32 +138,30 @@ impl Net {
     pub fn forward(
         &self,
         t: &mut Tape,
-        store: &Store,
         data: &EventTables,
         capacity: usize,
         negatives: Negatives,
         train: bool,
     ) -> Result<Forward> {
-        let batch = data.next_batch(t, store, capacity)?;
-        self.forward_batch(t, store, data, batch, negatives, train)
+        let batch = data.next_batch(t, capacity)?;
+        self.forward_batch(t, data, batch, negatives, train)
     }
     /// Does the same for a given batch.
     pub(crate) fn forward_batch(
         &self,
         t: &mut Tape,
-        store: &Store,
         data: &EventTables,
         batch: Batch,
         negatives: Negatives,
         train: bool,
     ) -> Result<Forward> {
         let batch_rows = |t: &mut Tape, id| {
-            let table = t.stored(store, id)?;
+            let table = t.stored(id)?;
             t.gather_rows(table, batch.rank)
         };
         let others = match negatives {
             Negatives::Drawn { pool, per_event, salt } => {
-                let pool = t.stored(store, pool)?;
+                let pool = t.stored(pool)?;
                 Some(t.draw_negatives(pool, batch.now, batch.src, per_event, self.seed, salt)?)
             }
             Negatives::Given(id) | Negatives::Pairs(id) => Some(batch_rows(t, id)?),
@@ -173,17 +171,17 @@ impl Net {
         let (node, time) = t.roots(batch.src, batch.dst, batch.time, others)?;
         let (event, now) = (batch.event, batch.now);
         let q = Queries { node, time, event, now, stride, batch: Some(batch), train };
-        let embedded = self.embed(t, store, data, &q)?;
+        let embedded = self.embed(t, data, &q)?;
         let z = embedded.z;
         let logits = match (&self.head, negatives) {
             (Head::Links(decoder), Negatives::Pairs(_)) => {
                 // The two pairs of an event are decoded as two events without negatives.
-                let logits = decoder.record(t, store, z, batch.rows.times(2))?;
+                let logits = decoder.record(t, z, batch.rows.times(2))?;
                 t.fold_rows(logits, 2)?
             }
-            (Head::Links(decoder), _) => decoder.record(t, store, z, batch.rows)?,
-            (Head::Nodes(head), _) => head.record(t, store, z, &batch, stride)?,
-            (Head::Edges(head), _) => head.record(t, store, z, &batch, stride)?,
+            (Head::Links(decoder), _) => decoder.record(t, z, batch.rows)?,
+            (Head::Nodes(head), _) => head.record(t, z, &batch, stride)?,
+            (Head::Edges(head), _) => head.record(t, z, &batch, stride)?,
             (Head::Properties(_), _) => {
                 return Err(Error::shape("net", "the head predicts labels of nodes, not events"));
             }
@@ -194,34 +192,28 @@ impl Net {
     ///
     /// # Errors
     /// `Shape` if an op refuses its inputs, or the head predicts something else.
-    pub fn properties(&self, t: &mut Tape, store: &Store, data: &EventTables, q: &Queries) -> Result<Var> {
+    pub fn properties(&self, t: &mut Tape, data: &EventTables, q: &Queries) -> Result<Var> {
         let Head::Properties(head) = &self.head else {
             return Err(Error::shape("net", "the head predicts events, not labels of nodes"));
         };
-        let z = self.embed(t, store, data, q)?.z;
-        head.record(t, store, z)
+        let z = self.embed(t, data, q)?.z;
+        head.record(t, z)
     }
     /// Appends a batch of at most `capacity` events that only updates the state: the embeddings of the
     /// positive roots, and the writes.
-    pub(crate) fn remember(
-        &self,
-        t: &mut Tape,
-        store: &Store,
-        data: &EventTables,
-        capacity: usize,
-    ) -> Result<()> {
-        let batch = data.next_batch(t, store, capacity)?;
+    pub(crate) fn remember(&self, t: &mut Tape, data: &EventTables, capacity: usize) -> Result<()> {
+        let batch = data.next_batch(t, capacity)?;
         let (node, time) = t.roots(batch.src, batch.dst, batch.time, None)?;
         let (event, now) = (batch.event, batch.now);
         let q = Queries { node, time, event, now, stride: 2, batch: Some(batch), train: false };
-        let embedded = self.embed(t, store, data, &q)?;
-        self.model.write(t, store, data, &batch, q.stride, &embedded)
+        let embedded = self.embed(t, data, &q)?;
+        self.model.write(t, data, &batch, q.stride, &embedded)
     }
     /// Appends the model's writes of the batch; to be recorded after the backward pass.
     ///
     /// # Errors
     /// `Shape` if an op refuses its inputs.
-    pub fn write(&self, t: &mut Tape, store: &Store, data: &EventTables, f: &Forward) -> Result<()> {
-        self.model.write(t, store, data, &f.batch, f.stride, &f.embedded)
+    pub fn write(&self, t: &mut Tape, data: &EventTables, f: &Forward) -> Result<()> {
+        self.model.write(t, data, &f.batch, f.stride, &f.embedded)
     }
 }

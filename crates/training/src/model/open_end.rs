@@ -121,26 +121,27 @@ impl EventTables {
     ///
     /// # Errors
     /// `Shape` if an op refuses its inputs.
-    pub fn append(&self, t: &mut Tape, store: &Store, batch: &Batch) -> Result<()> {
+    pub fn append(&self, t: &mut Tape, batch: &Batch) -> Result<()> {
         let Some(came) = self.arrivals else { return Ok(()) };
-        if store.spec(came.entries).is_empty() {
+        let entries = t.stored(came.entries)?;
+        if t.spec(entries).is_empty() {
             return Ok(());
         }
         let (node, _) = t.roots(batch.src, batch.dst, batch.time, None)?;
-        let stamp = t.stored(store, self.stamp)?;
+        let stamp = t.stored(self.stamp)?;
         let to = t.unique(stamp, node, &[], 2)?;
         let roots = t.group_roots(to.psi[0], None, to.root_rows)?;
-        let lists = (t.stored(store, self.offsets)?, t.stored(store, came.entries)?);
+        let lists = (t.stored(self.offsets)?, entries);
         t.append_history(lists, batch, &to, roots, 2)
     }
     /// Completes a batch that arrived on an open-ended stream: its events have ids of their own, and their
     /// features have rows in the feature table.
-    pub(super) fn arrived(&self, t: &mut Tape, store: &Store, mut batch: Batch) -> Result<Batch> {
+    pub(super) fn arrived(&self, t: &mut Tape, mut batch: Batch) -> Result<Batch> {
         let Some(came) = self.arrivals else { return Ok(batch) };
-        let event = t.stored(store, came.event)?;
+        let event = t.stored(came.event)?;
         batch.event = t.gather_rows(event, batch.rank)?;
         if self.edge_width > 0 {
-            let (table, features) = (t.stored(store, came.edge)?, t.stored(store, came.features)?);
+            let (table, features) = (t.stored(came.edge)?, t.stored(came.features)?);
             let rows = t.gather_rows(features, batch.rank)?;
             t.write_rows(table, batch.event, rows)?;
         }

@@ -101,8 +101,8 @@ impl SnapshotTables {
     ///
     /// # Errors
     /// `Shape` if the op refuses its inputs.
-    pub fn next_group(&self, t: &mut Tape, store: &Store, length: usize) -> Result<Group> {
-        let [order, clock] = t.stored_all(store, [self.order, self.clock])?;
+    pub fn next_group(&self, t: &mut Tape, length: usize) -> Result<Group> {
+        let [order, clock] = t.stored_all([self.order, self.clock])?;
         t.next_group(order, clock, length)
     }
     /// Returns `[nodes]` u32: for each vertex its row in tables of steps and vertices, in the step at `index`
@@ -110,21 +110,21 @@ impl SnapshotTables {
     ///
     /// # Errors
     /// `Shape` if the op refuses its inputs.
-    pub fn present(&self, t: &mut Tape, store: &Store, group: &Group, index: usize) -> Result<Var> {
-        let scale = t.stored(store, self.graph.scale())?;
+    pub fn present(&self, t: &mut Tape, group: &Group, index: usize) -> Result<Var> {
+        let scale = t.stored(self.graph.scale())?;
         t.step_rows(group.steps, index, self.nodes, Some(scale))
     }
     /// Returns `[nodes, width]`: the inputs of the vertices in the step at `index` of the group.
     ///
     /// # Errors
     /// `Shape` if an op refuses its inputs.
-    pub fn inputs(&self, t: &mut Tape, store: &Store, group: &Group, index: usize) -> Result<Var> {
+    pub fn inputs(&self, t: &mut Tape, group: &Group, index: usize) -> Result<Var> {
         match self.inputs {
             VertexInputs::Steps(id) => {
-                let (table, rows) = (t.stored(store, id)?, self.present(t, store, group, index)?);
+                let (table, rows) = (t.stored(id)?, self.present(t, group, index)?);
                 t.gather_rows(table, rows)
             }
-            VertexInputs::Vertices(id) => Ok(t.stored(store, id)?),
+            VertexInputs::Vertices(id) => Ok(t.stored(id)?),
         }
     }
 }
@@ -137,14 +137,8 @@ pub trait SnapshotModel: Send + Sync {
     ///
     /// # Errors
     /// `Shape` if an op refuses its inputs.
-    fn embed(
-        &self,
-        t: &mut Tape,
-        store: &Store,
-        data: &SnapshotTables,
-        group: &Group,
-        exchanged: &Exchanged,
-    ) -> Result<Var>;
+    fn embed(&self, t: &mut Tape, data: &SnapshotTables, group: &Group, exchanged: &Exchanged)
+    -> Result<Var>;
 }
 
 /// The configuration of a snapshot model, which builds the model.

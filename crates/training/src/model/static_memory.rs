@@ -112,8 +112,8 @@ impl ModelConfig for StaticConfig {
 struct StaticRows(BufferId);
 
 impl EventModel for StaticRows {
-    fn embed(&self, t: &mut Tape, store: &Store, _: &EventTables, q: &Queries) -> Result<Embedded> {
-        let rows = t.stored(store, self.0)?;
+    fn embed(&self, t: &mut Tape, _: &EventTables, q: &Queries) -> Result<Embedded> {
+        let rows = t.stored(self.0)?;
         Ok(Embedded::new(t.gather_rows(rows, q.node)?))
     }
 }

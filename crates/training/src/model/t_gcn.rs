@@ -52,7 +52,6 @@ impl SnapshotModel for Cells {
     fn embed(
         &self,
         t: &mut Tape,
-        store: &Store,
         data: &SnapshotTables,
         group: &Group,
         exchanged: &Exchanged,
@@ -60,11 +59,11 @@ impl SnapshotModel for Cells {
         let mut states = vec![None; self.cells.len()];
         for index in 0..group.length {
             t.begin(Some(snapshot_section(index)));
-            let present = data.present(t, store, group, index)?;
+            let present = data.present(t, group, index)?;
             let mut below = LayerInput::Given;
             for (k, (cell, state)) in self.cells.iter().zip(&mut states).enumerate() {
                 let order = exchanged.order(cell.order, index, k);
-                let h = cell.record(t, store, data, (group, index), below, *state, present, order)?;
+                let h = cell.record(t, data, (group, index), below, *state, present, order)?;
                 (*state, below) = (Some(h), LayerInput::Below(h));
             }
         }
@@ -106,7 +105,6 @@ impl Cell {
     fn record(
         &self,
         t: &mut Tape,
-        store: &Store,
         data: &SnapshotTables,
         (group, index): (&Group, usize),
         u: LayerInput,
@@ -114,12 +112,12 @@ impl Cell {
         present: Var,
         order: Order,
     ) -> Result<Var> {
-        let [w, u_rz, b] = t.stored_all(store, self.gates)?;
-        let [w_c, u_c, b_c] = t.stored_all(store, self.candidate)?;
-        let (at, graph) = ((group, index), data.graph.vars(t, store)?);
+        let [w, u_rz, b] = t.stored_all(self.gates)?;
+        let [w_c, u_c, b_c] = t.stored_all(self.candidate)?;
+        let (at, graph) = ((group, index), data.graph.vars(t)?);
         let u = match order {
-            Order::AggregateFirst => u.aggregated(t, store, data, at)?,
-            Order::TransformFirst => u.plain(t, store, data, at)?,
+            Order::AggregateFirst => u.aggregated(t, data, at)?,
+            Order::TransformFirst => u.plain(t, data, at)?,
         };
         // The pre-activation of a gate or of the candidate, in either order of the products.
         let preactivation = |t: &mut Tape, w: Var, state: Option<(Var, Var)>, b: Var| match order {

@@ -180,11 +180,11 @@ impl EventTables {
     ///
     /// # Errors
     /// `Shape` if an op refuses its inputs.
-    pub fn batch_edge_rows(&self, t: &mut Tape, store: &Store, edge: Var, event: Var) -> Result<(Var, Var)> {
+    pub fn batch_edge_rows(&self, t: &mut Tape, edge: Var, event: Var) -> Result<(Var, Var)> {
         if !t.spec(edge).dtype.is_half() && self.exchanged(t, edge).is_none() {
             return Ok((edge, event));
         }
-        let (edge, rows) = self.edge_rows(t, store, edge, vec![event])?;
+        let (edge, rows) = self.edge_rows(t, edge, vec![event])?;
         Ok((edge, rows[0]))
     }
     /// Returns a table with the rows of `edge` that the lists `events` refer to, and for each list its row
@@ -195,20 +195,14 @@ impl EventTables {
     ///
     /// # Errors
     /// `Shape` if an op refuses its inputs.
-    pub fn edge_rows(
-        &self,
-        t: &mut Tape,
-        store: &Store,
-        edge: Var,
-        events: Vec<Var>,
-    ) -> Result<(Var, Vec<Var>)> {
+    pub fn edge_rows(&self, t: &mut Tape, edge: Var, events: Vec<Var>) -> Result<(Var, Vec<Var>)> {
         if let Some(rows) = self.exchanged(t, edge) {
-            return self.fetched(t, store, (rows, Known::Ahead), edge, &events);
+            return self.fetched(t, (rows, Known::Ahead), edge, &events);
         }
         let Some(stamp) = self.event_stamp.filter(|_| t.spec(edge).cols > 0) else {
             return Ok((edge, events));
         };
-        let stamp = t.stored(store, stamp)?;
+        let stamp = t.stored(stamp)?;
         let unique = t.unique(stamp, events[0], &events[1..], 2)?;
         Ok((t.gather_rows(edge, unique.node)?, unique.psi))
     }
@@ -250,24 +244,23 @@ impl EventTables {
     ///
     /// # Errors
     /// `Shape` if an op refuses its inputs.
-    pub fn next_batch(&self, t: &mut Tape, store: &Store, capacity: usize) -> Result<Batch> {
+    pub fn next_batch(&self, t: &mut Tape, capacity: usize) -> Result<Batch> {
         let [src, dst, time, range, clock] =
-            t.stored_all(store, [self.src, self.dst, self.time, self.range, self.clock])?;
+            t.stored_all([self.src, self.dst, self.time, self.range, self.clock])?;
         let slice = self.rows.ranks.as_ref().map_or(Slice::ALL, RankTables::slice);
         let batch = t.next_slice([src, dst, time], range, clock, capacity, slice)?;
-        self.arrived(t, store, batch)
+        self.arrived(t, batch)
     }
     /// Returns the adjacency as values.
-    pub fn tcsr(&self, t: &mut Tape, store: &Store) -> Result<TcsrVars> {
-        let [offsets, entries, position] =
-            t.stored_all(store, [self.offsets, self.entries, self.position])?;
+    pub fn tcsr(&self, t: &mut Tape) -> Result<TcsrVars> {
+        let [offsets, entries, position] = t.stored_all([self.offsets, self.entries, self.position])?;
         Ok(TcsrVars { offsets, entries, position })
     }
     /// Returns the edge features by event, or a table of width 0 if they are not `used`. Over ranks it may
     /// have only this rank's share of the rows, so rows are read by [`edge_rows`](Self::edge_rows) and
     /// [`mail_edge_rows`](Self::mail_edge_rows).
-    pub fn edge_if(&self, t: &mut Tape, store: &Store, used: bool) -> Result<Var> {
-        t.stored(store, if used { self.edge } else { self.no_edge })
+    pub fn edge_if(&self, t: &mut Tape, used: bool) -> Result<Var> {
+        t.stored(if used { self.edge } else { self.no_edge })
     }
     /// Returns the width of [`edge_if`](Self::edge_if).
     pub fn edge_width_if(&self, used: bool) -> usize {
@@ -278,23 +271,16 @@ impl EventTables {
     ///
     /// # Errors
     /// `Shape` if the op refuses its inputs.
-    pub fn unique(
-        &self,
-        t: &mut Tape,
-        store: &Store,
-        roots: Var,
-        others: &[Var],
-        stride: usize,
-    ) -> Result<UniqueNodes> {
-        let stamp = self.stamp(t, store)?;
+    pub fn unique(&self, t: &mut Tape, roots: Var, others: &[Var], stride: usize) -> Result<UniqueNodes> {
+        let stamp = self.stamp(t)?;
         match self.rows.ranks.as_ref().is_some_and(RankTables::repeats) {
             true => t.occurrences(stamp, roots, others, stride),
             false => t.unique(stamp, roots, others, stride),
         }
     }
     /// Returns the stamps of the nodes.
-    pub fn stamp(&self, t: &mut Tape, store: &Store) -> Result<Var> {
-        t.stored(store, self.stamp)
+    pub fn stamp(&self, t: &mut Tape) -> Result<Var> {
+        t.stored(self.stamp)
     }
 }
 

@@ -179,14 +179,14 @@ struct Tgat {
 }
 
 impl EventModel for Tgat {
-    fn embed(&self, t: &mut Tape, store: &Store, data: &EventTables, q: &Queries) -> Result<Embedded> {
-        let edge = data.edge_if(t, store, self.config.edge_features)?;
-        let (near, unique) = self.attention.sample(t, store, data, q, edge)?;
+    fn embed(&self, t: &mut Tape, data: &EventTables, q: &Queries) -> Result<Embedded> {
+        let edge = data.edge_if(t, self.config.edge_features)?;
+        let (near, unique) = self.attention.sample(t, data, q, edge)?;
         let h = match &self.below {
-            Below::Features(rows) => data.node_rows(t, store, *rows, unique.node)?,
-            Below::Projected(inputs) => inputs.record(t, store, data, unique.node, None)?,
+            Below::Features(rows) => data.node_rows(t, *rows, unique.node)?,
+            Below::Projected(inputs) => inputs.record(t, data, unique.node, None)?,
         };
-        let z = self.attention.record(t, store, &self.time, &near, &unique, h, q.drop_now())?;
+        let z = self.attention.record(t, &self.time, &near, &unique, h, q.drop_now())?;
         Ok(Embedded::new(z))
     }
 }

@@ -184,12 +184,12 @@ impl EventModel for Tgn {
     fn memory(&self) -> Option<&NodeMemory> {
         Some(&self.memory)
     }
-    fn embed(&self, t: &mut Tape, store: &Store, data: &EventTables, q: &Queries) -> Result<Embedded> {
-        let edge = data.edge_if(t, store, self.edge_features)?;
-        let (near, unique) = self.attention.sample(t, store, data, q, edge)?;
-        let updated = self.memory.update(t, store, data, &self.time, &unique, q.batch.as_ref())?;
-        let h = self.inputs.record(t, store, data, unique.node, Some(updated.memory))?;
-        let z = self.attention.record(t, store, &self.time, &near, &unique, h, q.drop_now())?;
+    fn embed(&self, t: &mut Tape, data: &EventTables, q: &Queries) -> Result<Embedded> {
+        let edge = data.edge_if(t, self.edge_features)?;
+        let (near, unique) = self.attention.sample(t, data, q, edge)?;
+        let updated = self.memory.update(t, data, &self.time, &unique, q.batch.as_ref())?;
+        let h = self.inputs.record(t, data, unique.node, Some(updated.memory))?;
+        let z = self.attention.record(t, &self.time, &near, &unique, h, q.drop_now())?;
         Ok(Embedded::new(z).with_memory(unique, updated))
     }
 }

@@ -61,12 +61,11 @@ impl SnapshotModel for ConvolvedLstm {
     fn embed(
         &self,
         t: &mut Tape,
-        store: &Store,
         data: &SnapshotTables,
         group: &Group,
         exchanged: &Exchanged,
     ) -> Result<Var> {
-        let [w_x, w_h, b_x, b_h] = t.stored_all(store, self.lstm)?;
+        let [w_x, w_h, b_x, b_h] = t.stored_all(self.lstm)?;
         let b = t.add(b_x, b_h)?;
         let mut state = None;
         for index in 0..group.length {
@@ -74,15 +73,14 @@ impl SnapshotModel for ConvolvedLstm {
             let mut below = LayerInput::Given;
             for (k, layer) in self.layers.iter().enumerate() {
                 let order = exchanged.order(layer.order, index, k);
-                below =
-                    LayerInput::Below(layer.record(t, store, data, (group, index), below, order, Relu)?);
+                below = LayerInput::Below(layer.record(t, data, (group, index), below, order, Relu)?);
             }
             let LayerInput::Below(x) = below else { continue };
             let pre = match state {
                 Some((h, _)) => t.linear_sum((x, w_x), (h, w_h), b)?,
                 None => t.linear(x, w_x, Some(b), None, Identity)?,
             };
-            let present = data.present(t, store, group, index)?;
+            let present = data.present(t, group, index)?;
             state = Some(t.lstm_cell(pre, state, Some(present))?);
         }
         state.map(|s| s.0).ok_or_else(|| no_steps("wd-gcn"))

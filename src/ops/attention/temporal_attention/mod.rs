@@ -33,11 +33,11 @@ mod grad;
 mod operands;
 mod rows;
 
+use self::rows::{Workspace, forward};
 use super::{epilogue::DropRate, group_roots::Grouped, *};
 use crate::runtime::{cuda::abi, parts, team::InParallel};
 pub use grad::TemporalAttentionGrad;
 use operands::Operands;
-use self::rows::{Workspace, forward};
 
 /// See the [module](self).
 #[derive(Clone, Copy, Debug)]
@@ -114,7 +114,8 @@ impl Tape {
     /// # Examples
     /// ```
     /// use tgnn::{autograd::Program, ops::{temporal_attention::*, *}, runtime::*};
-    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let mut store = Store::new(Precision::F32);
+    /// let mut tape = Tape::new(&store);
     /// // One root with two neighbours, whose rows are {h | cos 0} = {1 | 1} and {3 | 1}.
     /// let query = tape.input(&mut store, "query", Spec::real(Rows::fixed(1), 2), &[1.0f32, 0.0])?;
     /// let h = tape.input(&mut store, "h", Spec::real(Rows::fixed(2), 1), &[1.0f32, 3.0])?;
@@ -126,8 +127,8 @@ impl Tape {
     /// let edge = store.zeros("edge", Spec::real(Rows::fixed(1), 0))?;
     /// let time_w = store.zeros("time w", Spec::real(Rows::fixed(1), 1))?;
     /// let time_b = store.zeros("time b", Spec::real(Rows::fixed(1), 1))?;
-    /// let [event, dt] = tape.stored_all(&store, [event, dt])?;
-    /// let [own, edge, time_w, time_b] = tape.stored_all(&store, [own, edge, time_w, time_b])?;
+    /// let [event, dt] = tape.stored_all([event, dt])?;
+    /// let [own, edge, time_w, time_b] = tape.stored_all([own, edge, time_w, time_b])?;
     /// let learn_h = true;
     /// let roots = tape.group_roots(own, count, Rows::fixed(1))?; // `own` is the row of the query, 0
     /// let layer = AttentionVars { query, roots, h, learn_h, row, event, dt, count, edge, time_w, time_b };

@@ -114,7 +114,8 @@ impl Tape {
     /// # Examples
     /// ```
     /// use tgnn::{autograd::Program, ops::{epilogue::Activation, spmm::*, *}, runtime::*};
-    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let mut store = Store::new(Precision::F32);
+    /// let mut tape = Tape::new(&store);
     /// // The path 0 - 1 - 2 with self-loops, without normalisation.
     /// let x = tape.input(&mut store, "x", Spec::real(Rows::fixed(3), 1), &[1.0f32, 10.0, 100.0])?;
     /// let begin = tape.input(&mut store, "begin", Spec::ids(Rows::fixed(3), 1), &[0u32, 2, 5])?;
@@ -125,7 +126,7 @@ impl Tape {
     /// let first = tape.input(&mut store, "first", Spec::ids(Rows::fixed(2), 1), &first)?;
     /// let slices = tape.input(&mut store, "slices", Spec::ids(Rows::fixed(0), 4), &slices)?;
     /// let steps = store.zeros("steps", Spec::ids(Rows::fixed(1), 1))?;
-    /// let steps = tape.stored(&store, steps)?;
+    /// let steps = tape.stored(steps)?;
     /// let adjacency = AdjacencyVars { begin, len, col, weight: None, slices: [first, slices], most };
     /// let transpose = adjacency; // it is symmetric
     /// let graph = GraphVars { adjacency, transpose, scale, vertices: 3, columns: None };

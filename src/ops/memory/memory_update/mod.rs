@@ -31,6 +31,7 @@ mod cell;
 mod grad;
 mod vars;
 
+pub(in crate::ops) use self::case::build;
 use super::{
     time_encode::{define_phi, phi},
     *,
@@ -41,7 +42,6 @@ use crate::runtime::{
     simd::{self, vectorised},
     team::InParallel,
 };
-pub(in crate::ops) use self::case::build;
 pub use cell::Cell;
 pub use grad::MemoryUpdateGrad;
 pub(in crate::ops) use grad::input as grad_input;
@@ -102,7 +102,8 @@ impl Tape {
     /// # Examples
     /// ```
     /// use tgnn::{autograd::Program, ops::{gru_memory::Gru, memory_update::*, *}, runtime::*};
-    /// let (mut store, mut tape) = (Store::new(Precision::F32), Tape::new());
+    /// let mut store = Store::new(Precision::F32);
+    /// let mut tape = Tape::new(&store);
     /// // Two nodes; node 0 has a mail of event 0 at time 30. The weights are zeros.
     /// let unique = tape.input(&mut store, "unique", Spec::ids(Rows::fixed(2), 1), &[0u32, 1])?;
     /// let memory = tape.input(&mut store, "memory", Spec::real(Rows::fixed(2), 1), &[4.0f32, 6.0])?;
@@ -117,9 +118,9 @@ impl Tape {
     /// let w_h = store.zeros("w h", Spec::real(Rows::fixed(3), 1))?;
     /// let b_x = store.zeros("b x", Spec::real(Rows::fixed(1), 3))?;
     /// let b_h = store.zeros("b h", Spec::real(Rows::fixed(1), 3))?;
-    /// let ids = tape.stored_all(&store, [edge, time_w, time_b, w_x, w_h, b_x])?;
+    /// let ids = tape.stored_all([edge, time_w, time_b, w_x, w_h, b_x])?;
     /// let [edge, time_w, time_b, w_x, w_h, b_x] = ids;
-    /// let b_h = tape.stored(&store, b_h)?;
+    /// let b_h = tape.stored(b_h)?;
     /// let gathered = false;
     /// let state = MemoryVars { memory, memory_time, mail, mail_event, mail_time, edge, gathered };
     /// let weights = CellVars { time_w, time_b, w_x, w_h, b_x, b_h };

@@ -52,7 +52,7 @@ impl FeatureRows {
     }
     /// Appends the exchange of the rows with the ids `id`, unique numbers below `items`, of the table of
     /// which this rank has its share. Returns them in the order of the ids.
-    fn fetch(&self, t: &mut Tape, store: &Store, table: Var, id: Var, of: (usize, Known)) -> Result<Var> {
+    fn fetch(&self, t: &mut Tape, table: Var, id: Var, of: (usize, Known)) -> Result<Var> {
         let (items, known) = of;
         let (asking, answering, each) = match known {
             Known::Ahead => (&self.routes, &self.rows, t.spec(id).rows.capacity),
@@ -61,9 +61,9 @@ impl FeatureRows {
         let ranks = asking.ranks().size();
         let needed = t.route(id, Owners::InTurn(items), ranks, None)?;
         let capacity = ranks * each.min(t.spec(table).rows.capacity);
-        let (asked, parts) = request(t, store, asking, &needed, capacity)?;
+        let (asked, parts) = request(t, asking, &needed, capacity)?;
         let picked = [(table, asked).into()];
-        let rows = t.exchange_rows(store, answering, TrafficKind::Features, parts, &picked)?;
+        let rows = t.exchange_rows(answering, TrafficKind::Features, parts, &picked)?;
         t.gather_rows(rows[0], needed.position)
     }
 }
@@ -94,7 +94,6 @@ impl EventTables {
     pub(in crate::model) fn fetched(
         &self,
         t: &mut Tape,
-        store: &Store,
         (rows, known): (&FeatureRows, Known),
         edge: Var,
         events: &[Var],
@@ -106,22 +105,22 @@ impl EventTables {
         let (Some(stamp), [first, others @ ..]) = (stamp, events) else {
             return Err(Error::shape("features", "no list of events"));
         };
-        let stamp = t.stored(store, stamp)?;
+        let stamp = t.stored(stamp)?;
         let unique = t.unique(stamp, *first, others, 2)?;
-        Ok((rows.fetch(t, store, edge, unique.node, (self.events, known))?, unique.psi))
+        Ok((rows.fetch(t, edge, unique.node, (self.events, known))?, unique.psi))
     }
     /// As [`edge_rows`](Self::edge_rows), for the events of mails, which follow from node memory. The list
     /// must have the same capacity on all ranks.
     ///
     /// # Errors
     /// `Shape` if an op refuses its inputs.
-    pub fn mail_edge_rows(&self, t: &mut Tape, store: &Store, edge: Var, events: Var) -> Result<(Var, Var)> {
+    pub fn mail_edge_rows(&self, t: &mut Tape, edge: Var, events: Var) -> Result<(Var, Var)> {
         let (edge, rows) = match self.exchanged(t, edge) {
             Some(rows) => {
                 let known = Known::WithMails(t.spec(events).len());
-                self.fetched(t, store, (rows, known), edge, &[events])?
+                self.fetched(t, (rows, known), edge, &[events])?
             }
-            None => self.edge_rows(t, store, edge, vec![events])?,
+            None => self.edge_rows(t, edge, vec![events])?,
         };
         Ok((edge, rows[0]))
     }
@@ -130,16 +129,9 @@ impl EventTables {
     ///
     /// # Errors
     /// `Shape` if an op refuses its inputs.
-    pub fn each_mail_edge_row(
-        &self,
-        t: &mut Tape,
-        store: &Store,
-        edge: Var,
-        events: Var,
-        each: usize,
-    ) -> Result<Var> {
+    pub fn each_mail_edge_row(&self, t: &mut Tape, edge: Var, events: Var, each: usize) -> Result<Var> {
         let Some(rows) = self.exchanged(t, edge) else { return t.gather_rows(edge, events) };
-        let (rows, index) = self.fetched(t, store, (rows, Known::WithMails(each)), edge, &[events])?;
+        let (rows, index) = self.fetched(t, (rows, Known::WithMails(each)), edge, &[events])?;
         t.gather_rows(rows, index[0])
     }
     /// Returns the rows of the nodes `node` of a table by node: of node features, which ranks may keep a
@@ -147,15 +139,15 @@ impl EventTables {
     ///
     /// # Errors
     /// `Shape` if an op refuses its inputs.
-    pub fn node_rows(&self, t: &mut Tape, store: &Store, table: BufferId, node: Var) -> Result<Var> {
+    pub fn node_rows(&self, t: &mut Tape, table: BufferId, node: Var) -> Result<Var> {
         let features = self.node_features == Some(table);
-        let table = t.stored(store, table)?;
+        let table = t.stored(table)?;
         let Some(rows) = self.feature_rows.as_ref().filter(|_| features) else {
             return t.gather_rows(table, node);
         };
-        let stamp = self.stamp(t, store)?;
+        let stamp = self.stamp(t)?;
         let unique = t.unique(stamp, node, &[], 2)?;
-        let rows = rows.fetch(t, store, table, unique.node, (self.nodes, Known::Ahead))?;
+        let rows = rows.fetch(t, table, unique.node, (self.nodes, Known::Ahead))?;
         t.gather_rows(rows, unique.psi[0])
     }
 }

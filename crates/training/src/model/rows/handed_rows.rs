@@ -53,13 +53,12 @@ impl HandedRows {
     /// `Shape` if an op refuses its inputs.
     pub fn repeated(
         t: &mut Tape,
-        store: &Store,
         (data, over): (&EventTables, &RankTables),
         roots: Var,
         batch: &Batch,
     ) -> Result<Handed> {
-        let [src, dst, range] = t.stored_all(store, [data.src, data.dst, data.range])?;
-        let (stamp, slice) = (data.stamp(t, store)?, over.slice());
+        let [src, dst, range] = t.stored_all([data.src, data.dst, data.range])?;
+        let (stamp, slice) = (data.stamp(t)?, over.slice());
         let near = |t: &mut Tape, near, only| {
             t.batch_roots([src, dst], range, batch.index, over.most_events(), near, only)
         };
@@ -85,13 +84,12 @@ impl HandedRows {
     pub fn completed(
         &self,
         t: &mut Tape,
-        store: &Store,
         over: &RankTables,
         (handed, roots): (Handed, Var),
         tables: &[(Var, usize)],
     ) -> Result<(Var, Vec<Var>)> {
-        let dispatched = over.dispatch(t, store, handed.asked, tables)?;
-        let completed = self.tables.iter().map(|&id| t.stored(store, id)).collect::<Result<Vec<_>>>()?;
+        let dispatched = over.dispatch(t, handed.asked, tables)?;
+        let completed = self.tables.iter().map(|&id| t.stored(id)).collect::<Result<Vec<_>>>()?;
         let written: Vec<(Var, Var)> = completed.iter().copied().zip(dispatched.rows).collect();
         t.write_all_rows(&written, dispatched.order)?;
         Ok((t.root_rows(roots, 1, 0)?, completed))
@@ -104,18 +102,17 @@ impl HandedRows {
     pub fn hand_over(
         &self,
         t: &mut Tape,
-        store: &Store,
         over: &RankTables,
         handed: Handed,
         tables: &[(Var, Var)],
     ) -> Result<()> {
         let Handed { sent, arriving, .. } = handed;
         let parts = Parts { like: arriving.at, recv_counts: arriving.counts, send_counts: Some(sent.counts) };
-        let rows = over.exchange(t, store, TrafficKind::HandOver, parts, tables)?;
+        let rows = over.exchange(t, TrafficKind::HandOver, parts, tables)?;
         if rows.len() != self.tables.len() {
             return Err(Error::shape("hand_over", "a table is missing"));
         }
-        let kept = self.tables.iter().map(|&id| t.stored(store, id)).collect::<Result<Vec<_>>>()?;
+        let kept = self.tables.iter().map(|&id| t.stored(id)).collect::<Result<Vec<_>>>()?;
         let written: Vec<(Var, Var)> = kept.into_iter().zip(rows).collect();
         t.write_all_rows(&written, arriving.at)
     }

@@ -38,8 +38,8 @@ impl MissedWrites {
     ///
     /// # Errors
     /// `Shape` if the op refuses its inputs.
-    pub fn seen(self, t: &mut Tape, store: &Store, node: Var) -> Result<Var> {
-        let version = t.stored(store, self.version)?;
+    pub fn seen(self, t: &mut Tape, node: Var) -> Result<Var> {
+        let version = t.stored(self.version)?;
         t.gather_rows(version, node)
     }
     /// Appends the counts of the rows whose versions `seen` a step has read. The step writes the rows of the
@@ -47,16 +47,9 @@ impl MissedWrites {
     ///
     /// # Errors
     /// `Shape` if the op refuses its inputs.
-    pub fn count(
-        self,
-        t: &mut Tape,
-        store: &Store,
-        e: &Embedded,
-        seen: Var,
-        written: (Var, Option<Var>),
-    ) -> Result<()> {
+    pub fn count(self, t: &mut Tape, e: &Embedded, seen: Var, written: (Var, Option<Var>)) -> Result<()> {
         let Some((memory, _)) = e.memory else { return Ok(()) };
-        let versions = t.stored_all(store, [self.version, self.missed])?;
+        let versions = t.stored_all([self.version, self.missed])?;
         t.count_missed((e.unique_nodes()?.node, seen), written, versions, memory)
     }
 }

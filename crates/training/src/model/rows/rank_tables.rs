@@ -70,14 +70,8 @@ pub struct RankTables {
 
 /// Appends the request over `link` for the rows that `needed` lists, of which at most `capacity` are asked of
 /// this rank. Returns the rows that other ranks want of this one, and how the answers travel.
-pub(super) fn request(
-    t: &mut Tape,
-    store: &Store,
-    link: &Link,
-    needed: &Routed,
-    capacity: usize,
-) -> Result<(Var, Parts)> {
-    let asked = t.exchange_ids(store, link, needed.row, Some(needed.counts), capacity)?;
+pub(super) fn request(t: &mut Tape, link: &Link, needed: &Routed, capacity: usize) -> Result<(Var, Parts)> {
+    let asked = t.exchange_ids(link, needed.row, Some(needed.counts), capacity)?;
     let parts = Parts { like: needed.order, recv_counts: needed.counts, send_counts: Some(asked.counts) };
     Ok((asked.id, parts))
 }
@@ -205,8 +199,8 @@ impl RankTables {
         self.most_events
     }
     /// Appends the marks of the last appearance of each of the rows `row` of this rank's tables, u32 `[n]`.
-    pub(super) fn latest(&self, t: &mut Tape, store: &Store, row: Var) -> Result<Var> {
-        let stamp = t.stored(store, self.stamp)?;
+    pub(super) fn latest(&self, t: &mut Tape, row: Var) -> Result<Var> {
+        let stamp = t.stored(self.stamp)?;
         t.latest(stamp, row)
     }
     /// Whether state is written as without ranks: there is no other rank with the same state, and nodes are
@@ -288,8 +282,8 @@ impl RankTables {
     fn owners(&self) -> usize {
         if self.partitioned { self.ranks.size() } else { 1 }
     }
-    fn routed(&self, t: &mut Tape, store: &Store, node: Var, limit: Option<Var>) -> Result<Routed> {
-        let [rank_of, row_of] = t.stored_all(store, [self.rank_of, self.row_of])?;
+    fn routed(&self, t: &mut Tape, node: Var, limit: Option<Var>) -> Result<Routed> {
+        let [rank_of, row_of] = t.stored_all([self.rank_of, self.row_of])?;
         t.route(node, (rank_of, row_of), self.owners(), limit)
     }
     /// Returns the most ids that a rank receives if each rank sends at most `each`.
@@ -299,10 +293,10 @@ impl RankTables {
         senders * if self.repeats() { each } else { each.min(self.own.len()) }
     }
     /// Appends the request for rows of the nodes `node`.
-    fn request(&self, t: &mut Tape, store: &Store, node: Var) -> Result<(Var, Var, Parts)> {
-        let needed = self.routed(t, store, node, None)?;
+    fn request(&self, t: &mut Tape, node: Var) -> Result<(Var, Var, Parts)> {
+        let needed = self.routed(t, node, None)?;
         let capacity = self.capacity(t.spec(node).rows.capacity);
-        let (asked, parts) = request(t, store, &self.routes, &needed, capacity)?;
+        let (asked, parts) = request(t, &self.routes, &needed, capacity)?;
         Ok((asked, needed.position, parts))
     }
     /// Appends the dispatch of the state of the unique nodes `node`, u32 `[<= n]`: of each table, which is
@@ -310,17 +304,11 @@ impl RankTables {
     ///
     /// # Errors
     /// `Shape` if an op refuses its inputs.
-    pub fn dispatch(
-        &self,
-        t: &mut Tape,
-        store: &Store,
-        node: Var,
-        tables: &[(Var, usize)],
-    ) -> Result<Dispatched> {
-        let (index, position, parts) = self.request(t, store, node)?;
+    pub fn dispatch(&self, t: &mut Tape, node: Var, tables: &[(Var, usize)]) -> Result<Dispatched> {
+        let (index, position, parts) = self.request(t, node)?;
         let picked = |&(table, each)| Picked { table, index, each };
         let tables: Vec<Picked> = tables.iter().map(picked).collect();
-        let rows = t.exchange_rows(store, &self.rows, TrafficKind::Dispatch, parts, &tables)?;
+        let rows = t.exchange_rows(&self.rows, TrafficKind::Dispatch, parts, &tables)?;
         Ok(Dispatched { position, order: parts.like, rows })
     }
     /// Appends the renewal of this rank's copies of the state of the unique nodes `node`, u32 `[<= n]`: of
@@ -329,24 +317,24 @@ impl RankTables {
     ///
     /// # Errors
     /// `Shape` if ranks keep no copies, or if an op refuses its inputs.
-    pub fn renew(&self, t: &mut Tape, store: &Store, node: Var, tables: &[(Var, usize)]) -> Result<()> {
+    pub fn renew(&self, t: &mut Tape, node: Var, tables: &[(Var, usize)]) -> Result<()> {
         let Some(copies) = self.copies else {
             return Err(Error::shape("renew", "ranks keep no copies"));
         };
-        let needed = self.routed(t, store, node, None)?;
+        let needed = self.routed(t, node, None)?;
         let capacity = self.capacity(t.spec(node).rows.capacity);
-        let asked = t.exchange_ids(store, &self.routes, needed.row, Some(needed.counts), capacity)?;
-        let copies = t.stored(store, copies)?;
+        let asked = t.exchange_ids(&self.routes, needed.row, Some(needed.counts), capacity)?;
+        let copies = t.stored(copies)?;
         let stale = t.stale_copies(copies, asked.id, asked.counts, self.ranks.rank())?;
         // The owner tells which rows it will send.
         let parts = Parts { like: needed.order, recv_counts: needed.counts, send_counts: Some(asked.counts) };
-        let told = t.exchange_all_rows(store, &self.routes, TrafficKind::Routes, parts, &[stale])?;
+        let told = t.exchange_all_rows(&self.routes, TrafficKind::Routes, parts, &[stale])?;
         let mine = t.keep_marked(told[0], needed.counts, needed.row, None)?;
         let theirs = t.keep_marked(stale, asked.counts, asked.id, None)?;
         let parts = Parts { like: mine.id, recv_counts: mine.counts, send_counts: Some(theirs.counts) };
         let picked = |&(table, each)| Picked { table, index: theirs.id, each };
         let picked: Vec<Picked> = tables.iter().map(picked).collect();
-        let rows = t.exchange_rows(store, &self.rows, TrafficKind::Dispatch, parts, &picked)?;
+        let rows = t.exchange_rows(&self.rows, TrafficKind::Dispatch, parts, &picked)?;
         let items = tables.iter().zip(rows).map(|(&(table, each), rows)| (table, rows, each));
         t.write_items(&items.collect::<Vec<_>>(), mine.id)
     }
@@ -355,9 +343,9 @@ impl RankTables {
     ///
     /// # Errors
     /// `Shape` if an op refuses its inputs.
-    pub fn ask(&self, t: &mut Tape, store: &Store, node: Var) -> Result<Asked> {
-        let (asked, position, parts) = self.request(t, store, node)?;
-        let stamp = t.stored(store, self.stamp)?;
+    pub fn ask(&self, t: &mut Tape, node: Var) -> Result<Asked> {
+        let (asked, position, parts) = self.request(t, node)?;
+        let stamp = t.stored(self.stamp)?;
         let unique = t.unique(stamp, asked, &[], 2)?;
         Ok(Asked { row: unique.node, wanted: unique.psi[0], position, parts })
     }
@@ -366,9 +354,9 @@ impl RankTables {
     ///
     /// # Errors
     /// `Shape` if an op refuses its inputs.
-    pub fn answer(&self, t: &mut Tape, store: &Store, asked: &Asked, tables: &[Var]) -> Result<Vec<Var>> {
+    pub fn answer(&self, t: &mut Tape, asked: &Asked, tables: &[Var]) -> Result<Vec<Var>> {
         let rows = t.gather_all_rows(tables, asked.wanted)?;
-        let answers = t.exchange_all_rows(store, &self.rows, TrafficKind::Dispatch, asked.parts, &rows)?;
+        let answers = t.exchange_all_rows(&self.rows, TrafficKind::Dispatch, asked.parts, &rows)?;
         t.gather_all_rows(&answers, asked.position)
     }
     /// Appends the agreement on who sends new rows of which of the unique nodes `node`, u32 `[<= n]`, of
@@ -378,22 +366,15 @@ impl RankTables {
     ///
     /// # Errors
     /// `Shape` if an op refuses its inputs.
-    pub fn offer(
-        &self,
-        t: &mut Tape,
-        store: &Store,
-        node: Var,
-        limit: Option<Var>,
-        kept: bool,
-    ) -> Result<NewRows> {
-        let offered = self.routed(t, store, node, limit)?;
+    pub fn offer(&self, t: &mut Tape, node: Var, limit: Option<Var>, kept: bool) -> Result<NewRows> {
+        let offered = self.routed(t, node, limit)?;
         let counts = self.partitioned.then_some(offered.counts);
         let capacity = self.capacity(t.spec(node).rows.capacity);
-        let offers = t.exchange_ids(store, &self.routes, offered.row, counts, capacity)?;
-        let latest = self.latest(t, store, offers.id)?;
+        let offers = t.exchange_ids(&self.routes, offered.row, counts, capacity)?;
+        let latest = self.latest(t, offers.id)?;
         let theirs = t.keep_marked(latest, offers.counts, offers.id, None)?;
         if let Some(copies) = self.copies {
-            let copies = t.stored(store, copies)?;
+            let copies = t.stored(copies)?;
             t.expire_copies(copies, theirs.id, theirs.counts, kept)?;
         }
         if self.travel.aggregate_repeated {
@@ -403,7 +384,7 @@ impl RankTables {
         let mine = if self.partitioned {
             let parts =
                 Parts { like: offered.order, recv_counts: offered.counts, send_counts: Some(offers.counts) };
-            let accepted = t.exchange_all_rows(store, &self.routes, TrafficKind::Routes, parts, &[latest])?;
+            let accepted = t.exchange_all_rows(&self.routes, TrafficKind::Routes, parts, &[latest])?;
             t.keep_marked(accepted[0], offered.counts, offered.order, None)?
         } else {
             t.keep_marked(latest, offers.counts, offered.order, Some(self.ranks.rank()))?
@@ -418,25 +399,18 @@ impl RankTables {
     ///
     /// # Errors
     /// `Shape` if an op refuses its inputs.
-    pub fn aggregate(
-        &self,
-        t: &mut Tape,
-        store: &Store,
-        new: &NewRows,
-        tables: &[(Var, Var)],
-    ) -> Result<Vec<Var>> {
-        self.exchange(t, store, TrafficKind::Aggregation, new.parts, tables)
+    pub fn aggregate(&self, t: &mut Tape, new: &NewRows, tables: &[(Var, Var)]) -> Result<Vec<Var>> {
+        self.exchange(t, TrafficKind::Aggregation, new.parts, tables)
     }
     /// Appends the exchange of the rows of each table's index. Returns the received rows of each table.
     pub(super) fn exchange(
         &self,
         t: &mut Tape,
-        store: &Store,
         kind: TrafficKind,
         parts: Parts,
         tables: &[(Var, Var)],
     ) -> Result<Vec<Var>> {
         let tables: Vec<Picked> = tables.iter().map(|&table| table.into()).collect();
-        t.exchange_rows(store, &self.rows, kind, parts, &tables)
+        t.exchange_rows(&self.rows, kind, parts, &tables)
     }
 }

@@ -24,7 +24,6 @@ impl NodeRows {
     pub(super) fn update_roots_first(
         &self,
         t: &mut Tape,
-        store: &Store,
         data: &EventTables,
         unique: &UniqueNodes,
         batch: Option<&Batch>,
@@ -33,12 +32,12 @@ impl NodeRows {
         let parts = t.split_rows(unique.node, unique.positives)?;
         let handed = match (self.hands_on(), &data.rows.ranks, batch) {
             (true, Some(ranks), Some(batch)) => {
-                Some(HandedRows::repeated(t, store, (data, ranks), parts.first, batch)?)
+                Some(HandedRows::repeated(t, (data, ranks), parts.first, batch)?)
             }
             _ => None,
         };
-        let first = self.update_part(t, store, data, parts.first, handed, None, update)?;
-        let rest = self.update_part(t, store, data, parts.rest, None, None, update)?;
+        let first = self.update_part(t, data, parts.first, handed, None, update)?;
+        let rest = self.update_part(t, data, parts.rest, None, None, update)?;
         let join =
             |t: &mut Tape, at: usize| t.join_split(unique.node, Split { first: first[at], rest: rest[at] });
         let all = [join(t, 0)?, join(t, 1)?];

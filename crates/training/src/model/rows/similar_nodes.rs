@@ -75,21 +75,14 @@ impl SimilarNodes {
     }
     /// Appends the similar nodes of each of `node`, u32 `[n]`; then counts the common neighbours of the
     /// batch.
-    fn look_up(
-        self,
-        t: &mut Tape,
-        store: &Store,
-        data: &EventTables,
-        node: Var,
-        batch: &Batch,
-    ) -> Result<Var> {
-        let state = t.stored_all(store, [self.similar, self.common])?;
+    fn look_up(self, t: &mut Tape, data: &EventTables, node: Var, batch: &Batch) -> Result<Var> {
+        let state = t.stored_all([self.similar, self.common])?;
         let similar = t.gather_rows(state[0], node)?;
         let (root, time) = t.roots(batch.src, batch.dst, batch.time, None)?;
         let how = data.sampling(NEIGHBORS, Strategy::Recent);
-        let tcsr = data.tcsr(t, store)?;
+        let tcsr = data.tcsr(t)?;
         let near = t.sample_neighbors(tcsr, (root, time), (batch.event, batch.now), 2, how)?.node;
-        let stamp = data.stamp(t, store)?;
+        let stamp = data.stamp(t)?;
         let unique = t.unique(stamp, root, &[near], 2)?;
         let rows = t.spec(unique.node).rows;
         let (slots, roots) =
@@ -105,13 +98,12 @@ impl SimilarNodes {
     pub fn mixed(
         self,
         t: &mut Tape,
-        store: &Store,
         data: &EventTables,
         (memory, mails): (Var, (Var, Var)),
         node: Var,
         batch: &Batch,
     ) -> Result<Mixed> {
-        let similar = self.look_up(t, store, data, node, batch)?;
+        let similar = self.look_up(t, data, node, batch)?;
         let Picked { row, similar } = t.pick_similar(node, similar, mails, batch.time, self.gap)?;
         let near = t.gather_rows(memory, similar)?;
         let rows = t.mix_similar(memory, node, (row, similar), near, LAMBDA)?;
@@ -122,9 +114,9 @@ impl SimilarNodes {
     ///
     /// # Errors
     /// `Shape` if an op refuses its inputs.
-    pub fn add_errors(self, t: &mut Tape, store: &Store, memory: Var, mixed: &Mixed) -> Result<()> {
+    pub fn add_errors(self, t: &mut Tape, memory: Var, mixed: &Mixed) -> Result<()> {
         let exact = t.gather_rows(memory, mixed.node)?;
-        let errors = t.stored(store, self.errors)?;
+        let errors = t.stored(self.errors)?;
         t.row_errors((mixed.before, mixed.rows), mixed.row, exact, errors)
     }
 }

@@ -74,7 +74,6 @@ impl TurnWrites {
     pub fn write(
         &self,
         t: &mut Tape,
-        store: &Store,
         over: &RankTables,
         batch: &Batch,
         (place, rows): (Var, &[Var]),
@@ -83,23 +82,23 @@ impl TurnWrites {
         let turns = over.slice().turns;
         let Some(held) = self.held.as_ref().filter(|_| turns.groups > 1) else {
             write(t, place, rows)?;
-            return self.begin_anew(t, store, over, batch);
+            return self.begin_anew(t, over, batch);
         };
-        let [counts, held_place] = t.stored_all(store, [held.counts, held.place])?;
+        let [counts, held_place] = t.stored_all([held.counts, held.place])?;
         let at = t.hold_rows(batch.slot, place, counts, held.each)?;
-        let tables = held.rows.iter().map(|&id| t.stored(store, id)).collect::<Result<Vec<_>>>()?;
+        let tables = held.rows.iter().map(|&id| t.stored(id)).collect::<Result<Vec<_>>>()?;
         let holds = tables.iter().copied().zip(rows.iter().copied());
         let holds: Vec<(Var, Var)> = std::iter::once((held_place, place)).chain(holds).collect();
         t.write_all_rows(&holds, at)?;
         // What is due from before the stream begins anew is not written.
-        self.begin_anew(t, store, over, batch)?;
+        self.begin_anew(t, over, batch)?;
         let slots = if self.appended { 1 } else { turns.groups };
         for first in (0..turns.groups).step_by(slots) {
             let due = t.due_rows(batch.slot, counts, batch.clear, first..first + slots, held.each)?;
             let mut row = due.id;
             if !self.appended {
                 let place = t.gather_rows(held_place, row)?;
-                let latest = over.latest(t, store, place)?;
+                let latest = over.latest(t, place)?;
                 row = t.keep_marked(latest, due.count, row, None)?.id;
             }
             let place = t.gather_rows(held_place, row)?;
@@ -112,11 +111,11 @@ impl TurnWrites {
     ///
     /// # Errors
     /// `Shape` if an op refuses its inputs.
-    pub fn begin_anew(&self, t: &mut Tape, store: &Store, over: &RankTables, batch: &Batch) -> Result<()> {
+    pub fn begin_anew(&self, t: &mut Tape, over: &RankTables, batch: &Batch) -> Result<()> {
         if over.slice().turns.copies == 1 {
             return Ok(());
         }
-        let tables = self.state.iter().map(|&(id, word)| Ok((t.stored(store, id)?, word)));
+        let tables = self.state.iter().map(|&(id, word)| Ok((t.stored(id)?, word)));
         let tables = tables.collect::<Result<Vec<_>>>()?;
         t.fill_when(batch.clear, &tables)
     }

@@ -137,13 +137,14 @@ mod tests {
     #[test]
     fn the_host_reproduces_the_negatives_that_a_program_draws() {
         let (n, batch, m, seed, salt, epoch) = (10, 4, 3, 7 << 40, 9, 2);
-        let (mut store, mut t) = (Store::new(Precision::F32), Tape::new());
+        let mut store = Store::new(Precision::F32);
+        let mut t = Tape::new(&store);
         let events = stream(2, &[[0, 1]; 10], vec![0; 10]);
         let tables = crate::model::EventTables::new(&mut store, &events).unwrap();
         let pool: Vec<u32> = (0..50).map(|i| 3 * i).collect();
         let on_device = store.values("pool", Spec::ids(Rows::fixed(pool.len()), 1), &pool).unwrap();
-        let on_device = t.stored(&store, on_device).unwrap();
-        let b = tables.next_batch(&mut t, &store, batch).unwrap();
+        let on_device = t.stored(on_device).unwrap();
+        let b = tables.next_batch(&mut t, batch).unwrap();
         let drawn = t.draw_negatives(on_device, b.now, b.src, m, seed, salt).unwrap();
         let mut program = tgnn::autograd::Program::new(&t, &[drawn], Precision::F32, Backend::Cpu).unwrap();
         tables.seek(&mut store, epoch, 0..n, 0).unwrap();

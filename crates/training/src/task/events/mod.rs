@@ -215,18 +215,18 @@ fn embed_by<T: StreamTask>(
     // The history ends with the events that memory knows, however late the queries are.
     tables.history = History::Batch;
     let store = &mut core.store;
-    let (mut t, n) = (Tape::new(), Rows::fixed(nodes.len()));
+    let (mut t, n) = (Tape::new(&store), Rows::fixed(nodes.len()));
     let mut ids = |name: &str, spec, values: &[u32]| {
         let id = store.values(name, spec, values)?;
-        t.stored(store, id)
+        t.stored(id)
     };
     let node = ids("queries", Spec::ids(n, 1), nodes)?;
     let event = ids("history", Spec::ids(Rows::fixed(1), 1), &[known as u32])?;
     let now = ids("now", Spec::ids(Rows::fixed(1), 2), &[0, 0])?;
     let time = store.values("query times", Spec::times(n), times)?;
-    let time = t.stored(store, time)?;
+    let time = t.stored(time)?;
     let queries = Queries { node, time, event, now, stride: 0, batch: None, train: false };
-    let z = net.model.embed(&mut t, store, tables, &queries)?.z;
+    let z = net.model.embed(&mut t, tables, &queries)?.z;
     let mut program = Program::new(&t, &[z], Precision::F32, Backend::of(&core.device))?;
     core.device.install(|| program.run(store))?;
     Ok(program.read::<f32>(z, store)?.to_vec())

@@ -155,12 +155,12 @@ impl Recorder<'_> {
         Program::on_lanes(tape, &[], Precision::F32, self.device, self.lanes.fresh())
     }
     /// Appends a training step up to its loss; `train` switches the model's drop-out on.
-    fn loss(&self, t: &mut Tape, store: &Store, tables: &EventTables, train: bool) -> Result<(Forward, Var)> {
-        let forward = self.net.forward(t, store, tables, self.batch, self.negatives[0], train)?;
+    fn loss(&self, t: &mut Tape, tables: &EventTables, train: bool) -> Result<(Forward, Var)> {
+        let forward = self.net.forward(t, tables, self.batch, self.negatives[0], train)?;
         let loss = match self.labels {
             None => t.bce_loss(forward.logits)?,
             Some(labels) => {
-                let labels = t.stored(store, labels)?;
+                let labels = t.stored(labels)?;
                 let labels = t.gather_rows(labels, forward.batch.event)?;
                 t.label_loss(forward.logits, labels, self.positive_weight)?
             }
@@ -170,19 +170,19 @@ impl Recorder<'_> {
             Some(_) => t.mul(loss, forward.batch.share)?,
             None => loss,
         };
-        let table = t.stored(store, self.losses)?;
+        let table = t.stored(self.losses)?;
         t.write_rows(table, forward.batch.index, loss)?;
         Ok((forward, loss))
     }
     /// Records the training step; returns its batch, too.
     fn training_step(&self, store: &Store, tables: &EventTables) -> Result<(Tape, Batch)> {
-        let mut t = Tape::new();
-        let (forward, loss) = self.loss(&mut t, store, tables, !self.frozen)?;
-        self.parameters.minimize(&mut t, store, loss)?;
+        let mut t = Tape::new(&store);
+        let (forward, loss) = self.loss(&mut t, tables, !self.frozen)?;
+        self.parameters.minimize(&mut t, loss)?;
         if let Some(settling) = self.settling {
-            settling.average.record(&mut t, store)?;
+            settling.average.record(&mut t)?;
         }
-        self.net.write(&mut t, store, tables, &forward)?;
+        self.net.write(&mut t, tables, &forward)?;
         Ok((t, forward.batch))
     }
     /// Records the step of the settling epoch: all parameters but `writers` learn, with the step sizes of
@@ -194,22 +194,22 @@ impl Recorder<'_> {
         settling: &Settling,
         writers: &[BufferId],
     ) -> Result<Tape> {
-        let mut t = Tape::new();
+        let mut t = Tape::new(&store);
         let train = self.parameters.learns_beyond(Net::HEADS, writers);
-        let (forward, loss) = self.loss(&mut t, store, tables, train)?;
-        let rates = t.stored(store, settling.rates)?;
+        let (forward, loss) = self.loss(&mut t, tables, train)?;
+        let rates = t.stored(settling.rates)?;
         let rate = t.gather_rows(rates, forward.batch.index)?;
-        self.parameters.minimize_others(&mut t, store, loss, rate, writers)?;
-        self.net.write(&mut t, store, tables, &forward)?;
+        self.parameters.minimize_others(&mut t, loss, rate, writers)?;
+        self.net.write(&mut t, tables, &forward)?;
         Ok(t)
     }
     /// Records and plans a scored batch.
     fn score(&self, store: &Store, tables: &EventTables) -> Result<Program> {
-        let mut t = Tape::new();
-        let forward = self.net.forward(&mut t, store, tables, self.eval_batch, self.negatives[1], false)?;
-        let table = t.stored(store, self.scores)?;
+        let mut t = Tape::new(&store);
+        let forward = self.net.forward(&mut t, tables, self.eval_batch, self.negatives[1], false)?;
+        let table = t.stored(self.scores)?;
         t.write_rows(table, forward.batch.rank, forward.logits)?;
-        self.net.write(&mut t, store, tables, &forward)?;
+        self.net.write(&mut t, tables, &forward)?;
         self.plan(&t)
     }
 }
@@ -225,8 +225,8 @@ pub(super) fn remembering(
     if net.model.state().is_empty() {
         return Ok(None);
     }
-    let mut t = Tape::new();
-    net.remember(&mut t, store, tables, batch)?;
+    let mut t = Tape::new(&store);
+    net.remember(&mut t, tables, batch)?;
     Ok(Some(plan(&t)?))
 }
 

@@ -105,12 +105,12 @@ pub fn embed_snapshots(
     let (mut task, _) = restored_task(checkpoint, config, data, device, &mut ())?;
     let width = config.snapshot_model()?.width();
     let (store, tables) = (&mut task.core.store, &task.tables);
-    let mut t = Tape::new();
-    let group = tables.next_group(&mut t, store, config.group.length)?;
-    let z = task.model.embed(&mut t, store, tables, &group, &Exchanged::default())?;
+    let mut t = Tape::new(&store);
+    let group = tables.next_group(&mut t, config.group.length)?;
+    let z = task.model.embed(&mut t, tables, &group, &Exchanged::default())?;
     let rows = Spec::ids(Rows::fixed(vertices.len()), 1);
     let queries = store.values("vertices", rows, vertices)?;
-    let queries = t.stored(store, queries)?;
+    let queries = t.stored(queries)?;
     let z = t.gather_rows(z, queries)?;
     let mut program = Program::new(&t, &[z], Precision::F32, Backend::of(device))?;
     tables.seek(store, 0, &[data.len() as u32])?;

@@ -227,36 +227,35 @@ impl Objective {
     pub fn record(
         &self,
         t: &mut Tape,
-        store: &Store,
         data: &SnapshotTables,
         group: &Group,
         z: Var,
         train: bool,
     ) -> Result<Option<Var>> {
         t.begin(Some(Section { index: group.length, name: "prediction" }));
-        let [offsets, base] = t.stored_all(store, [self.offset_table, self.base])?;
+        let [offsets, base] = t.stored_all([self.offset_table, self.base])?;
         let items = t.step_items(offsets, group.target, base, self.capacity)?;
         let by_item = |t: &mut Tape, id: BufferId| {
-            let table = t.stored(store, id)?;
+            let table = t.stored(id)?;
             t.gather_rows(table, items.item)
         };
         let (logits, loss) = match &self.goal {
             Goal::Links { ends, negatives, candidates, head, .. } => {
-                let [from, to] = t.stored_all(store, *ends)?;
+                let [from, to] = t.stored_all(*ends)?;
                 let (m, salt) = if train { (1, TRAIN) } else { (*negatives, EVALUATE) };
                 let step = (offsets, group.target);
                 let drawn =
                     t.draw_non_edges([from, to], step, items, group.now, data.nodes, m, self.seed, salt)?;
                 let src = t.gather_rows(from, items.item)?;
-                let logits = head.record_pairs(t, store, z, src, drawn)?;
+                let logits = head.record_pairs(t, z, src, drawn)?;
                 if !train {
-                    let table = t.stored(store, *candidates)?;
+                    let table = t.stored(*candidates)?;
                     t.write_rows(table, items.rank, drawn)?;
                 }
                 (logits, train.then(|| t.bce_loss(logits)))
             }
             Goal::Classes { vertex, class, head, .. } => {
-                let [w_1, b_1, w_out, b_out] = t.stored_all(store, *head)?;
+                let [w_1, b_1, w_out, b_out] = t.stored_all(*head)?;
                 let vertex = by_item(t, *vertex)?;
                 let z = t.gather_rows(z, vertex)?;
                 let hidden = t.linear(z, w_1, Some(b_1), None, Relu)?;
@@ -265,7 +264,7 @@ impl Objective {
                 (logits, train.then(|| t.label_loss(logits, class, 1.0)))
             }
             Goal::Values { vertex, want, head, .. } => {
-                let [w, b] = t.stored_all(store, *head)?;
+                let [w, b] = t.stored_all(*head)?;
                 let vertex = by_item(t, *vertex)?;
                 let z = t.gather_rows(z, vertex)?;
                 let values = t.linear(z, w, Some(b), None, Identity)?;
@@ -274,7 +273,7 @@ impl Objective {
             }
         };
         if !train {
-            let table = t.stored(store, self.scores)?;
+            let table = t.stored(self.scores)?;
             t.write_rows(table, items.rank, logits)?;
         }
         loss.transpose()

@@ -49,14 +49,14 @@ impl Recorder {
         exchanged: &Exchanged,
     ) -> Result<Tape> {
         let Parts { tables, model, objective } = parts;
-        let mut t = Tape::new();
-        let group = tables.next_group(&mut t, store, self.length)?;
-        let z = model.embed(&mut t, store, tables, &group, exchanged)?;
-        if let Some(loss) = objective.record(&mut t, store, tables, &group, z, true)? {
-            let table = t.stored(store, self.losses)?;
+        let mut t = Tape::new(&store);
+        let group = tables.next_group(&mut t, self.length)?;
+        let z = model.embed(&mut t, tables, &group, exchanged)?;
+        if let Some(loss) = objective.record(&mut t, tables, &group, z, true)? {
+            let table = t.stored(self.losses)?;
             t.write_rows(table, group.index, loss)?;
             match &mut self.sums {
-                None => drop(parameters.minimize(&mut t, store, loss)?),
+                None => drop(parameters.minimize(&mut t, loss)?),
                 Some((share, sums)) => parameters.accumulate(&mut t, store, loss, *share, sums)?,
             }
         }
@@ -68,8 +68,8 @@ impl Recorder {
     /// The errors of recording.
     pub fn update(&self, store: &Store, parameters: &Parameters) -> Result<Option<Tape>> {
         let Some((_, sums)) = &self.sums else { return Ok(None) };
-        let mut t = Tape::new();
-        sums.minimize(parameters, &mut t, store)?;
+        let mut t = Tape::new(&store);
+        sums.minimize(parameters, &mut t)?;
         Ok(Some(t))
     }
     /// Records the scores of a group's target.
@@ -78,10 +78,10 @@ impl Recorder {
     /// The errors of recording.
     pub fn score(&self, store: &Store, parts: &Parts<'_>) -> Result<Tape> {
         let Parts { tables, model, objective } = parts;
-        let mut t = Tape::new();
-        let group = tables.next_group(&mut t, store, self.length)?;
-        let z = model.embed(&mut t, store, tables, &group, &Exchanged::default())?;
-        objective.record(&mut t, store, tables, &group, z, false)?;
+        let mut t = Tape::new(&store);
+        let group = tables.next_group(&mut t, self.length)?;
+        let z = model.embed(&mut t, tables, &group, &Exchanged::default())?;
+        objective.record(&mut t, tables, &group, z, false)?;
         Ok(t)
     }
     /// Sets the weight of a group for rounds of `groups`; does nothing if every group has its own update.

@@ -373,9 +373,9 @@ fn aggregate(store: &mut Store, tables: &SnapshotTables, device: &Device) -> Res
     }
     let mut aggregated = vec![0f32; rows * width];
     let step = store.zeros("step", Spec::ids(Rows::fixed(1), 1))?;
-    let mut t = Tape::new();
+    let mut t = Tape::new(&store);
     let (VertexInputs::Vertices(id) | VertexInputs::Steps(id)) = tables.inputs;
-    let (x, steps, graph) = (t.stored(store, id)?, t.stored(store, step)?, tables.graph.vars(&mut t, store)?);
+    let (x, steps, graph) = (t.stored(id)?, t.stored(step)?, tables.graph.vars(&mut t)?);
     let y = t.spmm(graph, x, (steps, 0), None, Activation::Identity)?;
     let mut program = Program::new(&t, &[y], Precision::F32, Backend::of(device))?;
     for (s, out) in aggregated.chunks_exact_mut((tables.nodes * width).max(1)).enumerate() {

@@ -88,8 +88,8 @@ impl Built {
         let width = config.event_model()?.width();
         let [outputs, looked] =
             [Outputs::new(&mut store, sizes.batch, width)?, Outputs::new(&mut store, sizes.batch, width)?];
-        let mut t = Tape::new();
-        record(&mut t, &store, &net, &tables, outputs, sizes.batch, true)?;
+        let mut t = Tape::new(&store);
+        record(&mut t, &net, &tables, outputs, sizes.batch, true)?;
         check_neighbors(&t, config)?;
         let advance = Program::new(&t, &[], Precision::F32, Backend::of(device))?;
         Ok(Built { store, parameters, net, tables, arrivals, outputs, looked, advance, look: None })
@@ -97,8 +97,8 @@ impl Built {
     /// Records the program that only scores a batch, unless that is done.
     pub fn record_look(&mut self, batch: usize, device: &Device) -> Result<()> {
         if self.look.is_none() {
-            let mut t = Tape::new();
-            record(&mut t, &self.store, &self.net, &self.tables, self.looked, batch, false)?;
+            let mut t = Tape::new(&self.store);
+            record(&mut t, &self.net, &self.tables, self.looked, batch, false)?;
             self.look = Some(Program::new(&t, &[], Precision::F32, Backend::of(device))?);
         }
         Ok(())
@@ -210,31 +210,30 @@ impl Built {
 /// `update`, also the updates of memory, mails and history.
 pub(super) fn record(
     t: &mut Tape,
-    store: &Store,
     net: &Net,
     tables: &EventTables,
     outputs: Outputs,
     capacity: usize,
     update: bool,
 ) -> Result<()> {
-    let batch = tables.next_batch(t, store, capacity)?;
+    let batch = tables.next_batch(t, capacity)?;
     let sees_batch = tables.history == History::Time;
     if update && sees_batch {
-        tables.append(t, store, &batch)?;
+        tables.append(t, &batch)?;
     }
-    let forward = net.forward_batch(t, store, tables, batch, Negatives::None, false)?;
-    let table = t.stored(store, outputs.logits)?;
+    let forward = net.forward_batch(t, tables, batch, Negatives::None, false)?;
+    let table = t.stored(outputs.logits)?;
     t.write_rows(table, forward.batch.rank, forward.logits)?;
     for (side, id) in outputs.sides.into_iter().enumerate() {
         let rows = t.root_rows(forward.batch.src, forward.stride, side)?;
         let z = t.gather_rows(forward.embedded.z, rows)?;
-        let table = t.stored(store, id)?;
+        let table = t.stored(id)?;
         t.write_rows(table, forward.batch.rank, z)?;
     }
     if update {
-        net.write(t, store, tables, &forward)?;
+        net.write(t, tables, &forward)?;
         if !sees_batch {
-            tables.append(t, store, &batch)?;
+            tables.append(t, &batch)?;
         }
     }
     Ok(())

@@ -132,34 +132,33 @@ impl Recorder<'_> {
         Program::on_lanes(tape, &[], Precision::F32, self.device, lanes)
     }
     /// Appends the next step up to its logits; `train` switches the model's drop-out on.
-    fn rows(&self, t: &mut Tape, store: &Store, tables: &EventTables, train: bool) -> Result<Step> {
+    fn rows(&self, t: &mut Tape, tables: &EventTables, train: bool) -> Result<Step> {
         let of = self.labels;
-        let [history, time, range, clock] =
-            t.stored_all(store, [of.history, of.step_time, of.range, of.clock])?;
+        let [history, time, range, clock] = t.stored_all([of.history, of.step_time, of.range, of.clock])?;
         // A batch of one "event", which is a step: its source is the number of events that the rows see.
         let step = t.next_batch([history, history, time], range, clock, 1)?;
-        let [first_row, base, node, time] = t.stored_all(store, [of.first_row, of.base, of.node, of.time])?;
+        let [first_row, base, node, time] = t.stored_all([of.first_row, of.base, of.node, of.time])?;
         let items = t.step_items(first_row, step.index, base, of.capacity)?;
         let (node, time) = (t.gather_rows(node, items.item)?, t.gather_rows(time, items.item)?);
         let q = Queries { node, time, event: step.src, now: step.now, stride: 0, batch: None, train };
-        let logits = self.net.properties(t, store, tables, &q)?;
+        let logits = self.net.properties(t, tables, &q)?;
         Ok(Step { logits, items, index: step.index })
     }
     fn training_step(&self, store: &Store, tables: &EventTables) -> Result<Tape> {
-        let mut t = Tape::new();
-        let Step { logits, items, index } = self.rows(&mut t, store, tables, !self.frozen)?;
+        let mut t = Tape::new(&store);
+        let Step { logits, items, index } = self.rows(&mut t, tables, !self.frozen)?;
         let [offsets, classes, weights] =
-            t.stored_all(store, [self.labels.offsets, self.labels.classes, self.labels.weights])?;
+            t.stored_all([self.labels.offsets, self.labels.classes, self.labels.weights])?;
         let loss = t.soft_label_loss(logits, items.item, SoftLabels { offsets, classes, weights })?;
-        let table = t.stored(store, self.losses)?;
+        let table = t.stored(self.losses)?;
         t.write_rows(table, index, loss)?;
-        self.parameters.minimize(&mut t, store, loss)?;
+        self.parameters.minimize(&mut t, loss)?;
         Ok(t)
     }
     fn scoring(&self, store: &Store, tables: &EventTables) -> Result<Tape> {
-        let mut t = Tape::new();
-        let Step { logits, items, .. } = self.rows(&mut t, store, tables, false)?;
-        let table = t.stored(store, self.scores)?;
+        let mut t = Tape::new(&store);
+        let Step { logits, items, .. } = self.rows(&mut t, tables, false)?;
+        let table = t.stored(self.scores)?;
         t.write_rows(table, items.rank, logits)?;
         Ok(t)
     }
