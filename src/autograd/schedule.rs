@@ -423,7 +423,7 @@ mod tests {
         let [sum, trace_buffer] = [("sum", 1), ("trace", 40)]
             .map(|(name, n)| store.zeros(name, Spec::real(Rows::fixed(n), 1)).unwrap());
         let first = store.values("first", ids(1), &[0u32]).unwrap();
-        let mut t = Tape::new(&store);
+        let mut t = Tape::new(store);
         let [order, clock, table, sum, trace, first] =
             t.stored_all([order, clock, table, sum, trace_buffer, first]).unwrap();
         let group = t.next_group(order, clock, 2).unwrap();

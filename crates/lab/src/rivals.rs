@@ -77,7 +77,7 @@ impl Rivals {
 
 /// Compiles the kernel by atomics for a device.
 fn atomic_kernel(gpu: &Gpu) -> Result<CudaKernel> {
-    let failed = |e| Error::io(&std::env::temp_dir(), "cannot write", e);
+    let failed = |e| Error::io(std::env::temp_dir(), "cannot write", e);
     let folder = tempfile::tempdir().map_err(failed)?;
     let file = folder.path().join("scatter_add_rows_atomic.cu");
     fs::write(&file, ATOMIC).map_err(failed)?;

@@ -8,6 +8,7 @@ use std::{
     str::FromStr,
     sync::Arc,
 };
+use tgnn::ops::write_memory::Combiner;
 use tgnn::{
     autograd::{Parameters, Program},
     ops::{
@@ -22,6 +23,7 @@ use tgnn::{
     testing::{Results, allowance, error, largest},
 };
 use tgnn_data::{Events, Features};
+use tgnn_training::model::NeighborTime;
 use tgnn_training::model::{
     ApanConfig, Attention, DyRepConfig, EventTables, GraphMixerConfig, HeadKind, JodieConfig, Looked,
     ModelConfig, Negatives, Net, TgatConfig, TgnConfig, TimeEncoding, TimeStart,
@@ -88,8 +90,11 @@ impl Golden {
         events.validate("golden").unwrap();
         events
     }
+    fn combiner(&self) -> Combiner {
+        if self.fact::<String>("combiner") == "mean" { Combiner::Mean } else { Combiner::Last }
+    }
     fn config(&self) -> Box<dyn ModelConfig> {
-        let (time, learned) = (self.fact("time"), String::from("learned"));
+        let (time, learned) = (self.fact("time"), TimeStart::Learned);
         match self.facts.get("model").map_or("tgn", String::as_str) {
             "jodie" => Box::new(JodieConfig {
                 memory: self.fact("memory"),
@@ -116,7 +121,7 @@ impl Golden {
                 time_encoding: learned,
                 gap_quantile: 1.0,
                 heads: self.fact("heads"),
-                combiner: self.fact("combiner"),
+                combiner: self.combiner(),
                 dropout: 0.0,
                 ..ApanConfig::default()
             }),
@@ -128,7 +133,10 @@ impl Golden {
                 heads: self.fact("heads"),
                 layers: self.fact("layers"),
                 neighbors: self.fact("neighbours"),
-                neighbor_time: self.fact("neighbour_time"),
+                neighbor_time: match self.fact::<String>("neighbour_time").as_str() {
+                    "query" => NeighborTime::Query,
+                    _ => NeighborTime::Event,
+                },
                 dropout: 0.0,
                 ..TgatConfig::default()
             }),
@@ -153,7 +161,7 @@ impl Golden {
                 heads: self.fact("heads"),
                 layers: self.fact("layers"),
                 neighbors: self.fact("neighbours"),
-                combiner: self.fact("combiner"),
+                combiner: self.combiner(),
                 dropout: 0.0,
                 ..TgnConfig::default()
             }),

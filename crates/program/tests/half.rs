@@ -5,6 +5,7 @@ use crate::support::{
     trainings::{config, small},
 };
 use std::path::Path;
+use tgnn::ops::write_memory::Combiner;
 use tgnn::{
     error::{ErrorKind, Result},
     runtime::*,
@@ -36,8 +37,8 @@ fn models(epochs: usize, width: usize) -> Vec<(&'static str, Config)> {
         ..c.clone()
     };
     let (mut tgn_mean, mut apan_mean) = (with_model(ModelName::Tgn), with_model(ModelName::Apan));
-    (tgn_mean.tgn.combiner, tgn_mean.tgn.layers) = ("mean".into(), 2);
-    apan_mean.apan.combiner = "mean".into();
+    (tgn_mean.tgn.combiner, tgn_mean.tgn.layers) = (Combiner::Mean, 2);
+    apan_mean.apan.combiner = Combiner::Mean;
     vec![
         ("tgn", c.clone()),
         ("tgn mean", tgn_mean),

@@ -8,6 +8,7 @@ use crate::support::{
 use std::collections::BTreeSet;
 use tgnn::{error::ErrorKind, runtime::*};
 use tgnn_data::{Events, Features, NodeLabel, NodeLabels, SynthOptions, synth};
+use tgnn_training::model::TimeStart;
 use tgnn_training::{
     model::ModelName,
     task::{self, After, Checkpoint, Config, EventTask, PropertyTask, Protocol, Scores, Task, TaskName},
@@ -262,9 +263,9 @@ fn the_documented_weights_are_those_of_the_models() {
         for task in [TaskName::Link, TaskName::Node, TaskName::Edge, TaskName::Property] {
             let mut config = Config { task, ..config.clone() };
             (config.tgn.embedding, config.tgat.embedding, config.graph_mixer.embedding) = (12, 12, 12);
-            (config.tgn.time_encoding, config.jodie.time_encoding) = ("learned".into(), "learned".into());
-            config.dyrep.time_encoding = "learned".into();
-            (config.apan.time_encoding, config.tgat.time_encoding) = ("learned".into(), "learned".into());
+            (config.tgn.time_encoding, config.jodie.time_encoding) = (TimeStart::Learned, TimeStart::Learned);
+            config.dyrep.time_encoding = TimeStart::Learned;
+            (config.apan.time_encoding, config.tgat.time_encoding) = (TimeStart::Learned, TimeStart::Learned);
             let task: Box<dyn Task> = match task {
                 TaskName::Property => {
                     config.eval_batch = Config::default().eval_batch;

@@ -11,6 +11,7 @@ use std::{
     collections::{BTreeMap, HashMap, HashSet},
     path::Path,
 };
+use tgnn::ops::write_memory::Combiner;
 use tgnn::{
     autograd::{MAX_LANES, Program, Stage, Staleness},
     error::ErrorKind,
@@ -158,7 +159,7 @@ fn the_dependencies_of_the_stages_are_those_of_every_model_and_task() {
                     (&alone, "sven-cached"),
                 ] {
                     let c = Config { plan: plan.into(), ..c.clone() };
-                    let mean = c.tgn.combiner == "mean" || c.apan.combiner == "mean";
+                    let mean = [c.tgn.combiner, c.apan.combiner].contains(&Combiner::Mean);
                     let reads_older = plan == "mspipe:k=2" || plan == older;
                     // Not over ranks, or not without memory. APAN's readers update its rows, also if owners
                     // should.

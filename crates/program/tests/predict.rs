@@ -10,6 +10,7 @@ use std::{
     path::{Path, PathBuf},
 };
 use tempfile::TempDir;
+use tgnn::ops::write_memory::Combiner;
 use tgnn::{
     autograd::Program,
     error::ErrorKind,
@@ -20,6 +21,7 @@ use tgnn::{
     runtime::*,
 };
 use tgnn_data::{Events, Features};
+use tgnn_training::model::{NeighborSampling, NeighborTime};
 use tgnn_training::{
     model::{EventTables, ModelName, OpenEnd, StaticMode},
     task::{
@@ -43,7 +45,7 @@ fn every_model(width: usize) -> Vec<(&'static str, Config)> {
         (c.jodie.memory, c.jodie.time) = (width, width);
         (c.dyrep.memory, c.dyrep.time, c.dyrep.neighbors) = (width, width, 4);
         (c.tgat.time, c.tgat.embedding, c.tgat.neighbors) = (width, width, 4);
-        c.tgat.neighbor_time = "query".into();
+        c.tgat.neighbor_time = NeighborTime::Query;
         let mixer = &mut c.graph_mixer;
         (mixer.time, mixer.width, mixer.embedding, mixer.neighbors) = (width, width, width, 4);
         c
@@ -58,14 +60,14 @@ fn every_model(width: usize) -> Vec<(&'static str, Config)> {
         (
             "tgn of two layers, mean mails",
             with(|c| {
-                (c.tgn.layers, c.tgn.combiner) = (2, "mean".into());
+                (c.tgn.layers, c.tgn.combiner) = (2, Combiner::Mean);
                 c.static_memory.mode = StaticMode::Trained;
             }),
         ),
         ("jodie", with(|c| c.model = ModelName::Jodie)),
         ("dyrep", with(|c| c.model = ModelName::DyRep)),
         ("apan", with(|c| c.model = ModelName::Apan)),
-        ("apan, mean mails", with(|c| (c.model, c.apan.combiner) = (ModelName::Apan, "mean".into()))),
+        ("apan, mean mails", with(|c| (c.model, c.apan.combiner) = (ModelName::Apan, Combiner::Mean))),
         // The batches of every epoch begin elsewhere, and so the mails of the best epoch are of other events.
         ("apan, random chunks", with(|c| (c.model, c.epochs, c.chunks) = (ModelName::Apan, 3, 5))),
         ("tgat", with(|c| c.model = ModelName::Tgat)),
@@ -486,7 +488,7 @@ fn events_and_options_that_do_not_fit_a_stream_are_refused_and_change_nothing() 
         Predictor::open(&checkpoint, config, &cpu, options).err().unwrap().to_string()
     };
     let mut uniform = config.clone();
-    uniform.tgn.sampling = "uniform".into();
+    uniform.tgn.sampling = NeighborSampling::Uniform;
     let message = open(&uniform, &options(None, None));
     assert!(
         message.contains("tgn.sampling is `uniform`, and a stream keeps only the most recent"),
@@ -543,7 +545,7 @@ fn sampled(events: &Events, capacity: usize, k: usize, slots: usize, history: Hi
         .into_iter()
         .zip(&stores)
         .map(|(tables, store)| {
-            let mut t = Tape::new(&store);
+            let mut t = Tape::new(store);
             let batch = tables.next_batch(&mut t, capacity).unwrap();
             if history == History::Time {
                 tables.append(&mut t, &batch).unwrap();

@@ -6,6 +6,7 @@ use crate::support::{
 };
 use proptest::prelude::*;
 use std::{fs, path::Path};
+use tgnn::ops::write_memory::Combiner;
 use tgnn::{
     autograd::Program,
     error::ErrorKind,
@@ -16,6 +17,7 @@ use tgnn::{
     runtime::*,
 };
 use tgnn_data::{Events, Features};
+use tgnn_training::model::{CellKind, TimeStart};
 use tgnn_training::{
     model::EventTables,
     task::{self, Checkpoint, Config, EpochRecord, EventTask, Protocol, Scores, Summary, Task},
@@ -256,9 +258,10 @@ proptest! {
 #[test]
 fn a_time_encoding_is_a_parameter_if_and_only_if_it_is_learned() {
     let events = small(400);
-    for (name, learned) in [("fixed", false), ("learned", true), ("random", true)] {
+    for (start, learned) in [(TimeStart::Fixed, false), (TimeStart::Learned, true), (TimeStart::Random, true)]
+    {
         let mut config = config(1, 8);
-        config.tgn.time_encoding = name.into();
+        config.tgn.time_encoding = start;
         let mut task = EventTask::new(&config, &events, Device::cpu(1).unwrap()).unwrap();
         let w = |task: &EventTask| {
             let found = task.core.parameters.iter().find(|p| p.0 == "time.w");
@@ -266,17 +269,19 @@ fn a_time_encoding_is_a_parameter_if_and_only_if_it_is_learned() {
         };
         let before = w(&task);
         task.train_epoch(0, &mut |_| {}).unwrap();
-        assert_eq!((before.is_some(), before != w(&task)), (learned, learned), "{name}");
+        assert_eq!((before.is_some(), before != w(&task)), (learned, learned), "{start}");
     }
 }
 
 #[test]
 fn one_and_two_threads_leave_the_same_bits_in_parameters_optimiser_memory_and_mailbox() {
     let events = small(3000);
-    for (layers, combiner, updater) in [(1, "last", "gru"), (2, "mean", "rnn")] {
+    for (layers, combiner, updater) in
+        [(1, Combiner::Last, CellKind::Gru), (2, Combiner::Mean, CellKind::Rnn)]
+    {
         let mut config = config(3, 48);
         (config.batch, config.eval_batch, config.tgn.layers) = (400, 400, layers);
-        (config.tgn.combiner, config.tgn.updater) = (combiner.into(), updater.into());
+        (config.tgn.combiner, config.tgn.updater) = (combiner, updater);
         let state = |threads| {
             let mut task = EventTask::new(&config, &events, Device::cpu(threads).unwrap()).unwrap();
             let losses: Vec<u64> =

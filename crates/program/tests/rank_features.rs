@@ -20,6 +20,7 @@ use tgnn::{
     },
 };
 use tgnn_data::{Events, Features};
+use tgnn_training::model::NeighborSampling;
 use tgnn_training::{
     model::{EventModel, EventTables, JodieConfig, ModelConfig, ModelName},
     plan::{FeaturesOver, Plan},
@@ -107,7 +108,8 @@ fn partitioned_features_leave_the_bits_of_replicated_ones() {
             let events = stream(380 + draw[0] as usize % 40, edge, node);
             let kept = StoredAs::ALL[draw[1] as usize % 3];
             let (ranks, plan) = (1 + (cases as usize + at) % 4, (cases as usize + at / 2) % PLANS.len());
-            let sampling = if draw[2].is_multiple_of(2) { "uniform" } else { "recent" };
+            let sampling =
+                if draw[2].is_multiple_of(2) { NeighborSampling::Uniform } else { NeighborSampling::Recent };
             let mut c = Config {
                 features_as: kept,
                 epochs: 1,
@@ -116,7 +118,7 @@ fn partitioned_features_leave_the_bits_of_replicated_ones() {
                 settle: true,
                 ..config.clone()
             };
-            (c.tgn.sampling, c.tgat.sampling) = (sampling.into(), sampling.into());
+            (c.tgn.sampling, c.tgat.sampling) = (sampling, sampling);
             let [whole, shares] = ["replicated", "partitioned"]
                 .map(|features| results(ranks, features, PLANS[plan], &c, &events, &cpu));
             assert!(!shares.1.is_empty());

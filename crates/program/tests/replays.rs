@@ -7,6 +7,7 @@ use crate::support::{
 };
 use std::path::Path;
 use tempfile::TempDir;
+use tgnn::ops::write_memory::Combiner;
 use tgnn::{
     autograd::RateDecay,
     error::ErrorKind,
@@ -14,6 +15,7 @@ use tgnn::{
     testing::{error, largest},
 };
 use tgnn_data::{Events, Features, GivenNegatives, Split, save_with_negatives};
+use tgnn_training::model::{CellKind, NeighborSampling, NeighborTime};
 use tgnn_training::{
     model::{ModelName, StaticMode},
     task::{
@@ -101,7 +103,8 @@ fn trainings(dir: &TempDir) -> Vec<(&'static str, Config, Events)> {
         (
             "tgn of two layers, mean, uniform",
             with(Tgn, |c| {
-                (c.tgn.layers, c.tgn.combiner, c.tgn.sampling) = (2, "mean".into(), "uniform".into());
+                (c.tgn.layers, c.tgn.combiner, c.tgn.sampling) =
+                    (2, Combiner::Mean, NeighborSampling::Uniform);
             }),
             plain.clone(),
         ),
@@ -112,7 +115,7 @@ fn trainings(dir: &TempDir) -> Vec<(&'static str, Config, Events)> {
         ),
         (
             "tgn without attention, rnn",
-            with(Tgn, |c| (c.tgn.layers, c.tgn.updater) = (0, "rnn".into())),
+            with(Tgn, |c| (c.tgn.layers, c.tgn.updater) = (0, CellKind::Rnn)),
             plain.clone(),
         ),
         ("jodie, pairs", with(Jodie, |c| c.negatives = NegativeKind::Historical), events.clone()),
@@ -121,7 +124,7 @@ fn trainings(dir: &TempDir) -> Vec<(&'static str, Config, Events)> {
         (
             "apan, mean mails, pairs",
             with(Apan, |c| {
-                (c.apan.combiner, c.negatives) = ("mean".into(), NegativeKind::Inductive);
+                (c.apan.combiner, c.negatives) = (Combiner::Mean, NegativeKind::Inductive);
             }),
             plain.clone(),
         ),
@@ -129,7 +132,7 @@ fn trainings(dir: &TempDir) -> Vec<(&'static str, Config, Events)> {
         ("tgat without node features", with(Tgat, |_| {}), plain.clone()),
         (
             "tgat, neighbours at the time of the query",
-            with(Tgat, |c| c.tgat.neighbor_time = "query".into()),
+            with(Tgat, |c| c.tgat.neighbor_time = NeighborTime::Query),
             plain.clone(),
         ),
         ("tgat, static memory", with(Tgat, |c| c.static_memory.mode = StaticMode::Trained), events.clone()),
@@ -206,7 +209,7 @@ fn rich() -> (Config, Events) {
     events.node_features = Some(Features::random(events.nodes, 3, 1));
     let mut config = config(1, 12);
     (config.batch, config.eval_batch, config.max_batches, config.tgn.layers) = (24, 24, 3, 2);
-    config.tgn.combiner = "mean".into();
+    config.tgn.combiner = Combiner::Mean;
     (config, events)
 }
 

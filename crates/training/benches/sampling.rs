@@ -33,7 +33,7 @@ const PASSES: usize = 5;
 
 /// Returns the seconds of each pass over the end of the stream.
 fn passes(store: &mut Store, tables: &EventTables, strategy: Strategy) -> Result<Vec<f64>, Box<dyn Error>> {
-    let mut t = Tape::new(&store);
+    let mut t = Tape::new(store);
     let batch = tables.next_batch(&mut t, BATCH)?;
     let pool: Vec<u32> = (0..tables.nodes as u32).collect();
     let pool = store.table("pool", Spec::ids(Rows::fixed(pool.len()), 1), Arc::new(pool))?;

@@ -23,14 +23,26 @@
 //! that is an embedding: TGN's code, `use_destination_embedding_in_message`.
 use super::{memory_update::MemoryVars, *};
 use crate::runtime::simd::{self, vectorised};
+use serde::{Deserialize, Serialize};
+use std::fmt;
 
 /// Rule that combines the mails that a node gets in one batch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Combiner {
     /// The latest mail.
     Last,
     /// The mean of the mails.
     Mean,
+}
+
+impl fmt::Display for Combiner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Combiner::Last => "last",
+            Combiner::Mean => "mean",
+        })
+    }
 }
 
 /// See the [module](self).

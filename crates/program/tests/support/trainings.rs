@@ -1,5 +1,6 @@
 //! Small streams of events, and short trainings on them.
 use std::path::Path;
+use tgnn::ops::write_memory::Combiner;
 use tgnn::runtime::Device;
 use tgnn_data::{Events, SynthOptions, synth};
 use tgnn_training::{
@@ -92,7 +93,7 @@ pub fn every_model(width: usize) -> Vec<(&'static str, Config)> {
         ("jodie", with(ModelName::Jodie, |_| {})),
         ("dyrep", with(ModelName::DyRep, |_| {})),
         ("apan", with(ModelName::Apan, |_| {})),
-        ("apan, mean mails", with(ModelName::Apan, |c| c.apan.combiner = "mean".into())),
+        ("apan, mean mails", with(ModelName::Apan, |c| c.apan.combiner = Combiner::Mean)),
         ("tgat", with(ModelName::Tgat, |_| {})),
         ("graph-mixer", with(ModelName::GraphMixer, |_| {})),
         ("static", with(ModelName::Static, |_| {})),

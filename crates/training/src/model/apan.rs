@@ -11,7 +11,7 @@
 //! ([`temporal_attention`](tgnn::ops::temporal_attention)).
 use super::{
     Embedded, EventModel, EventTables, ModelConfig, NodeInputs, Queries, RankTables, RowCounts, RowsAround,
-    TimeEncoding,
+    TimeEncoding, TimeStart,
     config::Check,
     rows::{NodeRows, NodeTable, RowsOf, Writes, Written},
 };
@@ -27,6 +27,7 @@ use tgnn::{
         read_mails::Mailbox,
         sample_neighbors::Strategy,
         temporal_attention::AttentionVars,
+        write_memory::Combiner,
     },
     runtime::*,
 };
@@ -44,13 +45,13 @@ pub struct ApanConfig {
     /// Width of the time encoding.
     pub time: usize,
     /// Frequencies of the time encoding: `fixed`, `learned`, or `random`.
-    pub time_encoding: String,
+    pub time_encoding: TimeStart,
     /// See [`ModelConfig::gap_quantile`].
     pub gap_quantile: f64,
     /// Attention heads; must divide `memory`.
     pub heads: usize,
     /// How the mails of one batch are combined: `last` or `mean`.
-    pub combiner: String,
+    pub combiner: Combiner,
     /// Drop-out probability of attention weights and of the embeddings.
     pub dropout: f32,
     /// Whether edge features are used, if the data has any.
@@ -66,10 +67,10 @@ impl Default for ApanConfig {
             mails: 10,
             neighbors: 10,
             time: 100,
-            time_encoding: "fixed".into(),
+            time_encoding: TimeStart::Fixed,
             gap_quantile: 0.99,
             heads: 2,
-            combiner: "last".into(),
+            combiner: Combiner::Last,
             dropout: 0.1,
             edge_features: true,
             node_features: true,
@@ -85,12 +86,10 @@ impl ModelConfig for ApanConfig {
         check.size("mails", self.mails, 1024)?;
         check.size("neighbors", self.neighbors, 1024)?;
         check.dropout(self.dropout)?;
-        check.gap_quantile(self.gap_quantile)?;
-        check.time_encoding(&self.time_encoding)?;
-        check.word("combiner", &self.combiner, &["last", "mean"])
+        check.gap_quantile(self.gap_quantile)
     }
     fn state_bytes(&self, nodes: usize, width: usize, kept: StoredAs) -> usize {
-        let features = if self.combiner == "mean" { width } else { 0 };
+        let features = if self.combiner == Combiner::Mean { width } else { 0 };
         let stamp = if kept == StoredAs::F32 { 0 } else { size_of::<u32>() };
         let mail = kept.size() * (2 * self.memory + features) + size_of::<u32>() + size_of::<i64>() + stamp;
         nodes * (kept.size() * self.memory + size_of::<u32>() + self.mails * mail)
@@ -131,8 +130,8 @@ impl ModelConfig for ApanConfig {
         seed: u64,
     ) -> Result<Box<dyn EventModel>> {
         self.validate()?;
-        RankTables::refuse_mean(data.rows.ranks.as_ref(), self.combiner == "mean", "apan.combiner")?;
-        let time = TimeEncoding::new(p, store, self.time, Check("apan").time_encoding(&self.time_encoding)?)?;
+        RankTables::refuse_mean(data.rows.ranks.as_ref(), self.combiner == Combiner::Mean, "apan.combiner")?;
+        let time = TimeEncoding::new(p, store, self.time, self.time_encoding)?;
         let (d, f) = (self.memory, data.edge_width_if(self.edge_features));
         let c = 2 * d + f + self.time;
         let update = Update::new(p, store, d, c)?;
@@ -145,9 +144,9 @@ impl ModelConfig for ApanConfig {
         let mail_event = store.zeros("mail event", Spec::ids(v, k))?;
         let mail_time = store.zeros("mail time", Spec { cols: k, ..Spec::times(v) })?;
         let next = store.zeros("next mail", Spec::ids(v, 1))?;
-        let features = match self.combiner.as_str() {
-            "mean" => Some(store.zeros("mail features", data.memory_spec(slots, f))?),
-            _ => None,
+        let features = match self.combiner {
+            Combiner::Mean => Some(store.zeros("mail features", data.memory_spec(slots, f))?),
+            Combiner::Last => None,
         };
         // A node's slots are `k` rows of the mailbox, and one row of the events and times.
         let memory_table = [NodeTable::new(memory, 0, Spec::real(v, d))];

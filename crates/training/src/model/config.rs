@@ -1,8 +1,11 @@
 //! The configuration of event models, and checks of configuration values.
-use super::{EventModel, EventTables, TimeStart, tables::strategy};
+use super::{EventModel, EventTables};
+use serde::{Deserialize, Serialize};
+use std::fmt;
 use tgnn::{
     autograd::Parameters,
     error::{Error, Result},
+    ops::sample_neighbors::Strategy,
     runtime::{Store, StoredAs},
 };
 
@@ -60,6 +63,36 @@ pub trait ModelConfig: Sync {
     ) -> Result<Box<dyn EventModel>>;
 }
 
+/// Which of a node's earlier events are sampled as its neighbours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum NeighborSampling {
+    /// The most recent ones.
+    Recent,
+    /// Any, drawn evenly and with replacement.
+    Uniform,
+}
+
+impl NeighborSampling {
+    /// Returns the strategy of the sampler; `seed` is for draws.
+    pub fn strategy(self, seed: u64) -> Strategy {
+        match self {
+            NeighborSampling::Recent => Strategy::Recent,
+            NeighborSampling::Uniform => Strategy::Uniform(seed),
+        }
+    }
+}
+
+impl fmt::Display for NeighborSampling {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            NeighborSampling::Recent => "recent",
+            NeighborSampling::Uniform => "uniform",
+        })
+    }
+}
+
 /// Rows of node memory and mails that a step reads and writes around an event, by the most recent neighbours
 /// of its nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -108,27 +141,13 @@ impl Check {
     pub fn gap_quantile(self, q: f64) -> Result<()> {
         if q > 0.0 && q <= 1.0 { Ok(()) } else { self.bad("gap_quantile", q, "more than 0, and at most 1") }
     }
-    pub fn word(self, key: &str, found: &str, words: &[&str]) -> Result<()> {
-        if words.contains(&found) {
-            return Ok(());
-        }
-        self.bad(key, format_args!("`{found}`"), &words.join(" or "))
-    }
-    pub fn time_encoding(self, found: &str) -> Result<TimeStart> {
-        self.word("time_encoding", found, &["fixed", "learned", "random"])?;
-        TimeStart::named(found).map_or_else(|| self.bad("time_encoding", found, "another"), Ok)
-    }
     /// Returns `neighbors` if sampling takes only the most recent events; else a usage error.
-    pub fn recent(self, sampling: &str, neighbors: usize) -> Result<usize> {
-        if sampling == "recent" {
+    pub fn recent(self, sampling: NeighborSampling, neighbors: usize) -> Result<usize> {
+        if sampling == NeighborSampling::Recent {
             return Ok(neighbors);
         }
         let what =
             format!("{}.sampling is `{sampling}`, and a stream keeps only the most recent events", self.0);
         Err(Error::usage(what).remedy(format!("train with {}.sampling=recent", self.0)))
-    }
-    pub fn sampling(self, found: &str, seed: u64) -> Result<tgnn::ops::sample_neighbors::Strategy> {
-        self.word("sampling", found, &["recent", "uniform"])?;
-        strategy(found, seed).map_or_else(|| self.bad("sampling", found, "another"), Ok)
     }
 }

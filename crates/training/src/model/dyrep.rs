@@ -19,8 +19,8 @@
 //! ([`Attention`](super::Attention)). The sources encode `dt` when the mail is sent and detach it as well;
 //! here `dt` is encoded when the mail is consumed, with gradients.
 use super::{
-    Attention, CellKind, Embedded, EventModel, EventTables, Looked, ModelConfig, NodeInputs, NodeMemory,
-    Queries, RowsAround, TimeEncoding, config::Check,
+    Attention, CellKind, Embedded, EventModel, EventTables, Looked, ModelConfig, NeighborSampling,
+    NodeInputs, NodeMemory, Queries, RowsAround, TimeEncoding, TimeStart, config::Check,
 };
 use serde::{Deserialize, Serialize};
 use tgnn::{
@@ -39,15 +39,15 @@ pub struct DyRepConfig {
     /// Width of the time encoding.
     pub time: usize,
     /// Frequencies of the time encoding: `fixed`, `learned`, or `random`.
-    pub time_encoding: String,
+    pub time_encoding: TimeStart,
     /// See [`ModelConfig::gap_quantile`].
     pub gap_quantile: f64,
     /// Attention heads; must divide `memory`.
     pub heads: usize,
     /// Neighbours sampled per positive root.
     pub neighbors: usize,
-    /// Sampling strategy: `recent` or `uniform`.
-    pub sampling: String,
+    /// NeighborSampling strategy: `recent` or `uniform`.
+    pub sampling: NeighborSampling,
     /// Drop-out probability of the attention's weights and outputs in training.
     pub dropout: f32,
     /// Whether edge features are used, if the data has any.
@@ -61,11 +61,11 @@ impl Default for DyRepConfig {
         DyRepConfig {
             memory: 100,
             time: 100,
-            time_encoding: "fixed".into(),
+            time_encoding: TimeStart::Fixed,
             gap_quantile: 0.99,
             heads: 2,
             neighbors: 10,
-            sampling: "recent".into(),
+            sampling: NeighborSampling::Recent,
             dropout: 0.1,
             edge_features: true,
             node_features: true,
@@ -80,9 +80,7 @@ impl ModelConfig for DyRepConfig {
         check.heads(self.heads, "dyrep.memory", self.memory)?;
         check.size("neighbors", self.neighbors, 1024)?;
         check.dropout(self.dropout)?;
-        check.gap_quantile(self.gap_quantile)?;
-        check.time_encoding(&self.time_encoding)?;
-        check.sampling(&self.sampling, 0).map(drop)
+        check.gap_quantile(self.gap_quantile)
     }
     fn state_bytes(&self, nodes: usize, width: usize, kept: StoredAs) -> usize {
         NodeMemory::bytes(nodes, self.memory, width, Combiner::Last, kept)
@@ -91,7 +89,7 @@ impl ModelConfig for DyRepConfig {
         self.gap_quantile
     }
     fn recent_events(&self) -> Result<usize> {
-        Check("dyrep").recent(&self.sampling, self.neighbors)
+        Check("dyrep").recent(self.sampling, self.neighbors)
     }
     fn rows_around(&self) -> RowsAround {
         RowsAround { read: self.neighbors, written: 0 }
@@ -120,8 +118,7 @@ impl ModelConfig for DyRepConfig {
         seed: u64,
     ) -> Result<Box<dyn EventModel>> {
         self.validate()?;
-        let check = Check("dyrep");
-        let time = TimeEncoding::new(p, store, self.time, check.time_encoding(&self.time_encoding)?)?;
+        let time = TimeEncoding::new(p, store, self.time, self.time_encoding)?;
         let (d, cell) = (self.memory, CellKind::Rnn);
         let memory = NodeMemory::new(p, store, data, &time, d, cell, Combiner::Last, self.edge_features)?;
         let inputs = NodeInputs::new(p, store, data, d, self.node_features)?;
@@ -129,7 +126,7 @@ impl ModelConfig for DyRepConfig {
         let drop = DropRate { p: self.dropout, seed, salt: 0xD0 };
         let attention = Attention::new(p, store, 0, d, d, f, self.time, heads, drop)?;
         p.fix("embed.");
-        let strategy = check.sampling(&self.sampling, seed)?;
+        let strategy = self.sampling.strategy(seed);
         let (neighbors, edge_features) = (self.neighbors, self.edge_features);
         Ok(Box::new(DyRep { time, memory, inputs, attention, neighbors, strategy, edge_features }))
     }

@@ -6,7 +6,7 @@
 //! normalises before the projection and takes t_s before the mail.
 use super::{
     CellKind, Embedded, EventModel, EventTables, ModelConfig, NodeInputs, NodeMemory, Queries, TimeEncoding,
-    config::Check,
+    TimeStart, config::Check,
 };
 use serde::{Deserialize, Serialize};
 use tgnn::{
@@ -25,7 +25,7 @@ pub struct JodieConfig {
     /// Width of the time encoding.
     pub time: usize,
     /// Frequencies of the time encoding: `fixed`, `learned`, or `random`.
-    pub time_encoding: String,
+    pub time_encoding: TimeStart,
     /// See [`ModelConfig::gap_quantile`].
     pub gap_quantile: f64,
     /// Whether edge features are used, if the data has any.
@@ -39,7 +39,7 @@ impl Default for JodieConfig {
         JodieConfig {
             memory: 100,
             time: 100,
-            time_encoding: "fixed".into(),
+            time_encoding: TimeStart::Fixed,
             gap_quantile: 0.99,
             edge_features: true,
             node_features: true,
@@ -51,8 +51,7 @@ impl ModelConfig for JodieConfig {
     fn validate(&self) -> Result<()> {
         let check = Check("jodie");
         check.sizes(&[("memory", self.memory), ("time", self.time)])?;
-        check.gap_quantile(self.gap_quantile)?;
-        check.time_encoding(&self.time_encoding).map(drop)
+        check.gap_quantile(self.gap_quantile)
     }
     fn state_bytes(&self, nodes: usize, width: usize, kept: StoredAs) -> usize {
         NodeMemory::bytes(nodes, self.memory, width, Combiner::Last, kept)
@@ -77,8 +76,7 @@ impl ModelConfig for JodieConfig {
         _: u64,
     ) -> Result<Box<dyn EventModel>> {
         self.validate()?;
-        let time =
-            TimeEncoding::new(p, store, self.time, Check("jodie").time_encoding(&self.time_encoding)?)?;
+        let time = TimeEncoding::new(p, store, self.time, self.time_encoding)?;
         let d = self.memory;
         let (cell, combiner) = (CellKind::Rnn, Combiner::Last);
         let memory = NodeMemory::new(p, store, data, &time, d, cell, combiner, self.edge_features)?;

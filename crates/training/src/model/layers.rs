@@ -1,4 +1,6 @@
 //! Layers: parameters together with the ops that use them.
+use serde::{Deserialize, Serialize};
+use std::fmt;
 use tgnn::{
     autograd::{Parameters, ScaledInit},
     error::Result,
@@ -27,7 +29,8 @@ pub struct TimeEncoding {
 }
 
 /// Initial frequencies and phases, and whether they are learned.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum TimeStart {
     /// w falls from 1 to 1e-9 in equal ratios, b = 0; not learned, as in GraphMixer (Cong et al. 2023). An
     /// optimiser's step would move every frequency by about its step size, a thousand times a slow frequency,
@@ -39,14 +42,12 @@ pub enum TimeStart {
     Random,
 }
 
-impl TimeStart {
-    /// Parses `fixed`, `learned` or `random`.
-    pub fn named(name: &str) -> Option<Self> {
-        Some(match name {
-            "fixed" => TimeStart::Fixed,
-            "learned" => TimeStart::Learned,
-            "random" => TimeStart::Random,
-            _ => return None,
+impl fmt::Display for TimeStart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            TimeStart::Fixed => "fixed",
+            TimeStart::Learned => "learned",
+            TimeStart::Random => "random",
         })
     }
 }

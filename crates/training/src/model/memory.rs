@@ -3,6 +3,8 @@ use super::{
     Embedded, EventTables, RankTables, TimeEncoding,
     rows::{NodeRows, NodeTable, Read, RowCounts, RowsOf, Writes, Written},
 };
+use serde::{Deserialize, Serialize};
+use std::fmt;
 use tgnn::{
     autograd::{Parameters, ScaledInit},
     error::{Error, Result},
@@ -19,7 +21,8 @@ use tgnn::{
 };
 
 /// The cell that updates a memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum CellKind {
     /// A GRU.
@@ -28,15 +31,16 @@ pub enum CellKind {
     Rnn,
 }
 
-impl CellKind {
-    /// Parses `gru` or `rnn`.
-    pub fn named(name: &str) -> Option<Self> {
-        match name {
-            "gru" => Some(CellKind::Gru),
-            "rnn" => Some(CellKind::Rnn),
-            _ => None,
-        }
+impl fmt::Display for CellKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            CellKind::Gru => "gru",
+            CellKind::Rnn => "rnn",
+        })
     }
+}
+
+impl CellKind {
     /// Returns the number of gates. Each gate has as many rows of the weights as the memory is wide.
     fn gates(self) -> usize {
         match self {

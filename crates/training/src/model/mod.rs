@@ -19,7 +19,7 @@ mod rows;
 mod snapshot;
 mod tables;
 
-pub use config::{ModelConfig, RowsAround};
+pub use config::{ModelConfig, NeighborSampling, RowsAround};
 pub use gcn::{Exchanged, Gcn, GcnConfig, GraphTables, LayerInput, Order, Orders, convolve};
 pub use heads::{EdgeHead, LinkHead, NodeHead, PropertyHead};
 pub use inputs::NodeInputs;

@@ -283,12 +283,3 @@ impl EventTables {
         t.stored(self.stamp)
     }
 }
-
-/// Parses `recent` or `uniform`; `seed` is for uniform draws.
-pub(super) fn strategy(name: &str, seed: u64) -> Option<Strategy> {
-    match name {
-        "recent" => Some(Strategy::Recent),
-        "uniform" => Some(Strategy::Uniform(seed)),
-        _ => None,
-    }
-}

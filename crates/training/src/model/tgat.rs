@@ -6,11 +6,13 @@
 //! are or, with static memory, the sum of both projections. Without either, the rows have width 0: the layers
 //! then see times and edge features alone.
 use super::{
-    Embedded, EventModel, EventTables, ModelConfig, NodeInputs, Queries, TimeEncoding,
+    Embedded, EventModel, EventTables, ModelConfig, NeighborSampling, NodeInputs, Queries, TimeEncoding,
+    TimeStart,
     config::Check,
     neighborhood::{AttentionStack, StackConfig},
 };
 use serde::{Deserialize, Serialize};
+use std::fmt;
 use tgnn::{
     autograd::Parameters,
     error::{Error, Result},
@@ -19,6 +21,26 @@ use tgnn::{
 };
 use tgnn_data::text::counted;
 
+/// The time at which a layer below the last embeds a neighbour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum NeighborTime {
+    /// That of its event, as in the paper.
+    Event,
+    /// That of the query.
+    Query,
+}
+
+impl fmt::Display for NeighborTime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            NeighborTime::Event => "event",
+            NeighborTime::Query => "query",
+        })
+    }
+}
+
 /// Sizes and choices of a TGAT model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -26,7 +48,7 @@ pub struct TgatConfig {
     /// Width of the time encoding.
     pub time: usize,
     /// Frequencies of the time encoding: `fixed`, `learned`, or `random`.
-    pub time_encoding: String,
+    pub time_encoding: TimeStart,
     /// Width of the embeddings.
     pub embedding: usize,
     /// See [`ModelConfig::gap_quantile`].
@@ -37,11 +59,11 @@ pub struct TgatConfig {
     pub layers: usize,
     /// Neighbours sampled per root, and per neighbour.
     pub neighbors: usize,
-    /// Sampling strategy: `recent` or `uniform`.
-    pub sampling: String,
+    /// NeighborSampling strategy: `recent` or `uniform`.
+    pub sampling: NeighborSampling,
     /// Time at which layers below the last embed a neighbour: that of its `event`, as in the paper, or of the
     /// `query`.
-    pub neighbor_time: String,
+    pub neighbor_time: NeighborTime,
     /// Drop-out probability of attention weights and of the layers' outputs.
     pub dropout: f32,
     /// Whether edge features are used, if the data has any.
@@ -54,14 +76,14 @@ impl Default for TgatConfig {
     fn default() -> Self {
         TgatConfig {
             time: 100,
-            time_encoding: "fixed".into(),
+            time_encoding: TimeStart::Fixed,
             gap_quantile: 0.99,
             embedding: 100,
             heads: 2,
             layers: 2,
             neighbors: 10,
-            sampling: "recent".into(),
-            neighbor_time: "event".into(),
+            sampling: NeighborSampling::Recent,
+            neighbor_time: NeighborTime::Event,
             dropout: 0.1,
             edge_features: true,
             node_features: true,
@@ -71,7 +93,7 @@ impl Default for TgatConfig {
 
 impl TgatConfig {
     fn at_events(&self) -> bool {
-        self.neighbor_time == "event"
+        self.neighbor_time == NeighborTime::Event
     }
 }
 
@@ -83,10 +105,7 @@ impl ModelConfig for TgatConfig {
         check.size("layers", self.layers, 4)?;
         check.size("neighbors", self.neighbors, 1024)?;
         check.dropout(self.dropout)?;
-        check.gap_quantile(self.gap_quantile)?;
-        check.time_encoding(&self.time_encoding)?;
-        check.word("neighbor_time", &self.neighbor_time, &["event", "query"])?;
-        check.sampling(&self.sampling, 0).map(drop)
+        check.gap_quantile(self.gap_quantile)
     }
     fn gap_quantile(&self) -> f64 {
         self.gap_quantile
@@ -97,7 +116,7 @@ impl ModelConfig for TgatConfig {
                 "tgat.neighbor_time is `event`, and a stream does not keep what neighbours had seen by then";
             return Err(Error::usage(what).remedy("train with tgat.neighbor_time=query, or tgat.layers=1"));
         }
-        Check("tgat").recent(&self.sampling, self.neighbors)
+        Check("tgat").recent(self.sampling, self.neighbors)
     }
     fn partitions_features(&self) -> bool {
         true
@@ -127,8 +146,7 @@ impl ModelConfig for TgatConfig {
         seed: u64,
     ) -> Result<Box<dyn EventModel>> {
         self.validate()?;
-        let check = Check("tgat");
-        let time = TimeEncoding::new(p, store, self.time, check.time_encoding(&self.time_encoding)?)?;
+        let time = TimeEncoding::new(p, store, self.time, self.time_encoding)?;
         let features = data.node_features.filter(|_| self.node_features);
         let below = match (data.static_memory, features) {
             (Some(_), _) => {
@@ -156,7 +174,7 @@ impl ModelConfig for TgatConfig {
             heads: self.heads,
             dropout: self.dropout,
             neighbors: self.neighbors,
-            strategy: check.sampling(&self.sampling, seed)?,
+            strategy: self.sampling.strategy(seed),
             at_events: self.at_events(),
             seed,
         };

@@ -11,15 +11,15 @@
 //! negatives and neighbours; the unique nodes; their memory after their mails; the attention layers; the
 //! writes.
 use super::{
-    CellKind, Embedded, EventModel, EventTables, ModelConfig, NodeInputs, NodeMemory, Queries, RowsAround,
-    TimeEncoding,
+    CellKind, Embedded, EventModel, EventTables, ModelConfig, NeighborSampling, NodeInputs, NodeMemory,
+    Queries, RowsAround, TimeEncoding, TimeStart,
     config::Check,
     neighborhood::{AttentionStack, StackConfig},
 };
 use serde::{Deserialize, Serialize};
 use tgnn::{
     autograd::Parameters,
-    error::{Error, Result},
+    error::Result,
     ops::{Tape, write_memory::Combiner},
     runtime::*,
 };
@@ -32,12 +32,12 @@ pub struct TgnConfig {
     /// Width of the node memory.
     pub memory: usize,
     /// The cell that updates the memory: `gru` or `rnn`.
-    pub updater: String,
+    pub updater: CellKind,
     /// Width of the time encoding.
     pub time: usize,
     /// Frequencies of the time encoding: `fixed`, `learned`, or `random` (learned, initialised as in PyTorch
     /// Geometric).
-    pub time_encoding: String,
+    pub time_encoding: TimeStart,
     /// Width of the embeddings.
     pub embedding: usize,
     /// See [`ModelConfig::gap_quantile`].
@@ -48,10 +48,10 @@ pub struct TgnConfig {
     pub layers: usize,
     /// Neighbours sampled per root.
     pub neighbors: usize,
-    /// Sampling strategy: `recent` or `uniform`.
-    pub sampling: String,
+    /// NeighborSampling strategy: `recent` or `uniform`.
+    pub sampling: NeighborSampling,
     /// How the mails of one batch are combined: `last`, or `mean` of their contents with the latest time.
-    pub combiner: String,
+    pub combiner: Combiner,
     /// Drop-out probability of attention weights and of the layers' outputs.
     pub dropout: f32,
     /// Whether edge features are used, if the data has any.
@@ -64,26 +64,20 @@ impl Default for TgnConfig {
     fn default() -> Self {
         TgnConfig {
             memory: 100,
-            updater: "gru".into(),
+            updater: CellKind::Gru,
             time: 100,
-            time_encoding: "fixed".into(),
+            time_encoding: TimeStart::Fixed,
             gap_quantile: 0.99,
             embedding: 100,
             heads: 2,
             layers: 1,
             neighbors: 10,
-            sampling: "recent".into(),
-            combiner: "last".into(),
+            sampling: NeighborSampling::Recent,
+            combiner: Combiner::Last,
             dropout: 0.1,
             edge_features: true,
             node_features: true,
         }
-    }
-}
-
-impl TgnConfig {
-    fn combiner(&self) -> Combiner {
-        if self.combiner == "mean" { Combiner::Mean } else { Combiner::Last }
     }
 }
 
@@ -95,20 +89,16 @@ impl ModelConfig for TgnConfig {
         check.at_most("layers", self.layers, 4)?;
         check.size("neighbors", self.neighbors, 1024)?;
         check.dropout(self.dropout)?;
-        check.gap_quantile(self.gap_quantile)?;
-        check.word("updater", &self.updater, &["gru", "rnn"])?;
-        check.time_encoding(&self.time_encoding)?;
-        check.sampling(&self.sampling, 0)?;
-        check.word("combiner", &self.combiner, &["last", "mean"])
+        check.gap_quantile(self.gap_quantile)
     }
     fn state_bytes(&self, nodes: usize, width: usize, kept: StoredAs) -> usize {
-        NodeMemory::bytes(nodes, self.memory, width, self.combiner(), kept)
+        NodeMemory::bytes(nodes, self.memory, width, self.combiner, kept)
     }
     fn gap_quantile(&self) -> f64 {
         self.gap_quantile
     }
     fn recent_events(&self) -> Result<usize> {
-        Check("tgn").recent(&self.sampling, self.neighbors)
+        Check("tgn").recent(self.sampling, self.neighbors)
     }
     fn rows_around(&self) -> RowsAround {
         RowsAround { read: if self.layers == 0 { 0 } else { self.neighbors }, written: 0 }
@@ -147,12 +137,17 @@ impl ModelConfig for TgnConfig {
         seed: u64,
     ) -> Result<Box<dyn EventModel>> {
         self.validate()?;
-        let check = Check("tgn");
-        let kind = CellKind::named(&self.updater)
-            .ok_or_else(|| Error::usage(format!("tgn.updater is `{}`", self.updater)))?;
-        let time = TimeEncoding::new(p, store, self.time, check.time_encoding(&self.time_encoding)?)?;
-        let memory =
-            NodeMemory::new(p, store, data, &time, self.memory, kind, self.combiner(), self.edge_features)?;
+        let time = TimeEncoding::new(p, store, self.time, self.time_encoding)?;
+        let memory = NodeMemory::new(
+            p,
+            store,
+            data,
+            &time,
+            self.memory,
+            self.updater,
+            self.combiner,
+            self.edge_features,
+        )?;
         let inputs = NodeInputs::new(p, store, data, self.memory, self.node_features)?;
         let attention = StackConfig {
             layers: self.layers,
@@ -163,7 +158,7 @@ impl ModelConfig for TgnConfig {
             heads: self.heads,
             dropout: self.dropout,
             neighbors: self.neighbors,
-            strategy: check.sampling(&self.sampling, seed)?,
+            strategy: self.sampling.strategy(seed),
             at_events: false,
             seed,
         };

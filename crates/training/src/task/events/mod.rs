@@ -215,7 +215,7 @@ fn embed_by<T: StreamTask>(
     // The history ends with the events that memory knows, however late the queries are.
     tables.history = History::Batch;
     let store = &mut core.store;
-    let (mut t, n) = (Tape::new(&store), Rows::fixed(nodes.len()));
+    let (mut t, n) = (Tape::new(store), Rows::fixed(nodes.len()));
     let mut ids = |name: &str, spec, values: &[u32]| {
         let id = store.values(name, spec, values)?;
         t.stored(id)

@@ -176,7 +176,7 @@ impl Recorder<'_> {
     }
     /// Records the training step; returns its batch, too.
     fn training_step(&self, store: &Store, tables: &EventTables) -> Result<(Tape, Batch)> {
-        let mut t = Tape::new(&store);
+        let mut t = Tape::new(store);
         let (forward, loss) = self.loss(&mut t, tables, !self.frozen)?;
         self.parameters.minimize(&mut t, loss)?;
         if let Some(settling) = self.settling {
@@ -194,7 +194,7 @@ impl Recorder<'_> {
         settling: &Settling,
         writers: &[BufferId],
     ) -> Result<Tape> {
-        let mut t = Tape::new(&store);
+        let mut t = Tape::new(store);
         let train = self.parameters.learns_beyond(Net::HEADS, writers);
         let (forward, loss) = self.loss(&mut t, tables, train)?;
         let rates = t.stored(settling.rates)?;
@@ -205,7 +205,7 @@ impl Recorder<'_> {
     }
     /// Records and plans a scored batch.
     fn score(&self, store: &Store, tables: &EventTables) -> Result<Program> {
-        let mut t = Tape::new(&store);
+        let mut t = Tape::new(store);
         let forward = self.net.forward(&mut t, tables, self.eval_batch, self.negatives[1], false)?;
         let table = t.stored(self.scores)?;
         t.write_rows(table, forward.batch.rank, forward.logits)?;
@@ -225,7 +225,7 @@ pub(super) fn remembering(
     if net.model.state().is_empty() {
         return Ok(None);
     }
-    let mut t = Tape::new(&store);
+    let mut t = Tape::new(store);
     net.remember(&mut t, tables, batch)?;
     Ok(Some(plan(&t)?))
 }

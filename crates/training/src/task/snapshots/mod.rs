@@ -105,7 +105,7 @@ pub fn embed_snapshots(
     let (mut task, _) = restored_task(checkpoint, config, data, device, &mut ())?;
     let width = config.snapshot_model()?.width();
     let (store, tables) = (&mut task.core.store, &task.tables);
-    let mut t = Tape::new(&store);
+    let mut t = Tape::new(store);
     let group = tables.next_group(&mut t, config.group.length)?;
     let z = task.model.embed(&mut t, tables, &group, &Exchanged::default())?;
     let rows = Spec::ids(Rows::fixed(vertices.len()), 1);

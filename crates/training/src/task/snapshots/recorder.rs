@@ -49,7 +49,7 @@ impl Recorder {
         exchanged: &Exchanged,
     ) -> Result<Tape> {
         let Parts { tables, model, objective } = parts;
-        let mut t = Tape::new(&store);
+        let mut t = Tape::new(store);
         let group = tables.next_group(&mut t, self.length)?;
         let z = model.embed(&mut t, tables, &group, exchanged)?;
         if let Some(loss) = objective.record(&mut t, tables, &group, z, true)? {
@@ -68,7 +68,7 @@ impl Recorder {
     /// The errors of recording.
     pub fn update(&self, store: &Store, parameters: &Parameters) -> Result<Option<Tape>> {
         let Some((_, sums)) = &self.sums else { return Ok(None) };
-        let mut t = Tape::new(&store);
+        let mut t = Tape::new(store);
         sums.minimize(parameters, &mut t)?;
         Ok(Some(t))
     }
@@ -78,7 +78,7 @@ impl Recorder {
     /// The errors of recording.
     pub fn score(&self, store: &Store, parts: &Parts<'_>) -> Result<Tape> {
         let Parts { tables, model, objective } = parts;
-        let mut t = Tape::new(&store);
+        let mut t = Tape::new(store);
         let group = tables.next_group(&mut t, self.length)?;
         let z = model.embed(&mut t, tables, &group, &Exchanged::default())?;
         objective.record(&mut t, tables, &group, z, false)?;

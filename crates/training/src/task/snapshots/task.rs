@@ -373,7 +373,7 @@ fn aggregate(store: &mut Store, tables: &SnapshotTables, device: &Device) -> Res
     }
     let mut aggregated = vec![0f32; rows * width];
     let step = store.zeros("step", Spec::ids(Rows::fixed(1), 1))?;
-    let mut t = Tape::new(&store);
+    let mut t = Tape::new(store);
     let (VertexInputs::Vertices(id) | VertexInputs::Steps(id)) = tables.inputs;
     let (x, steps, graph) = (t.stored(id)?, t.stored(step)?, tables.graph.vars(&mut t)?);
     let y = t.spmm(graph, x, (steps, 0), None, Activation::Identity)?;

@@ -145,7 +145,7 @@ impl Recorder<'_> {
         Ok(Step { logits, items, index: step.index })
     }
     fn training_step(&self, store: &Store, tables: &EventTables) -> Result<Tape> {
-        let mut t = Tape::new(&store);
+        let mut t = Tape::new(store);
         let Step { logits, items, index } = self.rows(&mut t, tables, !self.frozen)?;
         let [offsets, classes, weights] =
             t.stored_all([self.labels.offsets, self.labels.classes, self.labels.weights])?;
@@ -156,7 +156,7 @@ impl Recorder<'_> {
         Ok(t)
     }
     fn scoring(&self, store: &Store, tables: &EventTables) -> Result<Tape> {
-        let mut t = Tape::new(&store);
+        let mut t = Tape::new(store);
         let Step { logits, items, .. } = self.rows(&mut t, tables, false)?;
         let table = t.stored(self.scores)?;
         t.write_rows(table, items.rank, logits)?;
