@@ -256,7 +256,6 @@ impl Gcn {
     ///
     /// # Errors
     /// `Shape` if an op refuses its inputs.
-    #[allow(clippy::too_many_arguments)]
     pub fn record(
         &self,
         t: &mut Tape,
@@ -275,7 +274,6 @@ impl Gcn {
 ///
 /// # Errors
 /// `Shape` if an op refuses its inputs.
-#[allow(clippy::too_many_arguments)]
 pub fn convolve(
     t: &mut Tape,
     data: &SnapshotTables,

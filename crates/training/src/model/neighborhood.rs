@@ -127,7 +127,6 @@ impl AttentionStack {
     ///
     /// # Errors
     /// `Shape` if an op refuses its inputs.
-    #[allow(clippy::too_many_arguments)]
     pub fn record(
         &self,
         t: &mut Tape,

@@ -273,7 +273,6 @@ impl NodeRows {
     }
     /// Appends the update of some of the unique nodes; or of all of them, with memory that is `mixed`; or of
     /// the positive roots, some of which were `handed` on.
-    #[allow(clippy::too_many_arguments)]
     fn update_part(
         &self,
         t: &mut Tape,
