@@ -27,6 +27,7 @@ mod ids;
 mod label_columns;
 mod matrix;
 mod native;
+mod negative_names;
 mod negatives;
 mod node_labels;
 mod node_names;

@@ -9,8 +9,8 @@
 //! The rules are those of `query_batch` in `py-tgb` 2.3 (`tgb/linkproppred/*_negative_sampler.py`).
 use super::{
     Events, GivenNegatives,
+    negative_names::{Names, REMEDY},
     pickle::{Pickle, Value},
-    read_negatives::{Names, REMEDY},
     text::grouped,
 };
 use memmap2::Mmap;

@@ -34,6 +34,7 @@ pub(super) mod feature_files;
 mod feature_values;
 mod file_set;
 pub(super) mod graph;
+mod guessed_delimiter;
 pub(super) mod header;
 mod id_rule;
 mod input;

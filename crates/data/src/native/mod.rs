@@ -22,6 +22,7 @@
 //!
 //! A folder without `info.json` is read like a table: times of any unit or dates, ids that are numbers or
 //! text, and missing values by the rule of the options.
+mod files;
 mod node_labels;
 mod read;
 mod write;

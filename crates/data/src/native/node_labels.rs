@@ -1,5 +1,5 @@
 //! The files of node labels in a folder of `.npy` arrays.
-use super::read::{optional, ticks};
+use super::files::{optional, ticks};
 use crate::{Ids, NodeId, NodeLabels, npy, npy::Array};
 use std::{fs, path::Path};
 use tgnn::error::{Error, Result};

@@ -1,5 +1,9 @@
 //! Reader of a folder of `.npy` files.
-use super::{Info, SCHEMA, node_labels};
+use super::{
+    Info, SCHEMA,
+    files::{optional, ticks},
+    node_labels,
+};
 use crate::{
     Classes, Events, Features, Ids,
     format::{
@@ -11,7 +15,7 @@ use crate::{
     npy::Array,
     scalar::Scalar,
 };
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use tgnn::{
     error::{Error, Result},
     runtime::NONE,
@@ -191,11 +195,6 @@ fn unread_note(dir: &Path) -> Option<String> {
     (!unread.is_empty()).then(|| format!("arrays not read: {}", listed(&unread)))
 }
 
-/// Returns the path of `file` in `dir`, if it exists.
-pub(super) fn optional(dir: &Path, file: &str) -> Option<PathBuf> {
-    Some(dir.join(file)).filter(|p| p.is_file())
-}
-
 /// Reads the labels, if there are any.
 fn labels(dir: &Path) -> Result<Option<Vec<f32>>> {
     match optional(dir, "label.npy") {
@@ -255,20 +254,6 @@ fn ids(file: &Path) -> Result<Vec<u64>> {
     };
     let array = Array::open(file)?;
     match array.as_slice::<u64>() {
-        Some(plain) => Ok(plain.to_vec()),
-        None => array.vector()?.enumerate().map(whole).collect(),
-    }
-}
-
-/// Reads a vector of times in ticks.
-pub(super) fn ticks(file: &Path) -> Result<Vec<i64>> {
-    let whole = |(i, value)| match value {
-        Scalar::Int(v) => Ok(v),
-        other => Err(Error::data(file, format!("value {i} is {}, not a signed integer", other.text()))
-            .remedy("import the data again")),
-    };
-    let array = Array::open(file)?;
-    match array.as_slice::<i64>() {
         Some(plain) => Ok(plain.to_vec()),
         None => array.vector()?.enumerate().map(whole).collect(),
     }
