@@ -32,9 +32,8 @@ fn kernels(text: &str) -> Vec<(String, String)> {
 /// Returns the claims of every kernel's `__launch_bounds__(threads, blocks)`: name, threads per block, and
 /// blocks that fit on a multiprocessor.
 fn claims() -> Vec<(String, usize, usize)> {
-    let folder = root().join("kernels");
     let mut found = Vec::new();
-    for entry in [folder.clone(), folder.join("lab")].iter().flat_map(|f| fs::read_dir(f).unwrap()) {
+    for entry in fs::read_dir(root().join("kernels")).unwrap() {
         let path = entry.unwrap().path();
         if path.extension().is_none_or(|e| e != "cu") {
             continue;
@@ -209,13 +208,8 @@ fn waits_before_it_reads(kernel: &str, code: &str) {
 
 #[test]
 fn every_kernel_waits_for_the_previous_one_before_anything_else() {
-    let folder = root().join("kernels");
-    for (text, path) in
-        [folder.clone(), folder.join("lab")].iter().flat_map(|f| fs::read_dir(f).unwrap()).map(|f| {
-            let path = f.unwrap().path();
-            (fs::read_to_string(&path).unwrap_or_default(), path)
-        })
-    {
+    let files = fs::read_dir(root().join("kernels")).unwrap().map(|file| file.unwrap().path());
+    for (text, path) in files.map(|path| (fs::read_to_string(&path).unwrap_or_default(), path)) {
         for kernel in text.split("extern \"C\" __global__").skip(1) {
             let first =
                 kernel.split_once(") {\n").map(|(_, body)| body.lines().next().unwrap_or_default().trim());
