@@ -92,12 +92,16 @@ pub fn toml_message(e: &toml::de::Error) -> Error {
     if message.ends_with("value was too large") {
         return Error::usage("the number is too large").remedy(format!("give at most {}", i64::MAX));
     }
-    let Some((what, known)) = message.split_once(", expected one of ") else { return Error::usage(message) };
+    let unknown = message.starts_with("unknown ").then(|| message.split_once(", expected ")).flatten();
+    let Some((what, known)) = unknown.filter(|(_, known)| known.contains('`')) else {
+        return Error::usage(message);
+    };
     let wanted = what.split('`').nth(1).unwrap_or_default();
     let known: Vec<&str> = known.split('`').skip(1).step_by(2).collect();
-    Error::usage(what).remedy(match similar(known.iter().copied(), wanted) {
-        Some(name) => format!("did you mean `{name}`?"),
-        None => format!("give one of {}", known.join(", ")),
+    Error::usage(what).remedy(match (similar(known.iter().copied(), wanted), &known[..]) {
+        (Some(name), _) => format!("did you mean `{name}`?"),
+        (None, [one, other]) => format!("give {one} or {other}"),
+        (None, _) => format!("give one of {}", known.join(", ")),
     })
 }
 

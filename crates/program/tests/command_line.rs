@@ -327,7 +327,7 @@ fn a_wrong_flag_or_key_is_refused_with_its_valid_values() {
         ("--set", "tgn.gap_quantile=0", "tgn.gap_quantile is 0; give more than 0"),
         ("--set", "tgn.sampling=latest", "give recent or uniform"),
         ("--set", "tgn.combiner=sum", "give last or mean"),
-        ("--set", "tgn.updater=lstm", "tgn.updater is `lstm`; give gru or rnn"),
+        ("--set", "tgn.updater=lstm", "--set tgn.updater=lstm: unknown variant `lstm`; give gru or rnn"),
         ("--set", "tgn.depth=2", "--set tgn.depth=2: unknown field `depth`"),
         (
             "--set",
