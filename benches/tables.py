@@ -269,7 +269,7 @@ def models_of(data, columns, of="models"):
             runs = [{**r, "test": r["edgebank"][kind]} for r in mine]
             rows.append([f"EdgeBank, {kind}", *cells(runs, columns, lambda values: f"{statistics.mean(values):.3f}")])
         for rule in mine[0].get("rules", {}):
-            runs = [{**r, "test": r["rules"][rule]} for r in mine]
+            runs = [{**r, "test": r["rules"][rule]} for r in mine if "rules" in r]
             rows.append([rule, *cells(runs, columns, lambda values: f"{statistics.mean(values):.3f}")])
         head = [f"{protocol}: {figure.upper().replace('_AT_', '@')}" for protocol, figure in columns]
         return ["", *head], rows, records
