@@ -421,7 +421,7 @@ fn models_of_snapshots_and_wrong_values_are_refused_in_one_line() {
         refused(dir.path(), &words, 2, &["plan ", " divides events, and wd-gcn reads snapshots"]);
     }
     let plan = plan_file(dir.path(), "shared", "", "");
-    let texts = ["shared.toml:3:12: ", "`shared`", "`replicated` or `partitioned`"];
+    let texts = ["shared.toml:3:12: ", "`shared`", "give replicated or partitioned"];
     refused(dir.path(), &["train", "--ranks", "2", "--plan", &plan], 2, &texts);
 }
 
