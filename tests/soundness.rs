@@ -172,6 +172,25 @@ fn the_claims_of_an_op_are_checked_when_it_is_recorded() {
     refused(Program::new(&t, &greedy, F32, Backend::Cpu), "more than any memory holds");
 }
 
+#[test]
+fn an_op_in_the_place_of_another_must_have_its_operands() {
+    let (mut store, mut t, y) = doubled(4);
+    let longer = || Liar { out: Some(Spec::real(rows(5), 1).into()), ..Liar::default() };
+    refused(t.replace("add", |_| Arc::new(longer())), "differs in its operands");
+    let writes = || Liar { writes: vec![0], ..Liar::default() };
+    refused(t.replace("add", |_| Arc::new(writes())), "differs in its operands");
+    refused(
+        t.replace("add", |_| Arc::new(Liar { view: true, ..Liar::default() })),
+        "differs in its operands",
+    );
+    assert_eq!(t.replace("mul", |_| Arc::new(Liar::default())).unwrap(), 0);
+    // It runs instead.
+    assert_eq!(t.replace("add", |_| Arc::new(Liar::default())).unwrap(), 1);
+    let mut program = Program::new(&t, &[y], F32, Backend::Definition).unwrap();
+    program.run(&mut store).unwrap();
+    assert_eq!(program.read::<f32>(y, &store).unwrap(), [0.0; 4]);
+}
+
 type Gradients = fn(&mut Tape, &Node, Var) -> Result<Vec<Option<Var>>>;
 
 /// An op whose backward pass gives `gradients` of its inputs, in place of its outputs' gradients.

@@ -278,12 +278,13 @@ impl Tape {
         }
     }
     /// Puts other ops into the places of those called `name`: `with` makes each from the op that it replaces.
-    /// The operands stay.
+    /// The operands stay. Returns how many there were.
     ///
     /// # Errors
     /// `Shape` if a new op differs from the old one in its outputs, in the inputs that it changes, or in
     /// being a view.
-    pub fn replace(&mut self, name: &str, with: impl Fn(Arc<dyn DynOp>) -> Arc<dyn DynOp>) -> Result<()> {
+    pub fn replace(&mut self, name: &str, with: impl Fn(Arc<dyn DynOp>) -> Arc<dyn DynOp>) -> Result<usize> {
+        let mut replaced = 0;
         for at in 0..self.nodes.len() {
             let node = &self.nodes[at];
             if node.op.name() != name {
@@ -299,8 +300,9 @@ impl Tape {
                 && old.is_view() == new.is_view();
             ensure!(old.name(), same, "an op in its place differs in its operands");
             self.nodes[at].op = new;
+            replaced += 1;
         }
-        Ok(())
+        Ok(replaced)
     }
     /// Appends `op` with inputs `ins`, or [an op that replaces it](Op::fused), and returns its outputs.
     /// Shapes and the op's own declarations (writes, counts, views) are checked here and nowhere else;

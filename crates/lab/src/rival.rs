@@ -1,7 +1,7 @@
 //! An op by other code.
 use std::{fmt, sync::Arc};
 use tgnn::{
-    error::Result,
+    error::{Error, Result},
     ops::{Backend, Cost, DynOp, Node, OpKind, Out, Tape},
     runtime::{
         Io, Precision, Spec, Var,
@@ -46,9 +46,12 @@ impl Rival {
     /// Lets the rival do the work of its op on a tape.
     ///
     /// # Errors
-    /// Those of [`Tape::replace`]: there are none.
+    /// `Shape` if the tape has no such op: a measurement would be the op's own.
     pub fn take_over(&self, tape: &mut Tape) -> Result<()> {
-        tape.replace(self.op, |op| Arc::new(TakenOver { op, by: self.clone() }))
+        match tape.replace(self.op, |op| Arc::new(TakenOver { op, by: self.clone() }))? {
+            0 => Err(Error::shape(self.op, format_args!("is not on the tape that {} is for", self.name))),
+            _ => Ok(()),
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use std::{
     fs,
     iter::{empty, once},
     ptr::null,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, OnceLock, PoisonError},
 };
 use tgnn::{
     ensure,
@@ -27,10 +27,11 @@ const ATOMIC: &str = include_str!("../kernels/scatter_add_rows_atomic.cu");
 pub struct Rivals {
     /// cuBLASLt, or why it cannot be used.
     cublaslt: Result<Arc<CublasLt>, String>,
-    /// The device, if cuSPARSE can be used there, or why it cannot.
-    cusparse: Result<Gpu, String>,
-    /// The kernel by atomics, or why it cannot be compiled.
-    atomic: Result<Arc<CudaKernel>, String>,
+    /// Why cuSPARSE cannot be used, if it cannot.
+    cusparse: Result<(), String>,
+    gpu: Gpu,
+    /// The kernel by atomics, or why it cannot be compiled: it takes seconds, so only when it is wanted.
+    atomic: OnceLock<Result<Arc<CudaKernel>, String>>,
 }
 
 brief_debug!(Rivals, r => { cublaslt: r.cublaslt.is_ok(), cusparse: r.cusparse.is_ok() });
@@ -46,8 +47,9 @@ impl Rivals {
     pub fn new(gpu: &Gpu) -> Self {
         Rivals {
             cublaslt: CublasLt::open(gpu).map_err(|e| format!("cublasLt f32 and tf32: {e}")),
-            cusparse: Cusparse::open(gpu).map(|_| gpu.clone()).map_err(|e| format!("cusparse: {e}")),
-            atomic: atomic_kernel(gpu).map(Arc::new).map_err(|e| format!("atomics: {e}")),
+            cusparse: Cusparse::open(gpu).map(drop).map_err(|e| format!("cusparse: {e}")),
+            gpu: gpu.clone(),
+            atomic: OnceLock::new(),
         }
     }
     /// Returns the rivals of the ops that `case` runs, forward and backward. Each is prepared when it is its
@@ -55,7 +57,7 @@ impl Rivals {
     pub fn on<'a>(&'a self, case: &'a Case) -> Box<dyn Iterator<Item = Found> + 'a> {
         let missing = |why: &String| -> Box<dyn Iterator<Item = Found>> { Box::new(once(Err(why.clone()))) };
         match (case.op, case.dims) {
-            ("scatter_add_rows", _) => match &self.atomic {
+            ("scatter_add_rows", _) => match self.atomic() {
                 Ok(kernel) => Box::new(once(Ok(atomic(kernel.clone())))),
                 Err(why) => missing(why),
             },
@@ -67,11 +69,15 @@ impl Rivals {
             // cuSPARSE adds no bias, has no activation and reads f32 only. The backward pass has no rival,
             // because its matrix is another one, the transpose.
             ("spmm", &[v, d, _, 0, 0, ..]) if v * d > 0 => match &self.cusparse {
-                Ok(gpu) => Box::new(sparse_products(gpu, case)),
+                Ok(()) => Box::new(sparse_products(&self.gpu, case)),
                 Err(why) => missing(why),
             },
             _ => Box::new(empty()),
         }
+    }
+    fn atomic(&self) -> &Result<Arc<CudaKernel>, String> {
+        let compiled = || atomic_kernel(&self.gpu).map(Arc::new).map_err(|e| format!("atomics: {e}"));
+        self.atomic.get_or_init(compiled)
     }
 }
 
