@@ -16,7 +16,7 @@ use std::{
 /// Machine code for A100 (and other GPUs with 8.x), H100/H200 and B200, and PTX, which the driver compiles for the
 /// rest. `90/100` is code for 100 from the PTX of 90, which is therefore made only once. RTX 50 (120) needs PTX of
 /// its own, because its multiprocessors have 1,536 threads and kernels claim fewer blocks (`FULL`).
-const ARCHITECTURES: &str = "80,90,90/100,120,90+ptx";
+const ARCHITECTURES: &str = "80,90a,90/100,120,90+ptx";
 
 /// A kernel, as declared in its file.
 #[derive(Clone)]

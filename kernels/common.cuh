@@ -21,12 +21,12 @@ constexpr unsigned FULL = 8;
 #endif
 
 // Waits for the end of the previous kernel on this CUDA stream; every kernel calls it before anything else. From compute
-// capability 9.0 on, a kernel may be launched while the last blocks of the previous one are still running ("programmatic
-// dependent launch"). After the wait, the previous kernel's writes are visible. Only then may the next kernel be launched
-// early, so at most one kernel of a stream waits at a time.
+// capability 9.0 on, a kernel may be launched when all blocks of the previous one have exited, but before it has ended
+// ("programmatic dependent launch"). After the wait, the previous kernel's writes are visible. No kernel asks for the
+// next one sooner (`griddepcontrol.launch_dependents`): blocks that wait take the place of kernels on other CUDA streams.
 __device__ __forceinline__ void after_previous_kernel() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.wait;\n\tgriddepcontrol.launch_dependents;" ::: "memory");
+  asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
 
@@ -36,9 +36,15 @@ struct Rows {
   const uint32_t* count;
   uint32_t times, capacity;
   __device__ __forceinline__ uint32_t live() const {
-    if (!count) return capacity;
-    uint64_t n = uint64_t(*count) * times;
-    return n < capacity ? uint32_t(n) : capacity;
+    uint32_t of = ~0u;  // there is no count
+#ifdef TGNN_HOST
+    if (count) of = *count;
+#else
+    // Without a branch, so that the counts of several operands are on their way at the same time.
+    asm volatile("{\n\t.reg .pred is;\n\tsetp.ne.u64 is, %1, 0;\n\t@is ld.global.u32 %0, [%1];\n\t}" : "+r"(of) : "l"(count));
+#endif
+    uint64_t n = uint64_t(of) * times;
+    return of != ~0u && n < capacity ? uint32_t(n) : capacity;
   }
 };
 

@@ -16,7 +16,7 @@ group_roots(const uint32_t* __restrict__ query, const uint32_t* __restrict__ cou
   after_previous_kernel();
   __shared__ Grouping shared;
   uint32_t n = roots.live(), q = queries.live();
-  group(n, queries, starts, m, shared, [=](uint32_t first, uint32_t (&key)[GROUPING_EACH]) {
+  group(n, q, queries.capacity, starts, m, shared, [=](uint32_t first, uint32_t (&key)[GROUPING_EACH]) {
     uint32_t used[GROUPING_EACH];
 #pragma unroll
     for (unsigned e = 0; e < GROUPING_EACH; e++) {

@@ -28,8 +28,8 @@ group_slots(const uint32_t* __restrict__ row_of, uint32_t* starts, uint32_t* slo
             uint32_t k) {
   after_previous_kernel();
   __shared__ Grouping shared;
-  uint32_t n = roots.live() * k;
-  group(n, rows, starts, listed, shared, [=](uint32_t first, uint32_t (&key)[GROUPING_EACH]) {
+  uint32_t n = roots.live() * k, live = rows.live();
+  group(n, live, rows.capacity, starts, listed, shared, [=](uint32_t first, uint32_t (&key)[GROUPING_EACH]) {
 #pragma unroll
     for (unsigned e = 0; e < GROUPING_EACH; e++) key[e] = first + e * WARP < n ? row_of[first + e * WARP] : NONE;
   }, [=](uint32_t at, uint32_t slot, uint32_t) { slots[at] = slot; });

@@ -13,14 +13,14 @@ struct Grouping {
 };
 
 // Lists `n` items by key, those of a key in order: the items of key r are at `starts[r]` to `starts[r + 1]`. Keys from
-// `keys.live()` on count as none; their starts, up to `keys.capacity`, are the number of items listed, as is `listed`.
+// `live` on count as none; their starts, up to `capacity`, are the number of items listed, as is `listed`.
 // `keys_of(first, key)` loads the keys of the items `first`, `first + WARP`, ..., NONE without one. `list(at, item, key)`
 // receives each item's place. At most GROUPING_KEYS keys for each block of the grid.
 template <class Keys, class List>
-__device__ __forceinline__ void group(uint32_t n, Rows keys, uint32_t* starts, uint32_t* listed, Grouping& shared,
-                                      Keys keys_of, List list) {
+__device__ __forceinline__ void group(uint32_t n, uint32_t live, uint32_t capacity, uint32_t* starts, uint32_t* listed,
+                                      Grouping& shared, Keys keys_of, List list) {
   constexpr uint32_t ROUND = GROUPING_THREADS * GROUPING_EACH;
-  uint32_t live = keys.live(), per = (live + gridDim.x - 1) / gridDim.x, low = min(blockIdx.x * per, live);
+  uint32_t per = (live + gridDim.x - 1) / gridDim.x, low = min(blockIdx.x * per, live);
   uint32_t own = min(per, live - low), lane = lane_id(), warp = threadIdx.x / WARP, below = 0, total = 0;
   for (uint32_t l = threadIdx.x; l < own; l += GROUPING_THREADS) shared.next[l] = 0;
   // Each pass lists the next GROUPING_QUEUE of the block's items. The first one counts, and reads all keys; the others
@@ -62,7 +62,7 @@ __device__ __forceinline__ void group(uint32_t n, Rows keys, uint32_t* starts, u
         before += of_tile;
       }
       if (blockIdx.x == gridDim.x - 1) {
-        for (uint64_t r = uint64_t(live) + threadIdx.x; r <= keys.capacity; r += GROUPING_THREADS) starts[r] = before;
+        for (uint64_t r = uint64_t(live) + threadIdx.x; r <= capacity; r += GROUPING_THREADS) starts[r] = before;
         if (threadIdx.x == 0) *listed = before;
       }
     }

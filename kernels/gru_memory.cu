@@ -1,7 +1,8 @@
 // gru_memory: memory of the unique nodes after their mails, `s' = GRU({s | s_partner | e | Phi(t_mail - t_s)}, s)`
 //
 // shapes    see memory_update.cuh; gates [m, 4 d]: r, z, n, n_h
-// grid      one block of 256 per tile of 64 mails x 16 memory columns, with all gates of each column, up to 1024 blocks
+// grid      one block of 256 per tile of 64 mails x 16 memory columns, with all gates of each column; at most about
+//           264 blocks, each of which goes on to further rows of tiles
 // memory    reads m c words of messages d / 16 times and 4 d c of weights m / 64 times, mostly from L2; writes n d words
 //           and the gates
 // limiter   f32 arithmetic, 8 m d c operations, of which 2 m d (c - d) multiply zeros
@@ -23,15 +24,15 @@ gru_memory(MemoryUpdate u) {
     const float *b_x = u.b_x, *b_h = u.b_h;
     float r_bias = b_x[j] + b_h[j], z_bias = b_x[d + j] + b_h[d + j], n_bias = b_x[2 * d + j], h_bias = b_h[2 * d + j];
     // All loads come before all stores, so that they wait for memory once.
-    float state[EACH];
-    uint32_t to_row[EACH];
+    float state[ROWS_EACH];
+    uint32_t to_row[ROWS_EACH];
 #pragma unroll
-    for (uint32_t i = 0; i < EACH; i++) {
+    for (uint32_t i = 0; i < ROWS_EACH; i++) {
       uint32_t k = tile.row0 + own_row() + i;  // a message begins with the node's own memory
       if (k < tile.rows) state[i] = u.messages[uint64_t(k) * c + j], to_row[i] = u.mailed[k];
     }
 #pragma unroll
-    for (uint32_t i = 0; i < EACH; i++) {
+    for (uint32_t i = 0; i < ROWS_EACH; i++) {
       uint32_t k = tile.row0 + own_row() + i;
       if (k >= tile.rows) break;
       float r = sigmoid(sums.at[i][0] + r_bias);

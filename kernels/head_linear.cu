@@ -18,7 +18,7 @@ head_linear_up(const float* x, const float* w, const float* b, float* y, float* 
   after_previous_kernel();
   uint32_t h = blockIdx.z;
   product<Along::Sum, Along::Edge>(
-      precision, rows.live(), b ? c + 1 : c, 0, p, Matrix{x + uint64_t(h) * p, uint64_t(heads) * p},
+      precision, Tile::of_block(rows.live(), b ? c + 1 : c), 0, p, Matrix{x + uint64_t(h) * p, uint64_t(heads) * p},
       WithColumns{Matrix{w + uint64_t(h) * p * c, c}, c, [=](uint32_t l, uint32_t) { return b[uint64_t(h) * p + l]; }},
       [=](const Sums& sums, Tile tile) {
         Output to{y + uint64_t(h) * c, uint64_t(heads) * c, c};
@@ -34,9 +34,8 @@ head_linear_down(const float* x, const float* w, const float* b, const float* s,
   Tile tile = Tile::of_block(rows.live(), p);
   Part part(c, room, 64);
   if (tile.is_empty() || part.is_idle()) return;  // the whole block
-  Sums sums = {};
-  add_products<Along::Sum, Along::Sum>(
-      precision, sums, tile, part.first(), part.last(), Matrix{x + uint64_t(h) * c, uint64_t(heads) * c},
+  Sums sums = sum_of_product<Along::Sum, Along::Sum>(
+      precision, tile, part.first(), part.last(), Matrix{x + uint64_t(h) * c, uint64_t(heads) * c},
       Matrix{w + uint64_t(h) * p * c, c});
   bool waits = false;
   if (cluster_blocks() > 1) waits = add_parts_in_cluster(sums, part, tile);

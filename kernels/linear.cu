@@ -16,16 +16,16 @@ linear(const float* x, const float* w, const float* b, const float* residual, fl
   // Mask of this thread's elements that the drop-out keeps; computed here because one draw serves several elements.
   uint32_t kept = 0;
 #pragma unroll 1
-  for (uint32_t i = 0; i < EACH; i++) {
+  for (uint32_t i = 0; i < ROWS_EACH; i++) {
     uint64_t row = blockIdx.x * TILE + own_row() + i;
     kept |= epilogue.drop.kept(row * m + blockIdx.y * TILE + own_column()) << (EACH * i);
   }
   product<Along::Sum, Along::Sum>(
-      precision, rows.live(), m, 0, k, Matrix{x, k}, Matrix{w, k},
-      [=](Sums& sums, Tile tile) {
+      precision, Tile::of_block(rows.live(), m), 0, k, Matrix{x, k}, Matrix{w, k},
+      [=](Sums sums, Tile tile) {
         if (b) tile.map(sums, [=](uint32_t, uint32_t j, float z) { return z + b[j]; });
         if (residual) tile.map(sums, [=](uint32_t i, uint32_t j, float z) { return z + residual[uint64_t(i) * m + j]; });
-        tile.map(sums, [=](uint32_t i, uint32_t j, float z) { return epilogue.of(z, kept, i % EACH * EACH + j % EACH); });
+        tile.map(sums, [=](uint32_t i, uint32_t j, float z) { return epilogue.of(z, kept, i % ROWS_EACH * EACH + j % EACH); });
         tile.store(sums, Output{y, m, m});
       });
 }
@@ -59,7 +59,7 @@ extern "C" __global__ void __launch_bounds__(256, 2)
 linear_input_grad(const float* dz, const float* w, float* dx, Rows rows, uint32_t m, uint32_t k, uint32_t precision) {
   after_previous_kernel();
   product<Along::Sum, Along::Edge>(
-      precision, rows.live(), k, 0, m, Matrix{dz, m}, Matrix{w, k},
+      precision, Tile::of_block(rows.live(), k), 0, m, Matrix{dz, m}, Matrix{w, k},
       [=](const Sums& sums, Tile tile) { tile.store(sums, Output{dx, k, k}); });
 }
 

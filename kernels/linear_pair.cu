@@ -39,14 +39,13 @@ linear_pair(const float* x, const float* w1, const float* b1, const float* c, co
   // The term that all rows share, four threads per column; the first barrier of the product makes it visible.
   uint32_t column = threadIdx.x / 4, j = tile.column0 + column;
   float shared = 0.f;
-  if (!second && j < m) {
+  if (!second && column < TILE && j < m) {
     const float* of_v = v + uint64_t(j) * s;
     shared = by_four(c, s) && by_four(v, s) ? share_of_dot<4>(c, of_v, s) : share_of_dot<1>(c, of_v, s);
   }
   shared += __shfl_xor_sync(ALL, shared, 1), shared += __shfl_xor_sync(ALL, shared, 2);
-  if (threadIdx.x % 4 == 0 && j < m) bias[column] = b[j] + shared;
-  Sums sums = {};
-  add_products<Along::Sum, Along::Sum>(precision, sums, tile, 0, k, Matrix{x, k}, Matrix{w, k});
+  if (threadIdx.x % 4 == 0 && column < TILE && j < m) bias[column] = b[j] + shared;
+  Sums sums = sum_of_product<Along::Sum, Along::Sum>(precision, tile, 0, k, Matrix{x, k}, Matrix{w, k});
   tile.map(sums, [&](uint32_t, uint32_t j, float z) { return z + bias[j - tile.column0]; });
   tile.store(sums, Output{y, m, m});
 }
@@ -55,17 +54,19 @@ extern "C" __global__ void __launch_bounds__(256, 2)
 linear_pair_input_grad(const float* dy1, const float* w1, const float* dy2, const float* w2, const float* base, float* dx,
                        Rows rows, Rows base_rows, uint32_t m1, uint32_t m2, uint32_t k, uint32_t precision) {
   after_previous_kernel();
-  Tile to = Tile::of_block(base ? base_rows.live() : rows.live(), k);
+  uint32_t n = rows.live();
+  Tile to = Tile::of_block(base ? base_rows.live() : n, k);
   if (to.is_empty()) return;  // the whole block
-  Tile tile = Tile::of_block(min(rows.live(), to.rows), k);
-  Sums sums = {};
+  Tile tile = Tile::of_block(min(n, to.rows), k);
+  Sums sums = sum_of_products<Along::Sum, Along::Edge>(precision, tile, [=](auto add) {
 #pragma unroll 1  // one copy of the code
-  for (uint32_t of = 0; of < 2 && !tile.is_empty(); of++) {
-    const float *dy = of ? dy2 : dy1, *w = of ? w2 : w1;
-    uint32_t m = of ? m2 : m1;
-    add_products<Along::Sum, Along::Edge>(precision, sums, tile, 0, m, Matrix{dy, m}, Matrix{w, k});
-  }
-  if (base) to.map(sums, [=](uint32_t i, uint32_t j, float sum) { return base[uint64_t(i) * k + j] + sum; });
+    for (uint32_t of = 0; of < 2; of++) {
+      uint32_t m = of ? m2 : m1;
+      add(Matrix{of ? dy2 : dy1, m}, Matrix{of ? w2 : w1, k}, 0, m);
+    }
+  });
+  // Beyond the rows of the products, `sums` has no meaning.
+  if (base) to.map(sums, [=](uint32_t i, uint32_t j, float sum) { return base[uint64_t(i) * k + j] + (i < tile.rows ? sum : 0.f); });
   to.store(sums, Output{dx, k, k});
 }
 

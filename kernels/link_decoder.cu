@@ -2,7 +2,7 @@
 //
 // shapes    z [n r, d] f32, r roots per event: its source, then x = r - 1 candidates; W_src, W_dst [c, d], b, w [1, c],
 //           logits [n, x], hidden [n, x c]
-// grid      products: one block of 256 per tile of 64 x 64, of one root of 64 events, roots along z (product.cuh);
+// grid      products: one block of 256 per tile of 64 x 64, of one root of 64 events (product.cuh);
 //           logits: one warp per candidate; dhidden: one warp per event and 32 columns; weight gradients: row ranges
 //           along z, for W_src, then for W_dst
 // memory    reads n r d c / 64 words of each operand through L2; reads and writes hidden once more for the logits; the
@@ -13,19 +13,22 @@
 #include "bce_loss.cuh"
 #include "product.cuh"
 
+// The tile of a block: the grid's x dimension has every root of 64 events, and then those of the next ones.
+__device__ __forceinline__ Tile tile_of_root(uint32_t events, uint32_t columns, uint32_t roots) {
+  return {blockIdx.x / roots * TILE, events, blockIdx.y * TILE, columns};
+}
+
 // Computes W_src z_u into `from_u` [n, c] and W_dst z_x into `hidden`.
 extern "C" __global__ void __launch_bounds__(256, 2)
 link_decoder_products(const float* z, const float* w_src, const float* w_dst, float* from_u, float* hidden, Rows events,
                       uint32_t roots, uint32_t d, uint32_t c, uint32_t precision) {
   after_previous_kernel();
-  for (uint32_t root = blockIdx.z; root < roots; root += gridDim.z) {
-    const float* w = root ? w_dst : w_src;
-    float* to = root ? hidden + uint64_t(root - 1) * c : from_u;
-    uint64_t stride = root ? uint64_t(roots - 1) * c : c;
-    product<Along::Sum, Along::Sum>(
-        precision, events.live(), c, 0, d, Matrix{z + uint64_t(root) * d, uint64_t(roots) * d}, Matrix{w, d},
-        [=](const Sums& sums, Tile tile) { tile.store(sums, Output{to, stride, c}); });
-  }
+  uint32_t root = blockIdx.x % roots;
+  float* to = root ? hidden + uint64_t(root - 1) * c : from_u;
+  uint64_t stride = root ? uint64_t(roots - 1) * c : c;
+  product<Along::Sum, Along::Sum>(
+      precision, tile_of_root(events.live(), c, roots), 0, d, Matrix{z + uint64_t(root) * d, uint64_t(roots) * d},
+      Matrix{root ? w_dst : w_src, d}, [=](const Sums& sums, Tile tile) { tile.store(sums, Output{to, stride, c}); });
 }
 
 extern "C" __global__ void __launch_bounds__(256, 2)
@@ -36,10 +39,21 @@ link_decoder_logits(const float* from_u, const float* b, const float* w, const f
   for (uint64_t row = warp_row(); row < n; row += warps) {
     const float* u = from_u + row / x * c;
     float sum = 0.f;
-    for (uint32_t l = lane_id(); l < c; l += WARP) {
-      float h = relu(hidden[row * c + l] + u[l] + b[l]);
-      hidden[row * c + l] = h;
-      sum = fmaf(h, w[l], sum);
+    float* of_row = hidden + row * c;
+    // Four elements are loaded before any of them is stored, so that they are on their way at the same time.
+#pragma unroll 1
+    for (uint32_t first = lane_id(); first < c; first += 4 * WARP) {
+      float h[4], with[4];
+#pragma unroll
+      for (uint32_t q = 0; q < 4; q++) {
+        uint32_t l = first + q * WARP;
+        if (l < c) h[q] = relu(of_row[l] + u[l] + b[l]), with[q] = w[l];
+      }
+#pragma unroll
+      for (uint32_t q = 0; q < 4; q++) {
+        uint32_t l = first + q * WARP;
+        if (l < c) of_row[l] = h[q], sum = fmaf(h[q], with[q], sum);
+      }
     }
     sum = warp_sum(sum);
     if (logits && lane_id() == 0) logits[row] = sum + b_out[0];
@@ -56,13 +70,14 @@ link_decoder_grad(const float* w, const float* hidden, const float* dlogits, con
   after_previous_kernel();
   constexpr uint32_t WARPS = 256 / WARP, AT_ONCE = 2;  // candidates
   __shared__ float of_b[WARPS][WARP], of_w[WARPS][WARP];
-  Part part(events.live(), gridDim.z, 32);
+  uint32_t n = events.live();
+  Part part(n, gridDim.z, 32, WARPS);
   if (part.is_idle()) return;  // the whole block
   uint32_t last = part.last(), warp = threadIdx.x / WARP, l = blockIdx.x * WARP + lane_id();
   bool column = l < c;
   float own_w = column ? w[l] : 0.f, sum_b = 0.f, sum_w = 0.f;
-  float of_positives = dloss ? bce_weight(0, events.live(), x) * *dloss : 0.f;
-  float of_negatives = dloss ? bce_weight(1, events.live(), x) * *dloss : 0.f;
+  float of_positives = dloss ? bce_weight(0, n, x) * *dloss : 0.f;
+  float of_negatives = dloss ? bce_weight(1, n, x) * *dloss : 0.f;
   for (uint32_t i = part.first() + warp; i < last; i += WARPS) {
     float* to = dhidden + uint64_t(i) * (1 + x) * c + l;
     float du = 0.f;
@@ -101,13 +116,11 @@ extern "C" __global__ void __launch_bounds__(256, 2)
 link_decoder_input_grad(const float* dhidden, const float* w_src, const float* w_dst, float* dz, Rows rows, uint32_t roots,
                         uint32_t d, uint32_t c, uint32_t precision) {
   after_previous_kernel();
-  uint32_t n = rows.live() / roots;
-  for (uint32_t root = blockIdx.z; root < roots; root += gridDim.z) {
-    const float* w = root ? w_dst : w_src;
-    product<Along::Sum, Along::Edge>(
-        precision, n, d, 0, c, Matrix{dhidden + uint64_t(root) * c, uint64_t(roots) * c}, Matrix{w, d},
-        [=](const Sums& sums, Tile tile) { tile.store(sums, Output{dz + uint64_t(root) * d, uint64_t(roots) * d, d}); });
-  }
+  uint32_t root = blockIdx.x % roots;
+  product<Along::Sum, Along::Edge>(
+      precision, tile_of_root(rows.live() / roots, d, roots), 0, c,
+      Matrix{dhidden + uint64_t(root) * c, uint64_t(roots) * c}, Matrix{root ? w_dst : w_src, d},
+      [=](const Sums& sums, Tile tile) { tile.store(sums, Output{dz + uint64_t(root) * d, uint64_t(roots) * d, d}); });
 }
 
 // Gradients of W_src and W_dst, the latter summed over all candidates; either may be null.
@@ -120,12 +133,14 @@ link_decoder_weight_grad(const float* dhidden, const float* z, float* made, uint
   Tile tile = Tile::of_block(c, d);
   Part part(rows.live() / roots, room);
   if (!dw || part.is_idle()) return;  // the whole block
-  Sums sums = {};
-  for (uint32_t root = dst; root < (dst ? roots : 1); root++) {
-    add_products<Along::Edge, Along::Edge>(
-        precision, sums, tile, part.first(), part.last(),
-        Matrix{dhidden + uint64_t(root) * c, uint64_t(roots) * c}, Matrix{z + uint64_t(root) * d, uint64_t(roots) * d});
-  }
+  uint32_t first = part.first(), last = part.last();
+  Sums sums = sum_of_products<Along::Edge, Along::Edge>(precision, tile, [=](auto add) {
+#pragma unroll 1
+    for (uint32_t root = dst; root < (dst ? roots : 1); root++) {
+      add(Matrix{dhidden + uint64_t(root) * c, uint64_t(roots) * c}, Matrix{z + uint64_t(root) * d, uint64_t(roots) * d},
+          first, last);
+    }
+  });
   if (!add_parts(sums, part, {made, tickets})) return;
   tile.store(sums, Output{dw, d, d});
 }

@@ -97,24 +97,36 @@ struct Message {
     uint32_t d = u.d, f = u.f;
     return l < d ? s + l : l < 2 * d ? partner + (l - d) : l < 2 * d + f ? edge + (l - 2 * d) : nullptr;
   }
-  __device__ __forceinline__ float phi(const MemoryUpdate& u, uint32_t l) const {
+  // Loads the weight and the bias of an element of the time encoding.
+  __device__ __forceinline__ void encoding(const MemoryUpdate& u, uint32_t l, float (&x)[2]) const {
     uint32_t p = l - 2 * u.d - u.f;
-    return Turned(time_angle(dt, u.w[p], u.b[p])).cosine();
+    x[0] = u.w[p], x[1] = u.b[p];
   }
 };
+
+// Takes every STEP-th element from `first` on: `load(l, x)` for four of them, so that they are on their way at the same
+// time, then `store(l, x)`.
+template <uint32_t STEP, int V, class Load, class Store>
+__device__ __forceinline__ void four_at_once(uint32_t first, uint32_t end, Load load, Store store) {
+#pragma unroll 1
+  for (uint32_t l = first; l < end; l += 4 * STEP) {
+    float x[4][V];
+#pragma unroll
+    for (uint32_t q = 0; q < 4; q++) if (l + q * STEP < end) load(l + q * STEP, x[q]);
+#pragma unroll
+    for (uint32_t q = 0; q < 4; q++) if (l + q * STEP < end) store(l + q * STEP, x[q]);
+  }
+}
 
 // What a warp writes to row `k` of the messages.
 template <int V> __device__ __forceinline__ void write_message(const MemoryUpdate& u, uint32_t k) {
   uint32_t c = u.width(), stored = c - u.t;
   Message from(u, k);
   float* to = u.messages + uint64_t(k) * c;
-#pragma unroll 4  // four loads in flight at once
-  for (uint32_t l = lane_id() * V; l < stored; l += WARP * V) {
-    float x[V];
-    load(from.where(u, l), x), store(to + l, x);
-  }
-#pragma unroll 1
-  for (uint32_t l = stored + lane_id(); l < c; l += WARP) to[l] = from.phi(u, l);
+  four_at_once<WARP * V, V>(lane_id() * V, stored, [&](uint32_t l, float (&x)[V]) { load(from.where(u, l), x); },
+                         [&](uint32_t l, const float (&x)[V]) { store(to + l, x); });
+  four_at_once<WARP, 2>(stored + lane_id(), c, [&](uint32_t l, float (&x)[2]) { from.encoding(u, l, x); },
+                     [&](uint32_t l, const float (&x)[2]) { to[l] = Turned(time_angle(from.dt, x[0], x[1])).cosine(); });
 }
 
 // Writes row `column` of the weights: those of sum `column % sums` of memory column `column / sums`. A message begins
@@ -125,8 +137,9 @@ __device__ __forceinline__ void write_weights(const MemoryUpdate& u, uint32_t co
   uint32_t gate = sum < gates ? sum : sum - u.apart;
   const float* h = sum < u.joint || sum >= gates ? u.w_h + uint64_t(gate * d + j) * d : nullptr;
   float* to = u.weights + uint64_t(column) * c;
-#pragma unroll 4  // eight loads in flight at once
-  for (uint32_t l = lane_id(); l < c; l += WARP) to[l] = (x ? x[l] : 0.f) + (h && l < d ? h[l] : 0.f);
+  four_at_once<WARP, 2>(
+      lane_id(), c, [&](uint32_t l, float (&of)[2]) { of[0] = x ? x[l] : 0.f, of[1] = h && l < d ? h[l] : 0.f; },
+      [&](uint32_t l, const float (&of)[2]) { to[l] = of[0] + of[1]; });
 }
 
 // The messages of all mails; the memory of rows without a mail, which stays; and the weights of messages.
@@ -169,10 +182,10 @@ memory_update_weight_grad(const float* dpre, const float* messages, const float*
       Matrix{dpre, sums},
       WithColumns{Matrix{messages, c}, c,
                   [=](uint32_t i, uint32_t l) {
-                    if (l == k) return 1.f;
-                    uint32_t p = l - c < t ? l - c : l - c - t;
-                    float slope = -Turned(time_angle(dt[i], w[p], b[p])).sine();
-                    return l - c < t ? slope : slope * dt[i];
+                    uint32_t p = l - c;
+                    if (p == 2 * t) return 1.f;
+                    float gap = dt[i], slope = -Turned(time_angle(gap, w[p % t], b[p % t])).sine();
+                    return p < t ? slope : slope * gap;
                   }},
       [=](const Sums& sums, Tile tile) {
         tile.each(sums, [=](uint32_t row, uint32_t l, float sum) {

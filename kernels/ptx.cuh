@@ -4,34 +4,28 @@
 
 #ifdef TGNN_HOST
 namespace emu {
-// The registers of one lane in a warp-wide matrix product: operands a and b, W numbers per register; and where d is.
-template <unsigned W> struct Operands {
-  float a[4][W], b[2][W];
+// The registers of one lane in a warp-wide matrix product: operands a and b, and where d is.
+struct Operands {
+  float a[4], b[2];
   float (*d)[4];
 };
-// d (16 x 8) += a b over a depth of 8 W, for all lanes at once.
-template <unsigned W> void multiply(void* const* lanes) {
-  auto of = [&](unsigned lane) { return static_cast<const Operands<W>*>(lanes[lane]); };
-  float a[16][8 * W];
-  Columns b[8 * W];
+// d (16 x 8) += a b over a depth of 8, for all lanes at once.
+inline void multiply(void* const* lanes) {
+  auto of = [&](unsigned lane) { return static_cast<const Operands*>(lanes[lane]); };
+  float a[16][8];
+  Columns b[8];
   for (unsigned lane = 0; lane < 32; lane++) {
     unsigned g = lane / 4, t = lane % 4;
-    for (unsigned w = 0; w < W; w++) {
-      for (unsigned i = 0; i < 4; i++) a[g + i % 2 * 8][(t + i / 2 * 4) * W + w] = of(lane)->a[i][w];
-      for (unsigned i = 0; i < 2; i++) b[(t + i * 4) * W + w][g] = of(lane)->b[i][w];
-    }
+    for (unsigned i = 0; i < 4; i++) a[g + i % 2 * 8][t + i / 2 * 4] = of(lane)->a[i];
+    for (unsigned i = 0; i < 2; i++) b[t + i * 4][g] = of(lane)->b[i];
   }
   for (unsigned row = 0; row < 16; row++) {
     auto d = [&](unsigned column) -> float& { return (*of(row % 8 * 4 + column / 2)->d)[row / 8 * 2 + column % 2]; };
     Columns sum;
     for (unsigned column = 0; column < 8; column++) sum[column] = d(column);
-    add_products(current->block->matrix, a[row], b, 8 * W, sum);
+    add_products(current->block->matrix, a[row], b, sum);
     for (unsigned column = 0; column < 8; column++) d(column) = sum[column];
   }
-}
-template <unsigned W> void multiply(Operands<W>& mine) {
-  Shown shown{multiply<W>, &mine};
-  collective(Collective::Together, ~0u, reinterpret_cast<uintptr_t>(&shown), 0, __LINE__);
 }
 // A lane's address in `Shared::load_matrices`, and where its four elements go.
 struct Rows {
@@ -95,40 +89,21 @@ __device__ __forceinline__ float from_f16(uint16_t bits) {
 #endif
 }
 
-// Warp-wide products on the matrix units: d (16 x 8) += a (16 x depth) b (depth x 8) with f32 sums. With g = lane / 4
-// and t = lane % 4, d = {(g, 2t), (g, 2t + 1), (g + 8, 2t), (g + 8, 2t + 1)} as (row, column).
-
-// TF32, depth 8: a = {(g, t), (g + 8, t), (g, t + 4), (g + 8, t + 4)}, b = {(t, g), (t + 4, g)}. PTX mma.m16n8k8.
+// A warp-wide product on the matrix units: d (16 x 8) += a (16 x 8) b (8 x 8), of TF32 numbers, with f32 sums. With
+// g = lane / 4 and t = lane % 4, d = {(g, 2t), (g, 2t + 1), (g + 8, 2t), (g + 8, 2t + 1)} as (row, column),
+// a = {(g, t), (g + 8, t), (g, t + 4), (g + 8, t + 4)}, b = {(t, g), (t + 4, g)}. PTX mma.m16n8k8.
 __device__ __forceinline__ void mma_tf32(float (&d)[4], const float (&a)[4], const float (&b)[2]) {
 #ifdef TGNN_HOST
   // The matrix units ignore the bits beyond the 11 significant ones.
   auto cut = [](float x) { return x != x ? x : __uint_as_float(__float_as_uint(x) & 0xFFFFE000u); };
-  emu::Operands<1> mine{{{cut(a[0])}, {cut(a[1])}, {cut(a[2])}, {cut(a[3])}}, {{cut(b[0])}, {cut(b[1])}}, &d};
-  emu::multiply(mine);
+  emu::Operands mine{{cut(a[0]), cut(a[1]), cut(a[2]), cut(a[3])}, {cut(b[0]), cut(b[1])}, &d};
+  emu::Shown shown{emu::multiply, &mine};
+  emu::collective(emu::Collective::Together, ~0u, reinterpret_cast<uintptr_t>(&shown), 0, __LINE__);
 #else
   asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
       : "r"(__float_as_uint(a[0])), "r"(__float_as_uint(a[1])), "r"(__float_as_uint(a[2])), "r"(__float_as_uint(a[3])),
         "r"(__float_as_uint(b[0])), "r"(__float_as_uint(b[1])));
-#endif
-}
-
-// bfloat16, depth 16, two numbers per register: a = {(g, 2t..), (g + 8, 2t..), (g, 2t + 8..), (g + 8, 2t + 8..)},
-// b = {(2t.., g), (2t + 8.., g)}. PTX mma.m16n8k16.
-__device__ __forceinline__ void mma_bf16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
-#ifdef TGNN_HOST
-  emu::Operands<2> mine;
-  auto apart = [](uint32_t pair, float (&to)[2]) {
-    to[0] = __uint_as_float(pair << 16), to[1] = __uint_as_float(pair & 0xFFFF0000u);
-  };
-  for (int i = 0; i < 4; i++) apart(a[i], mine.a[i]);
-  for (int i = 0; i < 2; i++) apart(b[i], mine.b[i]);
-  mine.d = &d;
-  emu::multiply(mine);
-#else
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 #endif
 }
 
@@ -161,6 +136,15 @@ class Shared {
     return x;
 #endif
   }
+  // The four floats at a constant distance, aligned to 16 bytes.
+  template <uint32_t FLOATS> __device__ __forceinline__ void load(float (&x)[4]) const {
+#ifdef TGNN_HOST
+    for (int i = 0; i < 4; i++) x[i] = at[FLOATS + i];
+#else
+    asm volatile("ld.shared.v4.f32 {%0,%1,%2,%3}, [%4+%5];"
+                 : "=f"(x[0]), "=f"(x[1]), "=f"(x[2]), "=f"(x[3]) : "r"(at), "n"(4 * FLOATS) : "memory");
+#endif
+  }
   // Four matrices of 8 rows of 4 floats: lane l has the address of row l % 8 of matrix l / 8. Of every matrix it receives
   // the element of row l / 4 in column l % 4. A row is aligned to 16 bytes. PTX ldmatrix, which takes them for 16-bit
   // numbers.
@@ -177,30 +161,21 @@ class Shared {
                  : "r"(at), "n"(4 * FLOATS) : "memory");
 #endif
   }
-  __device__ __forceinline__ void store(float x) const {
+  // Stores a float at a constant distance.
+  template <uint32_t FLOATS> __device__ __forceinline__ void store(float x) const {
 #ifdef TGNN_HOST
-    *at = x;
+    at[FLOATS] = x;
 #else
-    asm volatile("st.shared.f32 [%0], %1;" ::"r"(at), "f"(x) : "memory");
+    asm volatile("st.shared.f32 [%0+%2], %1;" ::"r"(at), "f"(x), "n"(4 * FLOATS) : "memory");
 #endif
   }
-  // Stores four floats, aligned to 16 bytes.
-  __device__ __forceinline__ void store(const float (&x)[4]) const {
+  // Stores four floats at a constant distance, aligned to 16 bytes.
+  template <uint32_t FLOATS> __device__ __forceinline__ void store(const float (&x)[4]) const {
 #ifdef TGNN_HOST
-    for (int i = 0; i < 4; i++) at[i] = x[i];
+    for (int i = 0; i < 4; i++) at[FLOATS + i] = x[i];
 #else
-    asm volatile("st.shared.v4.f32 [%0], {%1,%2,%3,%4};" ::"r"(at), "f"(x[0]), "f"(x[1]), "f"(x[2]), "f"(x[3]) : "memory");
-#endif
-  }
-  // Starts to copy N floats, 1 or 4, from global memory; both addresses are aligned to their size. The thread itself must
-  // wait for the copy (`copies_wait`); other threads see it after a barrier. PTX cp.async.
-  template <int N> __device__ __forceinline__ void copy(const float* from) const {
-    static_assert(N == 1 || N == 4, "4 or 16 bytes");
-#ifdef TGNN_HOST
-    for (int i = 0; i < N; i++) at[i] = from[i];
-#else
-    if (N == 4) asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(at), "l"(from) : "memory");
-    else asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(at), "l"(from) : "memory");
+    asm volatile("st.shared.v4.f32 [%0+%5], {%1,%2,%3,%4};" ::"r"(at), "f"(x[0]), "f"(x[1]), "f"(x[2]), "f"(x[3]), "n"(4 * FLOATS)
+                 : "memory");
 #endif
   }
 
@@ -211,18 +186,126 @@ class Shared {
   uint32_t at;
 #endif
 };
-// Ends a group of copies: those that this thread has started since the last one.
-__device__ __forceinline__ void copies_end() {
-#ifndef TGNN_HOST
-  asm volatile("cp.async.commit_group;" ::: "memory");
+// A number that is the same in all lanes of a warp, which the compiler need not know.
+__device__ __forceinline__ uint32_t uniform(uint32_t x) { return __shfl_sync(ALL, x, 0); }
+
+// ---- products of a warp's rows and columns in shared memory ----
+// Sums of 16 rows and 64 columns: eight adjacent fragments, as `mma_tf32` has them. Their instructions stay where they are
+// among those of the matrix units, so that no sum is in two registers at the same time.
+struct WarpSums {
+  float at[8][4];
+  __device__ __forceinline__ void set_zero() {
+#pragma unroll
+    for (int n = 0; n < 8; n++) {
+#pragma unroll
+      for (int i = 0; i < 4; i++) {
+#ifdef TGNN_HOST
+        at[n][i] = 0.f;
+#else
+        asm volatile("mov.f32 %0, 0f00000000;" : "=f"(at[n][i]));
 #endif
-}
-// Waits for all groups but the last N.
-template <int N> __device__ __forceinline__ void copies_wait() {
-#ifndef TGNN_HOST
-  asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
+      }
+    }
+  }
+  __device__ __forceinline__ void add(const WarpSums& other) {
+#pragma unroll
+    for (int n = 0; n < 8; n++) {
+#pragma unroll
+      for (int i = 0; i < 4; i++) {
+#ifdef TGNN_HOST
+        at[n][i] += other.at[n][i];
+#else
+        asm volatile("add.f32 %0, %0, %1;" : "+f"(at[n][i]) : "f"(other.at[n][i]));
 #endif
+      }
+    }
+  }
+};
+constexpr uint32_t COLUMN_DEPTH = 16;  // floats of a column in shared memory, 64 bytes
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+// wgmma: the four warps of a group multiply the same columns, and `mma_wait` waits for the sums. Until then, neither
+// operand may change. What threads have stored in shared memory the matrix units see after `group_barrier`.
+class SharedColumns {
+ public:
+  // Columns of 64 bytes, in groups of 8, with the 64-byte swizzle.
+  __device__ __forceinline__ explicit SharedColumns(const float* first)
+      : matrix(uint64_t(uint32_t(__cvta_generic_to_shared(first)) >> 4 & 0x3FFF) | 1ull << 16 | 32ull << 32 | 2ull << 62) {}
+  __device__ __forceinline__ SharedColumns operator+(uint32_t floats) const { return SharedColumns(matrix + floats / 4); }
+  __device__ __forceinline__ uint64_t at(uint32_t product) const { return matrix + 2 * product; }  // 32 bytes further
+
+ private:
+  __device__ __forceinline__ explicit SharedColumns(uint64_t matrix) : matrix(matrix) {}
+  uint64_t matrix;
+};
+#define TGNN_SUMS(as, x) \
+  as(x.at[0][0]), as(x.at[0][1]), as(x.at[0][2]), as(x.at[0][3]), as(x.at[1][0]), as(x.at[1][1]), as(x.at[1][2]), \
+  as(x.at[1][3]), as(x.at[2][0]), as(x.at[2][1]), as(x.at[2][2]), as(x.at[2][3]), as(x.at[3][0]), as(x.at[3][1]), \
+  as(x.at[3][2]), as(x.at[3][3]), as(x.at[4][0]), as(x.at[4][1]), as(x.at[4][2]), as(x.at[4][3]), as(x.at[5][0]), \
+  as(x.at[5][1]), as(x.at[5][2]), as(x.at[5][3]), as(x.at[6][0]), as(x.at[6][1]), as(x.at[6][2]), as(x.at[6][3]), \
+  as(x.at[7][0]), as(x.at[7][1]), as(x.at[7][2]), as(x.at[7][3])
+// Adds a product to the sums, or to zero.
+__device__ __forceinline__ void mma_columns(WarpSums& d, const float (&a)[4], uint64_t b, bool add) {
+  asm volatile(
+      "{\n\t.reg .pred add;\n\tsetp.ne.b32 add, %37, 0;\n\t"
+      "wgmma.mma_async.sync.aligned.m64n64k8.f32.tf32.tf32 {%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,"
+      "%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31}, {%32,%33,%34,%35}, %36, add, 1, 1;\n\t}"
+      : TGNN_SUMS("+f", d)
+      : "r"(__float_as_uint(a[0])), "r"(__float_as_uint(a[1])), "r"(__float_as_uint(a[2])), "r"(__float_as_uint(a[3])),
+        "l"(b), "r"(uint32_t(add))
+      : "memory");
 }
+// The operands are in their registers.
+template <class Rows> __device__ __forceinline__ void mma_begin(Rows& a) {
+#pragma unroll
+  for (int k = 0; k < 2; k++) {
+#pragma unroll
+    for (int i = 0; i < 4; i++) asm volatile("" : "+f"(a.high[k][i]), "+f"(a.low[k][i])::"memory");
+  }
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+__device__ __forceinline__ void mma_end() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+__device__ __forceinline__ void mma_wait(WarpSums& d) {
+  asm volatile("wgmma.wait_group.sync.aligned 0;" : TGNN_SUMS("+f", d)::"memory");
+}
+__device__ __forceinline__ void group_barrier(uint32_t group) { asm volatile("bar.sync %0, 128;" ::"r"(group + 1) : "memory"); }
+__device__ __forceinline__ void group_barrier_of_columns(uint32_t group) {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+  group_barrier(group);
+}
+#else
+// Eight products of the warp alone.
+class SharedColumns {
+ public:
+  __device__ __forceinline__ explicit SharedColumns(float* first) {
+    uint32_t lane = lane_id(), row = lane / 16 * 8 + lane % 8;
+#pragma unroll
+    for (uint32_t product = 0; product < 2; product++) {
+      of[product] = Shared(first + row * COLUMN_DEPTH + 4 * ((2 * product + lane / 8 % 2) ^ (row / 2 % 4)));
+    }
+  }
+  __device__ __forceinline__ SharedColumns operator+(uint32_t floats) const {
+    SharedColumns there = *this;
+    there.of[0] = of[0] + floats, there.of[1] = of[1] + floats;
+    return there;
+  }
+  __device__ __forceinline__ Shared at(uint32_t product) const { return of[product]; }
+
+ private:
+  Shared of[2];  // what this lane loads for `Shared::load_matrices`
+};
+template <uint32_t N = 0> __device__ __forceinline__ void mma_columns(WarpSums& d, const float (&a)[4], Shared b, bool add) {
+  if (N == 0 && !add) d = {};
+  float of[2][2];
+  b.load_matrices<N * 8 * COLUMN_DEPTH>(of[0][0], of[0][1], of[1][0], of[1][1]);
+  mma_tf32(d.at[N], a, of[0]), mma_tf32(d.at[N + 1], a, of[1]);
+  if constexpr (N + 2 < 8) mma_columns<N + 2>(d, a, b, true);
+}
+template <class Rows> __device__ __forceinline__ void mma_begin(Rows&) {}
+__device__ __forceinline__ void mma_end() {}
+__device__ __forceinline__ void mma_wait(WarpSums&) {}
+__device__ __forceinline__ void group_barrier(uint32_t) { __syncthreads(); }
+__device__ __forceinline__ void group_barrier_of_columns(uint32_t) { __syncthreads(); }
+#endif
 
 // ---- thread block clusters ----
 // From compute capability 9.0 on, a launch may combine blocks into clusters. The blocks of a cluster run at the same

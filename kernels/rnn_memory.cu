@@ -1,7 +1,8 @@
 // rnn_memory: memory of the unique nodes after their mails, `s' = tanh(W_x m + b_x + W_h s + b_h)`
 //
 // shapes    see memory_update.cuh; gates [m, d]: s'
-// grid      one block of 256 per tile of 64 mails x 64 memory columns, up to 1024 blocks
+// grid      one block of 256 per tile of 64 mails x 64 memory columns; at most about 264 blocks, each of which goes on to
+//           further rows of tiles
 // memory    reads m c words of messages d / 64 times and d c of weights m / 64 times, mostly from L2; writes n d words
 //           and the gates
 // limiter   f32 arithmetic, 2 m d c operations
@@ -13,7 +14,7 @@ extern "C" __global__ void __launch_bounds__(256, 2)
 rnn_memory(MemoryUpdate u) {
   after_previous_kernel();
   uint32_t d = u.d;
-  update_memory(u, d, [=](Sums& sums, Tile tile) {
+  update_memory(u, d, [=](Sums sums, Tile tile) {
     tile.map(sums, [=](uint32_t, uint32_t j, float sum) { return tanhf(sum + (u.b_x[j] + u.b_h[j])); });
     tile.each(sums, [=](uint32_t k, uint32_t j, float s) { u.out[uint64_t(u.mailed[k]) * d + j] = s; });
     tile.store(sums, Output{u.gates, d, d});

@@ -91,6 +91,7 @@ __device__ __forceinline__ void load_raw(const Attention& a, const Bounds& bound
   const uint32_t* ids = (memory ? a.row : a.event) + slot;
   const float* table = memory ? a.h + at.known : a.edge + (at.known - a.d);
   uint32_t width = memory ? a.d : a.f, rows = memory ? bounds.rows : bounds.events, id[CHUNK], wrong = NONE;
+  float of_lane = lane_id() < min(n, CHUNK) ? a.dt[slot + lane_id()] : 0.f;  // the time gap of neighbour `lane`
 #pragma unroll
   for (uint32_t j = 0; j < CHUNK; j++) id[j] = known && j < n ? ids[j] : NONE;
 #pragma unroll
@@ -101,17 +102,18 @@ __device__ __forceinline__ void load_raw(const Attention& a, const Bounds& bound
     else if (id[j] != NONE) wrong = id[j];
   }
   if (wrong != NONE) bounds.s.fault(i, wrong);
-  if (at.time >= a.t) return;
-  float w = a.w[at.time], b = a.b[at.time];
+  if (at.time - lane_id() >= a.t) return;  // the whole warp
+  bool time = at.time < a.t;
+  float w = time ? a.w[at.time] : 0.f, b = time ? a.b[at.time] : 0.f;
 #pragma unroll 2
   for (uint32_t j = 0; j < CHUNK; j++) {
-    float sine = 0, cosine = 0;
-    if (j < n) {
-      Turned angle(time_angle(a.dt[slot + j], w, b));
+    float sine = 0, cosine = 0, dt = __shfl_sync(ALL, of_lane, int(j));
+    if (time && j < n) {
+      Turned angle(time_angle(dt, w, b));
       cosine = angle.cosine();
       if constexpr (SINES) sine = angle.sine();
     }
-    cosines[j][threadIdx.x] = cosine;
+    cosines[j][threadIdx.x] = cosine;  // of idle threads, too
     if constexpr (SINES) (*sines)[j][threadIdx.x] = sine;
   }
 }
@@ -344,14 +346,17 @@ __device__ __forceinline__ void attend_back(const Attention& a, const Bounds& bo
             add_times(sum[0], ds_of.x, z[j], cosine), add_times(sum[1], ds_of.y, z[j], cosine);
           }
           // A separate loop: neither needs the other's registers.
+          float gap = first + lane_id() < n ? a.dt[i * a.k + first + lane_id()] : 0.f;  // of neighbour `lane`
+          uint64_t at_z = (uint64_t(at) * a.k + first) * a.d + columns.known;
 #pragma unroll 1
-          for (uint32_t j = 0; j < CHUNK && first + j < n; j++) {
+          for (uint32_t j = 0; j < CHUNK && first + j < n; j++, at_z += a.d) {
             float4 count = counts[warp][j];
+            float dt = __shfl_sync(ALL, gap, int(j));
             Share<V> back = {};
             add_times(back, count.x, g[0].known, g[0].time), add_times(back, count.y, g[1].known, g[1].time);
             add_times(back, count.z, row[0].known, row[0].time), add_times(back, count.w, row[1].known, row[1].time);
             if (dz && columns.known < a.d) {
-              float* to = dz + (uint64_t(at) * a.k + first + j) * a.d + columns.known;
+              float* to = dz + at_z;
               if (head) {
                 float others[V];
                 load(to, others);
@@ -362,7 +367,7 @@ __device__ __forceinline__ void attend_back(const Attention& a, const Bounds& bo
             }
             if (dwb && columns.time < a.t) {
               float s = -sines[j][threadIdx.x] * back.time;
-              dw += s * a.dt[i * a.k + first + j], db += s;
+              dw += s * dt, db += s;
             }
           }
         }

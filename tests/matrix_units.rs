@@ -11,8 +11,8 @@ use tgnn::{
     testing::worst,
 };
 
-/// Returns the product of a row with a column of ones on the matrix units of a chip, in TF32 or bfloat16.
-fn sum(on: &TestDevice, chip: &str, precision: MatmulPrecision, row: &[f32]) -> f32 {
+/// Returns the product of a row with a column of ones on the matrix units of a chip, in TF32.
+fn sum(on: &TestDevice, chip: &str, row: &[f32]) -> f32 {
     on.matrix_units(chip);
     let mut store = Store::new(Precision::F32);
     let mut t = Tape::new(&store);
@@ -20,7 +20,7 @@ fn sum(on: &TestDevice, chip: &str, precision: MatmulPrecision, row: &[f32]) -> 
     let x = t.input(&mut store, "x", Spec::real(Rows::fixed(1), k), row).unwrap();
     let w = t.input(&mut store, "w", Spec::real(Rows::fixed(1), k), &vec![1.0f32; k]).unwrap();
     let y = t.linear(x, w, None, None, Activation::Identity).unwrap();
-    let backend = Backend::Cuda(on.gpu.multiplying_in(precision));
+    let backend = Backend::Cuda(on.gpu.multiplying_in(MatmulPrecision::Tf32));
     let mut program = Program::new(&t, &[y], Precision::F32, backend).unwrap();
     program.run(&mut store).unwrap();
     program.read::<f32>(y, &store).unwrap()[0]
@@ -34,30 +34,27 @@ const ULP: f32 = f32::EPSILON;
 fn sums_are_aligned_to_the_largest_term_and_cut() {
     let Some(on) = device(0).filter(|on| on.emulated) else { return };
     let row = |first: f32, small: f32, k: usize| [&[first][..], &vec![small; k - 1]].concat();
-    use MatmulPrecision::{Bf16, Tf32};
-    // Quarters of a unit: an H100 has two more bits than f32, so they add up among eight terms (sixteen of
-    // bfloat16) and are cut afterwards; an A100 has one more bit, and drops them.
-    for (precision, chip, want) in [
-        (Tf32, "h100", 1.0 + 3.0 * ULP), // 1 + 7/4 units, cut to 1 unit; then 8/4 more
-        (Tf32, "a100", 1.0),
-        (Tf32, "exact", 1.0 + 4.0 * ULP), // rounded after eight terms
-        (Bf16, "h100", 1.0 + 3.0 * ULP),  // 15/4 units, cut
-        (Bf16, "a100", 1.0),
-        (Bf16, "exact", 1.0 + 4.0 * ULP),
+    // Quarters of a unit: an H100 has two more bits than f32, so they add up among eight terms and are cut
+    // afterwards; an A100 has one more bit, and drops them.
+    for (chip, want) in [
+        ("h100", 1.0 + 3.0 * ULP), // 1 + 7/4 units, cut to 1 unit; then 8/4 more
+        ("a100", 1.0),
+        ("exact", 1.0 + 4.0 * ULP), // rounded after eight terms
     ] {
-        assert_eq!(sum(&on, chip, precision, &row(1.0, ULP / 4.0, 16)), want, "{chip}, {precision:?}");
-        assert_eq!(sum(&on, chip, precision, &row(-1.0, -ULP / 4.0, 16)), -want, "{chip}, {precision:?}");
+        assert_eq!(sum(&on, chip, &row(1.0, ULP / 4.0, 16)), want, "{chip}");
+        assert_eq!(sum(&on, chip, &row(-1.0, -ULP / 4.0, 16)), -want, "{chip}");
     }
-    // Halves: an A100 adds four terms at a time (eight of bfloat16) and cuts each sum.
-    assert_eq!(sum(&on, "a100", Tf32, &row(1.0, ULP / 2.0, 8)), 1.0 + 3.0 * ULP); // 3/2 units, cut; then 4/2
-    assert_eq!(sum(&on, "a100", Bf16, &row(1.0, ULP / 2.0, 16)), 1.0 + 7.0 * ULP); // 7/2 units, cut; then 8/2
+    // Halves: an A100 adds four terms at a time and cuts each sum. (A row of eight is two products of eight
+    // terms, of which half are zero.)
+    assert_eq!(sum(&on, "a100", &row(1.0, ULP / 2.0, 8)), 1.0 + 3.0 * ULP); // 1/2 unit, cut; then 2/2 thrice
+    assert_eq!(sum(&on, "a100", &row(1.0, ULP / 2.0, 16)), 1.0 + 7.0 * ULP); // 3/2 units, cut; then 4/2 thrice
     // What is below the kept bits is lost, even if more of it would count.
-    assert_eq!(sum(&on, "h100", Tf32, &row(1.0, ULP / 8.0, 8)), 1.0);
+    assert_eq!(sum(&on, "h100", &row(1.0, ULP / 8.0, 8)), 1.0);
     // Infinities and NaN pass, and zeros are zero.
-    assert_eq!(sum(&on, "h100", Tf32, &row(f32::INFINITY, 1.0, 8)), f32::INFINITY);
-    assert!(sum(&on, "a100", Bf16, &row(f32::NAN, 1.0, 8)).is_nan());
-    assert_eq!(sum(&on, "h100", Tf32, &[0.0; 9]), 0.0);
-    assert_eq!(sum(&on, "h100", Tf32, &row(2f32.powi(-60), 2f32.powi(-60), 8)), 2f32.powi(-57));
+    assert_eq!(sum(&on, "h100", &row(f32::INFINITY, 1.0, 8)), f32::INFINITY);
+    assert!(sum(&on, "a100", &row(f32::NAN, 1.0, 8)).is_nan());
+    assert_eq!(sum(&on, "h100", &[0.0; 9]), 0.0);
+    assert_eq!(sum(&on, "h100", &row(2f32.powi(-60), 2f32.powi(-60), 8)), 2f32.powi(-57));
 }
 
 #[test]

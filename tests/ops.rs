@@ -170,17 +170,16 @@ fn the_kernels_of_every_op_agree_with_its_definition_in_odd_cases() {
 
 #[test]
 #[cfg_attr(not(feature = "emu"), ignore = "wants --features emu, or a GPU and TGNN_TEST_DEVICE=cuda")]
-fn products_in_less_than_f32_agree_with_the_definition_up_to_their_rounding() {
+fn products_in_tf32_agree_with_the_definition_up_to_their_rounding() {
     let Some(on) = device(0) else { return };
-    for precision in [MatmulPrecision::Tf32, MatmulPrecision::Bf16] {
-        let backend = Backend::Cuda(on.gpu.multiplying_in(precision));
-        for case in cases().into_iter().filter(|c| WITH_PRODUCTS.contains(&c.op)) {
-            // On inputs that the precision represents exactly, no sum that a ReLU reads changes its sign.
-            for case in [case, case.with_inputs(precision)] {
-                let off = worst(&case, backend.clone()).unwrap();
-                let inputs = case.inputs;
-                assert!(off.within(), "{case}, inputs in {inputs:?}, products in {precision:?}: {off}");
-            }
+    let precision = MatmulPrecision::Tf32;
+    let backend = Backend::Cuda(on.gpu.multiplying_in(precision));
+    for case in cases().into_iter().filter(|c| WITH_PRODUCTS.contains(&c.op)) {
+        // On inputs that the precision represents exactly, no sum that a ReLU reads changes its sign.
+        for case in [case, case.with_inputs(precision)] {
+            let off = worst(&case, backend.clone()).unwrap();
+            let inputs = case.inputs;
+            assert!(off.within(), "{case}, inputs in {inputs:?}, products in {precision:?}: {off}");
         }
     }
 }
@@ -234,7 +233,7 @@ fn the_precision_of_products_changes_every_op_with_dense_products_and_no_other()
                 cases().iter().filter(|c| c.op == op).map(|c| bits(c, on.gpu.multiplying_in(p))).collect()
             })
             .into();
-        assert_eq!(found.len(), if WITH_PRODUCTS.contains(&op) { 3 } else { 1 }, "{op}");
+        assert_eq!(found.len(), if WITH_PRODUCTS.contains(&op) { 2 } else { 1 }, "{op}");
     }
 }
 

@@ -11,7 +11,7 @@
 
 namespace emu {
 struct MatrixUnits {
-  unsigned terms;  // products added at a time: of TF32; of bfloat16 twice as many. 0: all, exactly, rounded once
+  unsigned terms;  // products of TF32 added at a time. 0: all, exactly, rounded once
   unsigned extra;  // bits kept below the last one of the largest term as f32
 };
 constexpr MatrixUnits H100{8, 2}, A100{4, 1}, EXACT{0, 0};
@@ -38,10 +38,10 @@ inline uint32_t word_of(float x) {
 #define VECTORISED __attribute__((noinline, optimize("O3")))
 #endif
 
-// Adds a[k] b[k] over k < n to the sums as a unit does that keeps `extra` bits. Products of TF32 or bfloat16 numbers
-// are exact in f32.
+// Adds a[k] b[k] over k < n to the sums as a unit does that keeps `extra` bits. Products of TF32 numbers are exact in
+// f32.
 VECTORISED inline void add_cut(const float* a, const Columns* b, unsigned n, unsigned extra, Columns& sum) {
-  Columns product[16], plain, largest;
+  Columns product[8], plain, largest;
   for (int c = 0; c < 8; c++) plain[c] = sum[c], largest[c] = std::fabs(sum[c]);
   for (unsigned k = 0; k < n; k++) {
     for (int c = 0; c < 8; c++) product[k][c] = a[k] * b[k][c], plain[c] += product[k][c];
@@ -73,17 +73,17 @@ VECTORISED inline void add_cut(const float* a, const Columns* b, unsigned n, uns
   }
 }
 
-// Adds a[k] b[k] over k < depth to the sums; `depth` is 8 for TF32 and 16 for bfloat16.
-inline void add_products(MatrixUnits units, const float* a, const Columns* b, unsigned depth, Columns& sum) {
+// Adds a[k] b[k] over k < 8 to the sums.
+inline void add_products(MatrixUnits units, const float* a, const Columns* b, Columns& sum) {
+  constexpr unsigned DEPTH = 8;
   if (!units.terms) {
     for (int c = 0; c < 8; c++) {
       long double exact = sum[c];
-      for (unsigned k = 0; k < depth; k++) exact += (long double)a[k] * b[k][c];
+      for (unsigned k = 0; k < DEPTH; k++) exact += (long double)a[k] * b[k][c];
       sum[c] = float(exact);
     }
     return;
   }
-  unsigned terms = units.terms * (depth / 8);
-  for (unsigned k = 0; k < depth; k += terms) add_cut(a + k, b + k, terms, units.extra, sum);
+  for (unsigned k = 0; k < DEPTH; k += units.terms) add_cut(a + k, b + k, units.terms, units.extra, sum);
 }
 }  // namespace emu

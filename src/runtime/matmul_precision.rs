@@ -7,15 +7,14 @@ use std::str::FromStr;
 ///
 /// | | significant bits | unit roundoff `u` | on the matrix units |
 /// | --- | --- | --- | --- |
-/// | `f32` | 24 | 2^-24 | four TF32 products; each operand is the sum of two TF32 numbers |
+/// | `f32` | 24 | 2^-24 | three TF32 products; each operand is the sum of two TF32 numbers |
 /// | `tf32` | 11 | 2^-11 | one TF32 product |
-/// | `bf16` | 8 | 2^-8 | one bfloat16 product of twice the depth |
 ///
-/// All formats have the range of f32. An operand is rounded to nearest when a product reads it; stored values
-/// and sums are f32. The relative error of a product of two rounded operands is at most `2 u`. The error of a
-/// sum of products is at most `2 u` times the sum of their magnitudes, so its relative error exceeds `2 u` if
-/// the terms cancel. Where a derivative is discontinuous (relu at zero) there is no bound: a sum close to
-/// zero may change its sign.
+/// Both formats have the range of f32. An operand is rounded to nearest when a product reads it; stored
+/// values and sums are f32. The relative error of a product of two rounded operands is at most `2 u`. The
+/// error of a sum of products is at most `2 u` times the sum of their magnitudes, so its relative error
+/// exceeds `2 u` if the terms cancel. Where a derivative is discontinuous (relu at zero) there is no bound: a
+/// sum close to zero may change its sign.
 ///
 /// In every format the result has the same bits under any order of threads and blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,19 +26,16 @@ pub enum MatmulPrecision {
     F32,
     /// Operands with 11 significant bits.
     Tf32,
-    /// Operands with 8 significant bits.
-    Bf16,
 }
 
 impl MatmulPrecision {
     /// All formats.
-    pub const ALL: [MatmulPrecision; 3] = [Self::F32, Self::Tf32, Self::Bf16];
+    pub const ALL: [MatmulPrecision; 2] = [Self::F32, Self::Tf32];
     /// Returns the name used in files and flags.
     pub fn name(self) -> &'static str {
         match self {
             Self::F32 => "f32",
             Self::Tf32 => "tf32",
-            Self::Bf16 => "bf16",
         }
     }
     /// Returns the code used by kernels (`kernels/product.cuh`).
@@ -47,7 +43,6 @@ impl MatmulPrecision {
         match self {
             Self::F32 => 0,
             Self::Tf32 => 1,
-            Self::Bf16 => 2,
         }
     }
     /// Returns the number of significant bits of an operand.
@@ -55,20 +50,18 @@ impl MatmulPrecision {
         match self {
             Self::F32 => 24,
             Self::Tf32 => 11,
-            Self::Bf16 => 8,
         }
     }
     /// Returns `u`, the maximum relative change of an operand by rounding to nearest.
     pub fn unit_roundoff(self) -> f64 {
         0.5f64.powi(self.bits() as i32)
     }
-    /// Returns the number of this format nearest to a finite `x`, rounding like a device: ties to even for
-    /// bfloat16, away from zero for TF32.
+    /// Returns the number of this format nearest to a finite `x`, rounding like a device: ties away from
+    /// zero.
     pub fn nearest(self, x: f32) -> f32 {
         let (bits, dropped) = (x.to_bits(), f32::MANTISSA_DIGITS - self.bits());
         let half = (1u32 << dropped) >> 1;
-        let add = if self == Self::Bf16 { half - 1 + (bits >> dropped & 1) } else { half };
-        f32::from_bits((bits + add) >> dropped << dropped)
+        f32::from_bits((bits + half) >> dropped << dropped)
     }
 }
 
@@ -78,7 +71,7 @@ impl FromStr for MatmulPrecision {
         Self::ALL
             .into_iter()
             .find(|p| p.name() == s)
-            .ok_or_else(|| Error::usage(format!("unknown precision `{s}`")).remedy("give f32, tf32 or bf16"))
+            .ok_or_else(|| Error::usage(format!("unknown precision `{s}`")).remedy("give f32 or tf32"))
     }
 }
 

@@ -168,9 +168,9 @@ fn a_run_resumes_where_it_ended_and_no_folder_is_overwritten() {
     // The precision of products belongs to the run's configuration.
     let manifest = dir.join("run/checkpoint/manifest.json");
     let text = fs::read_to_string(&manifest).unwrap();
-    fs::write(&manifest, text.replace("\"precision\": \"f32\"", "\"precision\": \"bf16\"")).unwrap();
+    fs::write(&manifest, text.replace("\"precision\": \"f32\"", "\"precision\": \"tf32\"")).unwrap();
     refused(dir, &small(&["--out", "run", "--resume", "--epochs", "4"]), 9, &["another configuration"]);
-    refused(dir, &["eval", "--checkpoint", "run"], 2, &["precision is bf16, and the CPU"]);
+    refused(dir, &["eval", "--checkpoint", "run"], 2, &["precision is tf32, and the CPU"]);
     done(dir, &["eval", "--checkpoint", "run", "--precision", "f32"]);
     fs::write(&manifest, text).unwrap();
 
@@ -338,13 +338,13 @@ fn a_wrong_flag_or_key_is_refused_with_its_valid_values() {
         ("--seed", "-1", "invalid value '-1' for '--seed <N>': give a whole number, 0 or more"),
         ("--set", "tgn", "KEY=VALUE"),
         ("--set", "data.train=0.95", "0.95"),
-        ("--precision", "fp8", "give f32, tf32 or bf16"),
+        ("--precision", "fp8", "give f32 or tf32"),
         (
             "--precision",
             "tf32",
             "precision is tf32, and the CPU multiplies in f32; give --precision f32, or a CUDA device",
         ),
-        ("--set", "precision=bf16", "precision is bf16, and the CPU multiplies in f32"),
+        ("--set", "precision=tf32", "precision is tf32, and the CPU multiplies in f32"),
     ] {
         let flag = format!("{flag}={value}");
         refused(dir, &small(&[&flag, "--out", "run"]), 2, &[said]);
@@ -408,7 +408,7 @@ fn an_error_of_the_command_line_says_in_one_line_what_is_wrong_and_what_to_give(
         ),
         (
             "train --precision fp8",
-            "invalid value 'fp8' for '--precision <PRECISION>': unknown precision `fp8`; give f32, tf32 or bf16; \
+            "invalid value 'fp8' for '--precision <PRECISION>': unknown precision `fp8`; give f32 or tf32; \
              see --help",
         ),
     ] {

@@ -88,7 +88,6 @@ void Run::begin(RunningBlock& block) {
 void Run::begin(Warp& w, uint32_t threads) {
   w.there = threads == LANES ? ALL : (1u << threads) - 1;
   w.exited = w.meetings = w.waited = w.arrived = w.passed = 0;
-  w.copies.clear(), w.groups.fill(0);
   w.fragments.assign(1, {0, w.there, Waits::Nothing});
   w.local.assign(LANES * size_t(function.local_bytes), char(0xFF));
   if (w.registers_of != &function || function.reads_unset) {

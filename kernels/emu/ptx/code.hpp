@@ -25,7 +25,7 @@ using Compute = void (*)(char* registers, const uint32_t* operands, uint32_t lan
 
 enum class Kind : uint8_t {
   Compute, Nothing, Jump, Return, Barrier, Collective, Load, Store, Atomic, Fence, Trap, WaitForPrevious,
-  ClusterArrive, ClusterWait, MapShared, Copy, EndCopies, WaitForCopies,
+  ClusterArrive, ClusterWait, MapShared,
 };
 // Cluster: shared memory of any block of the cluster (`clusters.cpp`).
 enum class Space : uint8_t { Generic, Global, Shared, Cluster, Local, Parameter };
@@ -34,7 +34,7 @@ enum class Told : uint8_t { None, Any, All, Count };
 // What the lanes of a warp do together.
 enum class Group : uint8_t {
   Sync, FromIndex, FromBelow, FromAbove, FromXor, Ballot, Any, All, Match,
-  Add, Min, Max, MinSigned, MaxSigned, And, Or, Xor, ProductTf32, ProductBf16,
+  Add, Min, Max, MinSigned, MaxSigned, And, Or, Xor, Product,
   LoadMatrices,
 };
 enum class Update : uint8_t {
@@ -65,7 +65,6 @@ struct Instruction {
   uint32_t guard = NOWHERE;
   uint32_t first = 0;            // of its operands in `Function::operands`
   uint32_t target = NOWHERE;     // of a jump
-  uint32_t groups = 0;           // of copies that need not have ended
   Compute compute = nullptr;
   Told told = Told::None;
   Group group = Group::Sync;

@@ -43,46 +43,23 @@ uint32_t reduced(Group how, uint32_t lanes, const uint32_t* values) {
 }
 
 // ---- products ----
-// Fragments as the PTX ISA places them, "Warp-level matrix instructions": a lane has rows lane / 4 and lane / 4 + 8 of
-// A, C and D, and column lane / 4 of B. A register holds one TF32 number or two of bfloat16, the first one in the lower
-// half.
-struct Operands {
-  float a[16][16];
-  Columns b[16], c[16];
-};
-template <unsigned PER_REGISTER> void spread(const uint32_t* registers[10], Operands& to) {
-  auto number = [](uint32_t bits, unsigned n) {
-    if (PER_REGISTER == 1) return cut_tf32(bits);
-    return bits_as<float>(n ? bits & 0xFFFF0000u : bits << 16);
-  };
-  for (uint32_t lane = 0; lane < LANES; lane++) {
-    uint32_t group = lane / 4, in_group = lane % 4;
-    for (uint32_t n = 0; n < PER_REGISTER; n++) {
-      uint32_t low = in_group * PER_REGISTER + n, high = low + 4 * PER_REGISTER;
-      to.a[group][low] = number(registers[0][lane], n);
-      to.a[group + 8][low] = number(registers[1][lane], n);
-      to.a[group][high] = number(registers[2][lane], n);
-      to.a[group + 8][high] = number(registers[3][lane], n);
-      to.b[low][group] = number(registers[4][lane], n);
-      to.b[high][group] = number(registers[5][lane], n);
-    }
-    for (uint32_t i = 0; i < 4; i++) {
-      to.c[group + i / 2 * 8][in_group * 2 + i % 2] = bits_as<float>(registers[6 + i][lane]);
-    }
-  }
-}
-void multiply(Warp& w, Group how, MatrixUnits units, const uint32_t* places) {
+// Multiplies the TF32 numbers of a warp. Fragments are as the PTX ISA places them, "Warp-level matrix instructions": a
+// lane has rows lane / 4 and lane / 4 + 8 of A, C and D, and column lane / 4 of B.
+void multiply(Warp& w, MatrixUnits units, const uint32_t* places) {
   const uint32_t* from[10];
   for (int i = 0; i < 10; i++) from[i] = w.at<const uint32_t>(places[4 + i]);
-  Operands o;
-  if (how == Group::ProductTf32) spread<1>(from, o);
-  else spread<2>(from, o);
-  for (uint32_t row = 0; row < 16; row++) {
-    add_products(units, o.a[row], o.b, how == Group::ProductTf32 ? 8 : 16, o.c[row]);
+  float a[16][8];
+  Columns b[8], c[16];
+  for (uint32_t lane = 0; lane < LANES; lane++) {
+    uint32_t group = lane / 4, low = lane % 4;
+    for (uint32_t i = 0; i < 4; i++) a[group + i % 2 * 8][low + i / 2 * 4] = cut_tf32(from[i][lane]);
+    for (uint32_t i = 0; i < 2; i++) b[low + i * 4][group] = cut_tf32(from[4 + i][lane]);
+    for (uint32_t i = 0; i < 4; i++) c[group + i / 2 * 8][low * 2 + i % 2] = bits_as<float>(from[6 + i][lane]);
   }
+  for (uint32_t row = 0; row < 16; row++) add_products(units, a[row], b, c[row]);
   for (uint32_t i = 0; i < 4; i++) {
     uint32_t* to = w.at<uint32_t>(places[i]);
-    for (uint32_t lane = 0; lane < LANES; lane++) to[lane] = bits_of(o.c[lane / 4 + i / 2 * 8][lane % 4 * 2 + i % 2]);
+    for (uint32_t lane = 0; lane < LANES; lane++) to[lane] = bits_of(c[lane / 4 + i / 2 * 8][lane % 4 * 2 + i % 2]);
   }
 }
 }  // namespace
@@ -113,7 +90,7 @@ uint32_t Run::together(Warp& w, const Instruction& i, uint32_t lanes) {
     if (group & ~named) {
       fault(w, i, uint32_t(__builtin_ctz(group & ~named)), "calls a collective whose mask leaves it out");
     }
-    bool whole = i.group == Group::ProductTf32 || i.group == Group::ProductBf16 || i.group == Group::LoadMatrices;
+    bool whole = i.group == Group::Product || i.group == Group::LoadMatrices;
     if (named & (whole ? ~w.alive() : ~w.there)) {
       fault(w, i, first, whole ? "is in a warp that is not whole, and multiplies or loads matrices"
                                  : "calls a collective whose mask names lanes that are not there");
@@ -134,8 +111,7 @@ void Run::meet(Warp& w, const Instruction& i, uint32_t group) {
   switch (i.group) {
     case Group::Sync: w.meetings++; return;
     case Group::LoadMatrices: return load_matrices(w, i);
-    case Group::ProductTf32:
-    case Group::ProductBf16: return multiply(w, i.group, launch.matrix, places);
+    case Group::Product: return multiply(w, launch.matrix, places);
     case Group::FromIndex:
     case Group::FromBelow:
     case Group::FromAbove:

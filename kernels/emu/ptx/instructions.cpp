@@ -26,7 +26,6 @@ void Reader::instruction() {
   if (first == "redux") return reduce();
   if (first == "mma") return product();
   if (first == "ldmatrix") return load_matrices();
-  if (opcode.rfind("cp.async.", 0) == 0) return copy();
   if (first == "ld" || first == "st") return load_or_store(first == "ld");
   if (first == "atom" || first == "red") return update();
   if (first == "mov" && given.size() == 2 && (given[0][0] == '{' || given[1][0] == '{')) return pack();
@@ -124,14 +123,10 @@ void Reader::reduce() {
 }
 // d = a b + c; a has four registers, b two, c and d four.
 void Reader::product() {
-  static const std::map<std::string, Group> known = {
-      {"mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32", Group::ProductTf32},
-      {"mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32", Group::ProductBf16}};
-  auto found = known.find(opcode);
-  if (found == known.end()) wrong("no such instruction: " + opcode);
+  if (opcode != "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32") wrong("no such instruction: " + opcode);
   need(4);
   now.kind = Kind::Collective;
-  now.group = found->second;
+  now.group = Group::Product;
   const size_t wanted[4] = {4, 4, 2, 4};
   for (int i = 0; i < 4; i++) {
     auto fragment = elements(given[i]);
@@ -154,28 +149,6 @@ void Reader::load_matrices() {
   for (Text r : list) out(r, 'w');
   address(given[1], now.access);
   in("-1", 'w');
-}
-// Copies to shared memory that end later, 4 or 16 bytes each, and the waits for them.
-void Reader::copy() {
-  if (opcode == "cp.async.commit_group") return need(0), void(now.kind = Kind::EndCopies);
-  if (opcode == "cp.async.wait_group") {
-    uint64_t groups;
-    need(1);
-    if (!number_of(given[0], groups)) wrong("`" + std::string(given[0]) + "` is no number");
-    now.kind = Kind::WaitForCopies;
-    now.groups = uint32_t(groups);
-    return;
-  }
-  bool whole = opcode == "cp.async.cg.shared.global";
-  if (!whole && opcode != "cp.async.ca.shared.global") wrong("no such instruction: " + opcode);
-  need(3);
-  if (given[2] != (whole ? "16" : "4")) wrong("copies " + std::string(given[2]) + " bytes");
-  now.kind = Kind::Copy;
-  now.access.space = Space::Global;
-  now.access.count = whole ? 4 : 1;
-  address(given[1], now.access);
-  if (given[0].size() < 3 || given[0].front() != '[') wrong("`" + std::string(given[0]) + "` is no address");
-  in(trimmed(given[0].substr(1, given[0].size() - 2)), 'w');
 }
 Space Reader::space() const {
   if (has("global")) return Space::Global;

@@ -242,37 +242,6 @@ void Run::store(Warp& w, const Instruction& i, uint32_t lanes) {
   }
 }
 
-// ---- copies to shared memory ----
-// The bytes arrive when the thread waits for them, not before: who reads them earlier reads what was there.
-void Run::copy(Warp& w, const Instruction& i, uint32_t lanes) {
-  const Access& access = i.access;
-  const uint32_t* to = w.at<const uint32_t>(function.operands[i.first + 1]);
-  uint32_t n = uint32_t(access.bytes) * access.count;
-  Addresses from;
-  locate(w, i, lanes, false, from);
-  for (uint32_t m = lanes; m; m &= m - 1) {
-    uint32_t lane = uint32_t(__builtin_ctz(m));
-    if (to[lane] % n || to[lane] > shared_bytes || shared_bytes - to[lane] < n) {
-      fault(w, i, lane, "copies " + std::to_string(n) + " bytes to " + std::to_string(to[lane]) + " of shared memory, of " +
-                            "which there are " + std::to_string(shared_bytes) + ", or it is misaligned");
-    }
-    Copy one{lane, w.groups[lane], to[lane], n, {}};
-    if (is_late(w, access, from[lane])) weak_read(*w.block, from[lane], n, access.count == 4, one.bytes);
-    else memcpy(one.bytes, reinterpret_cast<const char*>(from[lane]), n);
-    w.copies.push_back(one);
-  }
-}
-// Ends the copies of all groups but the last `groups` of a lane.
-void Run::wait_for_copies(Warp& w, uint32_t groups, uint32_t lanes) {
-  w.block->idle_jumps = 0;
-  auto arrives = [&](const Copy& one) {
-    if (!(lanes >> one.lane & 1) || one.group + groups >= w.groups[one.lane]) return false;
-    memcpy(w.block->shared.data + one.to, one.bytes, one.size);
-    return true;
-  };
-  w.copies.erase(std::remove_if(w.copies.begin(), w.copies.end(), arrives), w.copies.end());
-}
-
 // ---- atomics ----
 // The new value, of the old one and the operands.
 template <class T> static T updated(Update how, T old, T b, T c) {

@@ -47,7 +47,6 @@ class Reader {
   void reduce();
   void product();
   void load_matrices();
-  void copy();
   void load_or_store(bool load);
   void update();
   void fence();

@@ -23,12 +23,6 @@ struct AlignedBytes {
   }
 };
 
-// Bytes on their way to shared memory, by a thread that has ended so many groups of copies before.
-struct Copy {
-  uint32_t lane, group, to, size;
-  char bytes[16];
-};
-
 struct RunningBlock;
 struct Warp {
   RunningBlock* block = nullptr;
@@ -42,8 +36,6 @@ struct Warp {
   AlignedBytes registers;
   const Function* registers_of = nullptr;  // the kernel whose constants are there
   std::vector<char> local;
-  std::vector<Copy> copies;
-  std::array<uint32_t, LANES> groups{};    // of copies that a lane has ended
 
   template <class T> T* at(uint32_t place) { return reinterpret_cast<T*>(registers.data + place); }
   uint32_t alive() const { return there & ~exited; }
@@ -154,8 +146,6 @@ class Run {
   void load(Warp&, const Instruction&, uint32_t lanes);
   void store(Warp&, const Instruction&, uint32_t lanes);
   void update(Warp&, const Instruction&, uint32_t lanes);
-  void copy(Warp&, const Instruction&, uint32_t lanes);
-  void wait_for_copies(Warp&, uint32_t groups, uint32_t lanes);
   void locate(Warp&, const Instruction&, uint32_t lanes, bool writes, Addresses&);
   void locate_in(Warp&, const Instruction&, uint32_t lanes, char* begin, uint64_t bytes, uint64_t lane_bytes,
                  Addresses&);

@@ -102,13 +102,6 @@ bool Run::execute(Warp& w, Fragment& now, uint32_t slice) {
           return false;
         }
         break;
-      case Kind::Copy:
-        if (lanes) copy(w, i, lanes);
-        break;
-      case Kind::EndCopies:
-        for (uint32_t l = 0; l < LANES; l++) w.groups[l] += lanes >> l & 1;
-        break;
-      case Kind::WaitForCopies: wait_for_copies(w, i.groups, lanes); break;
       case Kind::Fence:
         if (lanes) fence(w, lanes);
         break;

@@ -130,10 +130,10 @@ fn sizes(io: &Io<'_>, x: usize) -> (usize, usize, usize) {
     (io.rows(z) / (1 + x), io.cols(w_src), io.rows(w_src))
 }
 
-/// Returns the grid of the products of every root of an event with `width` columns. The kernels loop over the
-/// roots that exceed the z dimension of a grid.
+/// Returns the grid of the products of every root of an event with `width` columns.
 fn root_tiles(events: usize, width: u32, roots: u32) -> Grid {
-    Grid::tiles(events, width as usize).parts(roots.min(65_535) as usize)
+    let grid = Grid::tiles(events, width as usize);
+    Grid { blocks: (grid.blocks.0 * roots, grid.blocks.1, 1), ..grid }
 }
 
 impl LinkDecoderGrad {

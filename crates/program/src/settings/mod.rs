@@ -126,7 +126,7 @@ struct PlanArgs {
     /// CPU threads; 0 uses every core
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
-    /// Precision of dense products on a CUDA device: f32, tf32 or bf16
+    /// Precision of dense products on a CUDA device: f32 or tf32
     #[arg(long)]
     precision: Option<MatmulPrecision>,
     #[command(flatten)]

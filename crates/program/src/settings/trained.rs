@@ -73,7 +73,7 @@ pub struct Trained {
     /// CPU threads; 0 uses every core [default: the run's]
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
-    /// Precision of dense products on a CUDA device: f32, tf32 or bf16 [default: the run's]
+    /// Precision of dense products on a CUDA device: f32 or tf32 [default: the run's]
     #[arg(long)]
     precision: Option<MatmulPrecision>,
 }

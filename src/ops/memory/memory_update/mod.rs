@@ -527,9 +527,11 @@ impl<C: Cell> Op for MemoryUpdate<C> {
         let u = self.arguments(on, &to);
         let messages = Grid::warps(2 * n + C::SUMS * d as usize).count().min(MOST_BLOCKS);
         launch!(k, on, memory_update_messages[Grid::new(messages, Grid::THREADS)]; u)?;
-        let tiles = Grid::tiles(n, C::SUMS * d as usize).count().min(MOST_BLOCKS);
+        let grid = Grid::tiles(n, C::SUMS * d as usize);
+        let (rows, columns, _) = grid.blocks;
+        let grid = Grid { blocks: (rows.min((Grid::TILES_AT_ONCE as u32).div_ceil(columns)), columns, 1), ..grid };
         // SAFETY: as of `launch!`.
-        unsafe { (C::KERNEL)(k, on, Grid::new(tiles, Grid::THREADS), u) }
+        unsafe { (C::KERNEL)(k, on, grid, u) }
     }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         let mut dins = vec![None; input::COUNT];
