@@ -529,7 +529,8 @@ impl<C: Cell> Op for MemoryUpdate<C> {
         launch!(k, on, memory_update_messages[Grid::new(messages, Grid::THREADS)]; u)?;
         let grid = Grid::tiles(n, C::SUMS * d as usize);
         let (rows, columns, _) = grid.blocks;
-        let grid = Grid { blocks: (rows.min((Grid::TILES_AT_ONCE as u32).div_ceil(columns)), columns, 1), ..grid };
+        let grid =
+            Grid { blocks: (rows.min((Grid::TILES_AT_ONCE as u32).div_ceil(columns)), columns, 1), ..grid };
         // SAFETY: as of `launch!`.
         unsafe { (C::KERNEL)(k, on, grid, u) }
     }
