@@ -3,7 +3,7 @@
 #include <cstdio>
 #include <cstring>
 
-#include "../kernels/emu/planted.cu"
+#include "../crates/emulator/emu/planted.cu"
 
 int main(int count, char** words) {
   const char* tool = count > 1 ? words[1] : "";

@@ -273,7 +273,7 @@ impl TestDevice {
         let count: extern "C" fn(c_int) -> u64 = unsafe { std::mem::transmute(symbol(function)) };
         count(self.gpu.ordinal() as c_int)
     }
-    /// Runs a kernel of `kernels/emu/planted.cu`.
+    /// Runs a kernel of `crates/emulator/emu/planted.cu`.
     pub fn planted(&self, name: &str, size: (u32, u32, u32), arguments: &[u64]) {
         let arguments: Vec<&[u64]> = arguments.iter().map(std::slice::from_ref).collect();
         self.launch(std::ptr::null_mut(), name, size, &arguments);

@@ -1,5 +1,5 @@
 // Kernels with deliberate errors, and correct versions of them: tests show that the emulated device finds each error.
-#include "../ptx.cuh"
+#include "ptx.cuh"
 
 // Every thread passes its value to its neighbour through shared memory.
 template <bool barrier> __device__ void pass_on(const float* x, float* y) {
