@@ -200,6 +200,9 @@ fn dense_products_run_on_the_matrix_units() {
         let slab = slab.unwrap_or_else(|| panic!("{kernel} has no loop over slabs"));
         let count = |what: &str| slab.matches(what).count();
         assert_eq!((count("HGMMA"), count("WARPGROUP.DEPBAR"), count("BAR.SYNC")), (6, 1, 1), "{kernel}");
+        // The matrix units see what threads have stored in shared memory.
+        let fence = slab.find("FENCE.VIEW.ASYNC").filter(|fence| Some(*fence) < slab.find("BAR.SYNC"));
+        assert!(fence.is_some(), "{kernel}");
         // Most of the code of `memory_update_weight_grad` computes columns.
         let (length, most) = (slab.lines().count(), if file == "memory_update" { 960 } else { 440 });
         assert!(length <= most, "{kernel}: {length} instructions for a slab");

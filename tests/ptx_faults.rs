@@ -105,6 +105,48 @@ fn every_kind_of_mistake_is_a_fault_that_names_kernel_thread_and_line() {
 
 #[test]
 #[cfg_attr(not(feature = "emu"), ignore = "wants --features emu")]
+fn products_of_groups_of_warps_and_their_barriers_have_rules() {
+    let Some(on) = emulated() else { return };
+    let sums = (0..32).map(|r| format!("%d{r}")).collect::<Vec<_>>().join(",");
+    // The columns begin at the block's first byte, with the 64-byte swizzle.
+    let head =
+        ".reg .b32 %d<32>;\nmov.u32 %w1, 0;\nmov.u64 %x2, 0x8000000000000000;\nsetp.ne.u32 %p0, %w1, 0;\n";
+    let start = format!(
+        "wgmma.mma_async.sync.aligned.m64n64k8.f32.tf32.tf32 {{{sums}}}, {{%w1,%w1,%w1,%w1}}, %x2, %p0, 1, 1;"
+    );
+    let (fence, end) = ("wgmma.fence.sync.aligned;", "wgmma.commit_group.sync.aligned;");
+    let wait = "wgmma.wait_group.sync.aligned 0;";
+    let run = |threads: u32, body: &str| {
+        let words = on.words(&[0; 63]);
+        let text = module(&format!("{HEAD}{head}{body}"));
+        let arguments: [&[u64]; 2] = [&[words.address()], &[words.address()]];
+        on.launch(on.load(text.as_bytes()), "k", (1, threads, 1024), &arguments);
+        let fault = on.fault();
+        on.schedule(0);
+        fault
+    };
+    let stores = "bar.sync 0;\nst.shared.u32 [%w1], %w1;\n";
+    for (threads, body, piece) in [
+        (128, format!("{stores}bar.sync 0;\n{fence}\n{start}\n{end}\n{wait}"), ""),
+        (128, format!("{start}\n{end}\n{wait}"), "multiplies without wgmma.fence"),
+        (128, format!("{fence}\n{start}\n{end}\n{stores}{wait}"), "change before the sums are waited for"),
+        (128, format!("{fence}\n{start}\n{wait}"), "has not ended the group"),
+        (128, format!("{fence}\n{start}\n{end}"), "ends before it has waited for its products"),
+        (128, format!("mov.u64 %x2, 0;\n{fence}\n{start}"), "not with the 64-byte swizzle"),
+        (64, "mov.u32 %w1, 1;\nbar.sync %w1, 64;".into(), ""),
+        (64, "mov.u32 %w1, 1;\nbar.sync %w1, 128;".into(), "barrier of some warps"),
+        (64, "mov.u32 %w1, 16;\nbar.sync %w1, 64;".into(), "waits at barrier 16 of 16"),
+    ] {
+        let said = run(threads, &body);
+        assert!(
+            if piece.is_empty() { said.is_empty() } else { said.contains(piece) },
+            "{body}\n{said}\n{piece}"
+        );
+    }
+}
+
+#[test]
+#[cfg_attr(not(feature = "emu"), ignore = "wants --features emu")]
 fn a_module_of_ptx_is_loaded_by_its_text() {
     let Some(on) = emulated() else { return };
     let load = |text: &str| {

@@ -73,6 +73,7 @@ void Run::begin(RunningBlock& block) {
   block.live = threads;
   block.barriers = block.sleeps = block.idle_jumps = 0;
   block.begun = false;
+  block.at_barrier.fill(0);
   forget_all(block);  // what a launch that failed has left
   const uint3& at = block.index;
   block.random = Random(launch.seed, at.x + launch.grid.x * (at.y + uint64_t(launch.grid.y) * at.z) + 1);
@@ -88,6 +89,7 @@ void Run::begin(RunningBlock& block) {
 void Run::begin(Warp& w, uint32_t threads) {
   w.there = threads == LANES ? ALL : (1u << threads) - 1;
   w.exited = w.meetings = w.waited = w.arrived = w.passed = 0;
+  w.products.clear(), w.ended = 0, w.may_multiply = false;
   w.fragments.assign(1, {0, w.there, Waits::Nothing});
   w.local.assign(LANES * size_t(function.local_bytes), char(0xFF));
   if (w.registers_of != &function || function.reads_unset) {
@@ -220,6 +222,7 @@ void Run::nothing_goes_on(RunningBlock& block) {
       text += "; thread " + std::to_string(LANES * w.number + first) + " and " +
               std::to_string(__builtin_popcount(f.lanes) - 1) + " others of its warp wait in a " +
               (f.waits == Waits::ForBlock     ? "barrier"
+               : f.waits == Waits::ForGroup   ? "barrier of some warps"
                : f.waits == Waits::ForCluster ? "barrier of the cluster"
                                               : "warp collective") +
               " (" + place_of(function.code[f.at]) + ")";

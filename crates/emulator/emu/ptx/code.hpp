@@ -25,7 +25,7 @@ using Compute = void (*)(char* registers, const uint32_t* operands, uint32_t lan
 
 enum class Kind : uint8_t {
   Compute, Nothing, Jump, Return, Barrier, Collective, Load, Store, Atomic, Fence, Trap, WaitForPrevious,
-  ClusterArrive, ClusterWait, MapShared,
+  ClusterArrive, ClusterWait, MapShared, GroupBarrier, MatrixGroup,
 };
 // Cluster: shared memory of any block of the cluster (`clusters.cpp`).
 enum class Space : uint8_t { Generic, Global, Shared, Cluster, Local, Parameter };
@@ -37,6 +37,8 @@ enum class Group : uint8_t {
   Add, Min, Max, MinSigned, MaxSigned, And, Or, Xor, Product,
   LoadMatrices,
 };
+// What a warp does for products that run while it goes on (wgmma).
+enum class Matrix : uint8_t { Fence, Start, End, Wait };
 enum class Update : uint8_t {
   Exchange, CompareExchange, Add, AddFloat, Increment, Decrement, Min, Max, MinSigned, MaxSigned, And, Or, Xor,
 };
@@ -69,6 +71,8 @@ struct Instruction {
   Told told = Told::None;
   Group group = Group::Sync;
   Update update = Update::Exchange;
+  Matrix matrix = Matrix::Fence;
+  uint32_t threads = 0;          // of a barrier for some of a block
   Access access;
   uint32_t line = 0;                      // of the PTX
   uint32_t source_file = 0, source_line = 0;  // `.loc`; 0 if there is none

@@ -8,7 +8,8 @@ namespace emu::ptx {
 // Hints, and instructions that change nothing that a result shows. Kernels never overlap here; whether one waits
 // before it uses memory is checked at each access (`Run::locate`).
 static bool changes_nothing(const std::string& word) {
-  static const std::set<std::string> known = {"nanosleep", "griddepcontrol.launch_dependents", "prefetch", "prefetchu"};
+  static const std::set<std::string> known = {"nanosleep", "griddepcontrol.launch_dependents",
+                                              "prefetch", "prefetchu", "fence.proxy.async.shared::cta"};
   return known.count(word) != 0;
 }
 
@@ -17,6 +18,7 @@ void Reader::instruction() {
   if (first == "bra") return jump();
   if (opcode == "ret" || opcode == "exit") return void(now.kind = Kind::Return);
   if (first == "trap") return void(now.kind = Kind::Trap);
+  if (changes_nothing(opcode)) return void(now.kind = Kind::Nothing);
   if (first == "membar" || first == "fence") return fence();
   if (opcode.rfind("barrier.cluster.", 0) == 0) return cluster_barrier();
   if (opcode != "bar.warp.sync" && (first == "bar" || first == "barrier")) return barrier();
@@ -25,6 +27,7 @@ void Reader::instruction() {
   if (first == "match") return match();
   if (first == "redux") return reduce();
   if (first == "mma") return product();
+  if (first == "wgmma") return matrix_group();
   if (first == "ldmatrix") return load_matrices();
   if (first == "ld" || first == "st") return load_or_store(first == "ld");
   if (first == "atom" || first == "red") return update();
@@ -51,9 +54,15 @@ void Reader::barrier() {
   now.kind = Kind::Barrier;
   now.told = found->second;
   bool votes = now.told != Told::None;
+  if (!votes && given.size() == 2) {  // for some of the block's threads
+    uint64_t threads;
+    if (!number_of(given[1], threads) || threads == 0 || threads % LANES) wrong("a barrier is for whole warps");
+    now.kind = Kind::GroupBarrier;
+    now.threads = uint32_t(threads);
+    return in(given[0], 'w');
+  }
   need(votes ? 3 : 1);
-  // Not all threads of a block: a number of threads behind that of the barrier.
-  if (given[votes] != "0") wrong("only barrier 0 is there");
+  if (given[votes] != "0") wrong("only barrier 0 is for all threads");
   if (!votes) return;
   out(given[0], now.told == Told::Count ? 'w' : 'p');
   in(given[2], 'p');
@@ -134,6 +143,29 @@ void Reader::product() {
     for (Text r : fragment) i == 0 ? out(r, 'w') : in(r, 'w');
   }
   in("-1", 'w');
+}
+
+// Products of a group of four warps, which run while they go on. d has 32 registers, which are also read, a has four;
+// behind the columns of b in shared memory comes whether to add to d.
+void Reader::matrix_group() {
+  now.kind = Kind::MatrixGroup;
+  if (opcode == "wgmma.fence.sync.aligned") return need(0), void(now.matrix = Matrix::Fence);
+  if (opcode == "wgmma.commit_group.sync.aligned") return need(0), void(now.matrix = Matrix::End);
+  if (opcode == "wgmma.wait_group.sync.aligned") {
+    need(1);
+    if (given[0] != "0") wrong("waits for all groups alone");
+    return void(now.matrix = Matrix::Wait);
+  }
+  if (opcode != "wgmma.mma_async.sync.aligned.m64n64k8.f32.tf32.tf32") wrong("no such instruction: " + opcode);
+  need(6);
+  if (given[4] != "1" || given[5] != "1") wrong("the operands have other factors than 1");
+  now.matrix = Matrix::Start;
+  auto d = elements(given[0]), a = elements(given[1]);
+  if (d.size() != 32 || a.size() != 4) wrong("the operands have not as many registers as they need");
+  for (Text r : d) out(r, 'w');
+  for (Text r : d) in(r, 'w');
+  for (Text r : a) in(r, 'w');
+  in(given[2], 'x'), in(given[3], 'p');
 }
 
 // ---- memory ----

@@ -46,6 +46,7 @@ class Reader {
   void match();
   void reduce();
   void product();
+  void matrix_group();
   void load_matrices();
   void load_or_store(bool load);
   void update();

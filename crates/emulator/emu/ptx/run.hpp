@@ -6,7 +6,7 @@
 
 namespace emu::ptx {
 // Lanes of a warp that stand at the same instruction.
-enum class Waits : uint8_t { Nothing, ForLanes, ForBlock, ForCluster };
+enum class Waits : uint8_t { Nothing, ForLanes, ForBlock, ForCluster, ForGroup };
 struct Fragment {
   uint32_t at, lanes;
   Waits waits;
@@ -23,6 +23,16 @@ struct AlignedBytes {
   }
 };
 
+constexpr uint32_t COLUMNS = 64;  // of a product of wgmma
+// A product that has been started, with its operands: registers of a, and columns of b.
+struct Started {
+  const Instruction* instruction = nullptr;
+  std::array<std::array<uint32_t, LANES>, 4> a;
+  uint64_t descriptor = 0;
+  bool adds = false;
+  uint32_t b[COLUMNS][8];
+};
+
 struct RunningBlock;
 struct Warp {
   RunningBlock* block = nullptr;
@@ -36,6 +46,10 @@ struct Warp {
   AlignedBytes registers;
   const Function* registers_of = nullptr;  // the kernel whose constants are there
   std::vector<char> local;
+  uint32_t barrier = 0;              // at which it waits for other warps
+  std::vector<Started> products;
+  size_t ended = 0;                  // products whose group has been ended
+  bool may_multiply = false;         // there was a fence since it has waited for products
 
   template <class T> T* at(uint32_t place) { return reinterpret_cast<T*>(registers.data + place); }
   uint32_t alive() const { return there & ~exited; }
@@ -66,6 +80,7 @@ struct RunningBlock {
   AlignedBytes shared;
   uint32_t live = 0;       // threads
   uint32_t barriers = 0;   // that it has passed
+  std::array<uint32_t, 16> at_barrier{};  // threads that wait, by barrier
   uint32_t sleeps = 0;     // turns that it leaves to others
   uint32_t idle_jumps = 0; // since it last changed anything that others can see
   Random random;
@@ -136,6 +151,12 @@ class Run {
   void leave(Warp&, uint32_t lanes);
   bool gathers(Warp&, Fragment&);
   void all_take_part(const Warp&, const Instruction&, uint32_t lanes, uint32_t taking) const;
+
+  // ---- groups of warps (`groups.cpp`) ----
+  bool completes_group(Warp&, const Instruction&);
+  void start_product(Warp&, const Instruction&);
+  void finish_product(Warp&, const Started&);
+  void multiply_as_group(Warp&, const Instruction&);
 
   // ---- collectives (`collective.cpp`) ----
   uint32_t together(Warp&, const Instruction&, uint32_t lanes);

@@ -102,6 +102,17 @@ bool Run::execute(Warp& w, Fragment& now, uint32_t slice) {
           return false;
         }
         break;
+      case Kind::GroupBarrier:
+      case Kind::MatrixGroup:
+        all_take_part(w, i, now.lanes, lanes);
+        if (!gathers(w, now)) return false;
+        if (i.kind == Kind::MatrixGroup) {
+          multiply_as_group(w, i);
+        } else if (!completes_group(w, i)) {
+          add_fragment(w, {now.at, now.lanes, Waits::ForGroup});
+          return false;
+        }
+        break;
       case Kind::Fence:
         if (lanes) fence(w, lanes);
         break;
@@ -152,6 +163,7 @@ void Run::all_take_part(const Warp& w, const Instruction& i, uint32_t lanes, uin
 
 // Ends threads. Who waits for them in a collective need not any more.
 void Run::leave(Warp& w, uint32_t lanes) {
+  if (!w.products.empty()) fault(w, *w.products[0].instruction, 0, "ends before it has waited for its products");
   w.exited |= lanes;
   w.block->live -= uint32_t(__builtin_popcount(lanes));
   w.block->idle_jumps = 0;
