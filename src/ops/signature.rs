@@ -131,7 +131,9 @@ impl Reader {
                 b"state" => state = true,
                 b"by" => counted_by = self.word(),
                 b"" => break,
-                _ => panic!("a word that no operand has"),
+                _ => panic!(
+                    "no such word; want ids, times, kept, any, state or by; an operand of f32 needs none"
+                ),
             }
         }
         Operand { name, shape, kind, optional, repeated, state, counted_by }

@@ -1,13 +1,14 @@
 //! An emulated CUDA driver, built by the build script of the crate whose kernels it runs.
 //!
-//! `emu/` is C++: a `libcuda.so` with the driver's functions, whose devices are the host. It has the same kernels as
-//! the GPU code, compiled for the host, and an interpreter for their PTX (`emu/ptx/`). Blocks and threads run in order
-//! or in random orders, streams as late as events allow, and memory is filled with NaN and fenced; a kernel that breaks
-//! a rule is named with block, thread and line. Which settings there are is said in `docs/gpu.md`.
+//! `emu/` is C++: a `libcuda.so` with the driver's functions, whose devices are the host. It has the same
+//! kernels as the GPU code, compiled for the host, and an interpreter for their PTX (`emu/ptx/`). Blocks and
+//! threads run in order or in random orders, streams as late as events allow, and memory is filled with NaN
+//! and fenced; a kernel that breaks a rule is named with block, thread and line. Which settings there are is
+//! said in `docs/gpu.md`.
 //!
-//! A build script lists the kernel files ([`sources_in`]) and calls [`build`]. Kernel files include `emu/cuda.hpp` if
-//! `TGNN_HOST` is defined, and have kernels `extern "C" __global__ void`. [`Job`] and [`run_all`] compile many files
-//! at once, and only those that have changed: also for nvcc.
+//! A build script lists the kernel files ([`sources_in`]) and calls [`build`]. Kernel files include
+//! `emu/cuda.hpp` if `TGNN_HOST` is defined, and have kernels `extern "C" __global__ void`. [`Job`] and
+//! [`run_all`] compile many files at once, and only those that have changed: also for nvcc.
 mod jobs;
 mod signatures;
 
@@ -22,7 +23,8 @@ use std::{
 /// Files of `emu/` that are instrumented by sanitizers, because they switch between fibres, and the driver's.
 const DRIVER: [&str; 5] = ["block", "cluster", "grid", "device", "driver"];
 
-/// Returns the folder of the C++ sources. A build script that watches it is run again when one of them changes.
+/// Returns the folder of the C++ sources. A build script that watches it is run again when one of them
+/// changes.
 pub fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("emu")
 }
@@ -37,12 +39,13 @@ pub fn planted() -> Vec<Source> {
     sources_in(&folder())
 }
 
-/// Builds the driver in the folder `out`: `libcuda.so` has the driver's functions, the scheduler of blocks, and the
-/// interpreter of PTX; beside it, `libkernels.so` has the kernels, and `libnccl.so` NCCL's functions. The thread-local
-/// storage of `libkernels.so` is the shared memory of blocks and nothing else. Returns the path of `libcuda.so`.
+/// Builds the driver in the folder `out`: `libcuda.so` has the driver's functions, the scheduler of blocks,
+/// and the interpreter of PTX; beside it, `libkernels.so` has the kernels, and `libnccl.so` NCCL's functions.
+/// The thread-local storage of `libkernels.so` is the shared memory of blocks and nothing else. Returns the
+/// path of `libcuda.so`.
 ///
-/// `kernels` is the folder of the headers that `sources` include, which are named in `headers`. Compiled files are kept
-/// in the folder `objects`, and made again if they are older than what they include.
+/// `kernels` is the folder of the headers that `sources` include, which are named in `headers`. Compiled
+/// files are kept in the folder `objects`, and made again if they are older than what they include.
 ///
 /// # Panics
 /// If a command fails or a file cannot be written: a build script has nothing else to do.

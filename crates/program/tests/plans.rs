@@ -2,6 +2,7 @@
 //! dependencies (`NEEDS`) are those of the models.
 use crate::support::{
     devices::{device, drawn as schedules},
+    paths::root,
     program::{done, json, refused},
     ranks::plan_file,
     snapshots::{config as snapshot_config, turning},
@@ -516,8 +517,11 @@ fn a_plan_is_refused_with_the_error_and_its_position() {
         e.to_string(),
         "plan prefetch: name is that of a different preset; give the plan another name"
     );
+    let text = std::fs::read_to_string(root().join("docs/plans.md")).unwrap();
+    let table = text.split("## Presets").nth(1).unwrap().split("\n## ").next().unwrap();
     for name in Plan::PRESETS {
         let plan = Plan::named(name).unwrap();
         assert_eq!(Plan::parse(&toml::to_string(&plan).unwrap()).unwrap(), plan);
+        assert!(table.contains(&format!("`{name}`")), "docs/plans.md has no row for {name}");
     }
 }

@@ -97,7 +97,7 @@ fn the_program_prints_the_task_its_negatives_the_baseline_and_why_training_stopp
         "\nstopped: no better validation for 2 epochs\n\ntest (task link, ",
         "\n  transductive  tgn  ",
         "\n                EdgeBank  ",
-        "\n  7 more rules that learn nothing are no better: see summary.json, or --json\n",
+        " more rules that learn nothing are no better: see summary.json, or --json\n",
         "\n  inductive     tgn ",
         "\n                EdgeBank, window      ",
     ] {

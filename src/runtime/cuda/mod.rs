@@ -1,8 +1,8 @@
 //! CUDA devices: the driver library, loaded on first use; device memory, streams, events, captured graphs;
 //! and one typed wrapper per kernel.
 //!
-//! The emulated device runs the same code over another `libcuda.so` (`crates/emulator`): ops and programs do not
-//! distinguish the two.
+//! The emulated device runs the same code over another `libcuda.so` (`crates/emulator`): ops and programs do
+//! not distinguish the two.
 pub mod abi;
 pub mod dlpack;
 mod error;
@@ -279,8 +279,8 @@ impl Gpu {
     pub fn values_apart(&self) -> Self {
         Gpu { values: Values::Apart, ..self.clone() }
     }
-    /// Whether the driver is the one of `crates/emulator`: the vendor libraries do not work with it, and timings
-    /// mean nothing.
+    /// Whether the driver is the one of `crates/emulator`: the vendor libraries do not work with it, and
+    /// timings mean nothing.
     pub fn is_emulated(&self) -> bool {
         self.name() == EMULATED
     }
