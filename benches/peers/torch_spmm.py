@@ -1,4 +1,5 @@
-"""Times PyTorch's sparse products of a matrix written by `crates/training/benches/spmm.rs`; prints seconds by product for each width.
+"""Times PyTorch's sparse products of a matrix written by `crates/training/benches/spmm.rs`: prints seconds by product
+for each width.
 
     python benches/peers/torch_spmm.py FOLDER --threads 2 --widths 16 64    # called by `cargo bench --bench spmm`
 

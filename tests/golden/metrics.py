@@ -1,4 +1,5 @@
-"""Writes `metrics.json`, the scores that the tests of `crates/training/src/task/metrics.rs` and `classify.rs` compare with.
+"""Writes `metrics.json`, the scores that the tests of `crates/training/src/task/metrics.rs` and `classify.rs` compare
+with.
 
     python tests/golden/metrics.py tests/golden/metrics.json
 

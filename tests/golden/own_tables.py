@@ -1,4 +1,5 @@
-"""Writes tables of events with names and dates, as pandas and Polars users have them, for `crates/program/tests/own_data.rs`.
+"""Writes tables of events with names and dates, as pandas and Polars users have them, for
+`crates/program/tests/own_data.rs`.
 
     python tests/golden/own_tables.py tests/golden/foreign/own
 
