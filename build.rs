@@ -158,6 +158,10 @@ fn nvcc(root: &Path) -> Option<PathBuf> {
 /// Returns nvcc's flags for the wanted architectures.
 fn targets() -> Vec<String> {
     let architectures = env::var("TGNN_CUDA_ARCHS").unwrap_or_else(|_| ARCHITECTURES.into());
+    let has = |wanted: &str| architectures.split(',').any(|a| a == wanted);
+    if has("90") && !has("90a") {
+        println!("cargo:warning=TGNN_CUDA_ARCHS: code for 90 multiplies without wgmma on an H100; give 90a");
+    }
     let flag = |a: &str| match a.strip_suffix("+ptx") {
         Some(a) => format!("-gencode=arch=compute_{a},code=compute_{a}"),
         None => {

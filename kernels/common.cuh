@@ -23,7 +23,8 @@ constexpr unsigned FULL = 8;
 // Waits for the end of the previous kernel on this CUDA stream; every kernel calls it before anything else. From compute
 // capability 9.0 on, a kernel may be launched when all blocks of the previous one have exited, but before it has ended
 // ("programmatic dependent launch"). After the wait, the previous kernel's writes are visible. No kernel asks for the
-// next one sooner (`griddepcontrol.launch_dependents`): blocks that wait take the place of kernels on other CUDA streams.
+// next one sooner (`griddepcontrol.launch_dependents`): blocks that wait take the place of kernels on other CUDA
+// streams.
 __device__ __forceinline__ void after_previous_kernel() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");

@@ -24,15 +24,15 @@ gru_memory(MemoryUpdate u) {
     const float *b_x = u.b_x, *b_h = u.b_h;
     float r_bias = b_x[j] + b_h[j], z_bias = b_x[d + j] + b_h[d + j], n_bias = b_x[2 * d + j], h_bias = b_h[2 * d + j];
     // All loads come before all stores, so that they wait for memory once.
-    float state[ROWS_EACH];
-    uint32_t to_row[ROWS_EACH];
+    float state[EACH];
+    uint32_t to_row[EACH];
 #pragma unroll
-    for (uint32_t i = 0; i < ROWS_EACH; i++) {
+    for (uint32_t i = 0; i < EACH; i++) {
       uint32_t k = tile.row0 + own_row() + i;  // a message begins with the node's own memory
       if (k < tile.rows) state[i] = u.messages[uint64_t(k) * c + j], to_row[i] = u.mailed[k];
     }
 #pragma unroll
-    for (uint32_t i = 0; i < ROWS_EACH; i++) {
+    for (uint32_t i = 0; i < EACH; i++) {
       uint32_t k = tile.row0 + own_row() + i;
       if (k >= tile.rows) break;
       float r = sigmoid(sums.at[i][0] + r_bias);

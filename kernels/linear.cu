@@ -16,7 +16,7 @@ linear(const float* x, const float* w, const float* b, const float* residual, fl
   // Mask of this thread's elements that the drop-out keeps; computed here because one draw serves several elements.
   uint32_t kept = 0;
 #pragma unroll 1
-  for (uint32_t i = 0; i < ROWS_EACH; i++) {
+  for (uint32_t i = 0; i < EACH; i++) {
     uint64_t row = blockIdx.x * TILE + own_row() + i;
     kept |= epilogue.drop.kept(row * m + blockIdx.y * TILE + own_column()) << (EACH * i);
   }
@@ -25,7 +25,7 @@ linear(const float* x, const float* w, const float* b, const float* residual, fl
       [=](Sums sums, Tile tile) {
         if (b) tile.map(sums, [=](uint32_t, uint32_t j, float z) { return z + b[j]; });
         if (residual) tile.map(sums, [=](uint32_t i, uint32_t j, float z) { return z + residual[uint64_t(i) * m + j]; });
-        tile.map(sums, [=](uint32_t i, uint32_t j, float z) { return epilogue.of(z, kept, i % ROWS_EACH * EACH + j % EACH); });
+        tile.map(sums, [=](uint32_t i, uint32_t j, float z) { return epilogue.of(z, kept, i % EACH * EACH + j % EACH); });
         tile.store(sums, Output{y, m, m});
       });
 }

@@ -39,12 +39,12 @@ linear_pair(const float* x, const float* w1, const float* b1, const float* c, co
   // The term that all rows share, four threads per column; the first barrier of the product makes it visible.
   uint32_t column = threadIdx.x / 4, j = tile.column0 + column;
   float shared = 0.f;
-  if (!second && column < TILE && j < m) {
+  if (!second && j < m) {
     const float* of_v = v + uint64_t(j) * s;
     shared = by_four(c, s) && by_four(v, s) ? share_of_dot<4>(c, of_v, s) : share_of_dot<1>(c, of_v, s);
   }
   shared += __shfl_xor_sync(ALL, shared, 1), shared += __shfl_xor_sync(ALL, shared, 2);
-  if (threadIdx.x % 4 == 0 && column < TILE && j < m) bias[column] = b[j] + shared;
+  if (threadIdx.x % 4 == 0 && j < m) bias[column] = b[j] + shared;
   Sums sums = sum_of_product<Along::Sum, Along::Sum>(precision, tile, 0, k, Matrix{x, k}, Matrix{w, k});
   tile.map(sums, [&](uint32_t, uint32_t j, float z) { return z + bias[j - tile.column0]; });
   tile.store(sums, Output{y, m, m});
@@ -66,7 +66,11 @@ linear_pair_input_grad(const float* dy1, const float* w1, const float* dy2, cons
     }
   });
   // Beyond the rows of the products, `sums` has no meaning.
-  if (base) to.map(sums, [=](uint32_t i, uint32_t j, float sum) { return base[uint64_t(i) * k + j] + (i < tile.rows ? sum : 0.f); });
+  if (base) {
+    to.map(sums, [=](uint32_t i, uint32_t j, float sum) {
+      return base[uint64_t(i) * k + j] + (i < tile.rows ? sum : 0.f);
+    });
+  }
   to.store(sums, Output{dx, k, k});
 }
 

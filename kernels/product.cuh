@@ -1,21 +1,22 @@
 // Tiled dense products: out[i, j] = sum over l of a(i, l) b(l, j), of matrices that may have extra, computed columns.
 //
 // A block of 256 threads computes a tile of 64 x 64: two groups of four warps sum every other slab, 16 deep, and add
-// their tiles at the end. Of each slab a warp has 16 rows of a in registers; the group shares the columns of b in shared
-// memory. Every element is fetched once per tile, and split once. The caller decides what happens with each sum. The
-// order of the additions over l is fixed, so the bits of the result depend on the operands alone.
+// their tiles at the end. Of each slab a warp has 16 rows of a in registers; the group shares the columns of b in
+// shared memory. Every element is fetched once per tile, and split once. The caller decides what happens with each
+// sum. The order of the additions over l is fixed, so the bits of the result depend on the operands alone.
 //
 // The matrix units multiply TF32 (11 significant bits): operands are rounded to that format, and products are exact
-// (`precision` is `runtime::MatmulPrecision` on the host). For f32, an operand is split into the sum of two TF32 numbers,
-// exact but for its last bit, and three of the four products of two such sums are computed ("3xTF32"); that of the low
-// halves hardly counts.
+// (`precision` is `runtime::MatmulPrecision` on the host). For f32, an operand is split into the sum of two TF32
+// numbers, exact but for its last bit, and three of the four products of two such sums are computed ("3xTF32"); that
+// of the low halves hardly counts.
 //
-// The units cut sums off instead of rounding them (emu/matrix.hpp), so a long sum of theirs drifts towards zero: over a
-// depth of 376 it is 8 to 23 times as far off as a sum in f32. Therefore they sum one slab at a time, from zero, and the
-// vector units add that to the sums of the slabs before, rounding to nearest.
+// The units cut sums off instead of rounding them (emu/matrix.hpp), so a long sum of theirs drifts towards zero: over
+// a depth of 376 it is 8 to 23 times as far off as a sum in f32. Therefore they sum one slab at a time, from zero, and
+// the vector units add that to the sums of the slabs before, rounding to nearest.
 //
-// On compute capability 9.0 (`sm_90a`) the products are those of wgmma, which a group starts together, and which run while
-// the next slab is prepared; elsewhere each warp multiplies by mma.sync, with the same operands in the same places.
+// On compute capability 9.0 (`sm_90a`) the products are those of wgmma, which a group starts together, and which run
+// while the next slab is prepared; elsewhere each warp multiplies by mma.sync, with the same operands in the same
+// places.
 //
 // An infinity has no such split, and neither has a number that rounds to one: their sums become NaN. A tile with a NaN
 // is therefore computed again without the matrix units, so that it has infinities and NaN where IEEE 754 has them.
@@ -26,24 +27,24 @@ constexpr uint32_t TILE = 64;           // rows and columns of a tile
 constexpr uint32_t DEPTH = 16;          // depth of a slab in shared memory
 constexpr uint32_t PRODUCT_THREADS = 256;
 constexpr uint32_t F32 = 0;             // precision of products; the other is TF32
-constexpr uint32_t EACH = 4;            // columns of a thread
-constexpr uint32_t ROWS_EACH = TILE * TILE / PRODUCT_THREADS / EACH;  // rows of a thread
+constexpr uint32_t EACH = 4;            // rows and columns of a thread
 constexpr uint32_t GROUPS = 2;          // groups of four warps; each sums every other slab
 constexpr uint32_t GROUP_THREADS = PRODUCT_THREADS / GROUPS;
 constexpr uint32_t ROUND = GROUPS * DEPTH;  // depths that the groups sum at a time
 constexpr uint32_t SLAB = DEPTH * TILE;
 static_assert(DEPTH == COLUMN_DEPTH, "as the matrix units read it");
+static_assert(TILE * TILE == PRODUCT_THREADS * EACH * EACH, "the threads share a tile");
 
 // The index of an operand that is contiguous in memory; neighbouring threads take neighbouring elements along it.
 enum class Along { Sum, Edge };
 
 // The sums of a thread: rows row0 + r and columns column0 + c of the result.
 struct Sums {
-  float at[ROWS_EACH][EACH];
+  float at[EACH][EACH];
 };
 
 // The first row (or column) of a thread within its tile; its other rows (or columns) follow.
-__device__ __forceinline__ uint32_t own_row() { return threadIdx.x / (TILE / EACH) * ROWS_EACH; }
+__device__ __forceinline__ uint32_t own_row() { return threadIdx.x / (TILE / EACH) * EACH; }
 __device__ __forceinline__ uint32_t own_column() { return threadIdx.x % (TILE / EACH) * EACH; }
 
 // A matrix in memory that sums are stored to. `y` may be null.
@@ -56,7 +57,7 @@ struct Output {
 // A tile of a product of `rows` x `columns`, at (row0, column0).
 struct Tile {
   uint32_t row0, rows, column0, columns;
-  uint32_t own = (1 << ROWS_EACH) - 1;  // bits: which of a thread's rows the functions below handle
+  uint32_t own = (1 << EACH) - 1;  // bits: which of a thread's rows the functions below handle
   // The tile of this block, if the grid's x dimension tiles the rows and its y dimension the columns.
   static __device__ __forceinline__ Tile of_block(uint32_t rows, uint32_t columns) {
     return {blockIdx.x * TILE, rows, blockIdx.y * TILE, columns};
@@ -71,7 +72,7 @@ struct Tile {
   template <class S, class Out> __device__ __forceinline__ void each(S& sums, Out out) const {
     uint32_t i0 = row0 + own_row(), j0 = column0 + own_column();
 #pragma unroll
-    for (uint32_t i = 0; i < ROWS_EACH; i++) {
+    for (uint32_t i = 0; i < EACH; i++) {
 #pragma unroll
       for (uint32_t j = 0; j < EACH; j++) {
         if (has(i) && i0 + i < rows && j0 + j < columns) out(i0 + i, j0 + j, sums.at[i][j]);
@@ -83,7 +84,7 @@ struct Tile {
     uint32_t i0 = row0 + own_row(), j0 = column0 + own_column();
     bool four = by_four(to.y, uint32_t(to.stride % EACH)) && j0 + EACH <= to.columns;
 #pragma unroll
-    for (uint32_t i = 0; i < ROWS_EACH; i++) {
+    for (uint32_t i = 0; i < EACH; i++) {
       if (i0 + i >= rows) break;
       if (!has(i)) continue;
       float* row = to.y + (i0 + i) * to.stride + j0;
@@ -126,8 +127,8 @@ __device__ __forceinline__ float element(const WithColumns<Extra>& m, uint32_t e
   return edge < m.columns ? element<along>(m.m, edge, l) : m.extra(l, edge);
 }
 
-// What a thread fetches of a slab of an operand: two edges, each at four depths. With w = warp of the group, g = lane / 4
-// and t = lane % 4:
+// What a thread fetches of a slab of an operand: two edges, each at four depths. With w = warp of the group, g = lane
+// / 4 and t = lane % 4:
 //
 //            edges                  depths              in memory
 //   a, Sum   16 w + g, 8 further    4 t, ..., 4 t + 3   16 bytes of each of two rows
@@ -145,7 +146,9 @@ struct Piece {
     for (uint32_t j = 0; j < 4; j++) x[e][j] = 0.f;
     if (there) load(from, x[e]);
   }
-  __device__ __forceinline__ void one(uint32_t e, uint32_t j, const float* from, bool there) { x[e][j] = there ? *from : 0.f; }
+  __device__ __forceinline__ void one(uint32_t e, uint32_t j, const float* from, bool there) {
+    x[e][j] = there ? *from : 0.f;
+  }
 };
 __device__ __forceinline__ uint32_t group() { return threadIdx.x / GROUP_THREADS; }
 __device__ __forceinline__ uint32_t group_warp() { return threadIdx.x / WARP % (GROUP_THREADS / WARP); }
@@ -156,11 +159,13 @@ template <Side side, Along along> struct Own {
   static __device__ __forceinline__ uint32_t edge() {
     return ACROSS ? lane_id() : group_warp() * (side == Side::A ? 16 : 8) + lane_id() / 4;
   }
-  static __device__ __forceinline__ uint32_t depth() { return group() * DEPTH + (ACROSS ? group_warp() : lane_id() % 4 * 4); }
+  static __device__ __forceinline__ uint32_t depth() {
+    return group() * DEPTH + (ACROSS ? group_warp() : lane_id() % 4 * 4);
+  }
 };
 
 // Fetches this thread's pieces of the slabs of its group, one after the other. `left` is the number of depths from the
-// first one of the round on. `ALIGNED`: whether all threads may read 16 bytes of a row at a time.
+// first one of the round on; `all_aligned` is whether all threads may read 16 bytes of a row at a time.
 template <Side side, Along along, class Operand> struct Source;
 template <Side side> struct Source<side, Along::Sum, Matrix> {
   using Of = Own<side, Along::Sum>;
@@ -194,7 +199,8 @@ template <Side side> struct Source<side, Along::Edge, Matrix> {
   uint32_t stride;
   uint32_t second;  // distance of the second edge
   static constexpr bool aligned = true;
-  __device__ __forceinline__ Source(Matrix m, uint32_t edge0, uint32_t edges, uint32_t l0, uint32_t) : stride(uint32_t(m.stride)) {
+  __device__ __forceinline__ Source(Matrix m, uint32_t edge0, uint32_t edges, uint32_t l0, uint32_t)
+      : stride(uint32_t(m.stride)) {
     uint32_t edge = min(edge0 + Of::edge(), edges - 1);
     at = m.x + (l0 + Of::depth()) * m.stride + edge;
     second = min(edge + Of::EDGES_APART, edges - 1) - edge;
@@ -236,10 +242,10 @@ template <class Extra> struct Source<Side::B, Along::Edge, WithColumns<Extra>> {
   }
 };
 
-// Splits numbers into sums of two TF32 numbers. `low`, the remainder, has up to 12 significant bits and the units read 11
-// (CUTLASS relies on this, too): truncating the last bit is as accurate as rounding it, so `low` is not rounded. It is
-// not finite if `x` or `high` is not. The units ignore the bits of `high` beyond the first 11 significant ones. For TF32,
-// `high` is the rounded number, and `low` is not used.
+// Splits numbers into sums of two TF32 numbers. `low`, the remainder, has up to 12 significant bits and the units read
+// 11 (CUTLASS relies on this, too): truncating the last bit is as accurate as rounding it, so `low` is not rounded. It
+// is not finite if `x` or `high` is not. The units ignore the bits of `high` beyond the first 11 significant ones. For
+// TF32, `high` is the rounded number, and `low` is not used.
 struct Halves {
   float high[2][4], low[2][4];
   __device__ __forceinline__ Halves(const Piece& piece, uint32_t precision) {
@@ -265,15 +271,16 @@ struct Halves {
 };
 
 // A slab of b in shared memory: DEPTH elements of one column of the tile after the other. Depth 4 t + j is at position
-// 4 j + t, so that a lane's depths of a, which it fetches from consecutive addresses, are those of products of depth 8 as
-// the matrix units want them. Groups of four positions swap places within two rows of 128 bytes, as the 64-byte swizzle
-// of the matrix units has it: then the simultaneous accesses of a warp hit different banks.
+// 4 j + t, so that a lane's depths of a, which it fetches from consecutive addresses, are those of products of depth 8
+// as the matrix units want them. Groups of four positions swap places within two rows of 128 bytes, as the 64-byte
+// swizzle of the matrix units has it: then the simultaneous accesses of a warp hit different banks.
 __device__ __forceinline__ uint32_t place(uint32_t column, uint32_t four) {
   return column * DEPTH + 4 * (four ^ (column / 2 % 4));
 }
 // Where a thread stores its piece of b.
 template <Along along> struct Places {
-  static constexpr uint32_t SECOND = Own<Side::B, along>::EDGES_APART * DEPTH;  // its second column has the same swizzle
+  // From its first column to the second, which has the same swizzle.
+  static constexpr uint32_t SECOND = Own<Side::B, along>::EDGES_APART * DEPTH;
   float* slab;
   uint32_t own;
   __device__ __forceinline__ explicit Places(float* slab) : slab(slab) {
@@ -306,8 +313,9 @@ struct Rows16 {
   }
 };
 
-// Multiplies a warp's rows of a slab by the slab of b, from zero. Of the four products of high and low parts, that of the
-// low parts is left out. The small products come first, so that only two sums are cut off at the size of the result.
+// Multiplies a warp's rows of a slab by the slab of b, from zero. Of the four products of high and low parts, that of
+// the low parts is left out. The small products come first, so that only two sums are cut off at the size of the
+// result.
 __device__ __forceinline__ void multiply(WarpSums& sums, Rows16& a, SharedColumns b, bool split) {
   mma_begin(a);
   if (split) {
@@ -330,8 +338,8 @@ __device__ __forceinline__ bool has_nan(const WarpSums& sums) {
   return all != all;
 }
 
-// Shared memory of a product: of each group two slabs of b, with high and low parts; then the groups' tiles, then the parts
-// of a cluster. One array serves all products of a kernel.
+// Shared memory of a product: of each group two slabs of b, with high and low parts; then the groups' tiles, then the
+// parts of a cluster. One array serves all products of a kernel.
 __device__ __forceinline__ float* product_memory() {
   __shared__ __align__(1024) float memory[GROUPS * 2 * 2 * SLAB];
   static_assert(GROUPS * TILE * TILE <= GROUPS * 2 * 2 * SLAB, "the tiles fit");
@@ -370,8 +378,8 @@ __device__ __forceinline__ void add_slabs(WarpSums& total, A of_a, B of_b, int32
   group_barrier(group());  // all slabs of the group have been read
 }
 
-// Adds the sums of the groups to the threads' sums, through shared memory. A warp's simultaneous accesses hit different
-// banks.
+// Adds the sums of the groups to the threads' sums, through shared memory. A warp's simultaneous accesses hit
+// different banks.
 __device__ __forceinline__ void hand_out(const WarpSums& from, Sums& sums) {
   auto place = [](uint32_t row, uint32_t column) { return row * TILE + (column ^ (row % 8 * 8)); };
   float* tiles = product_memory();
@@ -387,7 +395,7 @@ __device__ __forceinline__ void hand_out(const WarpSums& from, Sums& sums) {
   }
   __syncthreads();  // the tiles have been written
 #pragma unroll
-  for (uint32_t i = 0; i < ROWS_EACH; i++) {
+  for (uint32_t i = 0; i < EACH; i++) {
     const float* at = tiles + place(own_row() + i, own_column());
     float of[EACH], total[EACH] = {};
 #pragma unroll
@@ -408,21 +416,22 @@ __device__ void add_unsplit(Sums& sums, Tile tile, uint32_t l0, uint32_t l1, con
   uint32_t row = tile.row0 + own_row(), column = tile.column0 + own_column();
 #pragma unroll 1
   for (uint32_t l = l0; l < l1; l++) {
-    float x[ROWS_EACH] = {}, y[EACH] = {};
+    float x[EACH] = {}, y[EACH] = {};
 #pragma unroll
-    for (uint32_t i = 0; i < ROWS_EACH; i++) if (row + i < tile.rows) x[i] = element<a_along>(a, row + i, l);
+    for (uint32_t i = 0; i < EACH; i++) if (row + i < tile.rows) x[i] = element<a_along>(a, row + i, l);
 #pragma unroll
     for (uint32_t j = 0; j < EACH; j++) if (column + j < tile.columns) y[j] = element<b_along>(b, column + j, l);
 #pragma unroll
-    for (uint32_t i = 0; i < ROWS_EACH; i++) {
+    for (uint32_t i = 0; i < EACH; i++) {
 #pragma unroll
       for (uint32_t j = 0; j < EACH; j++) sums.at[i][j] = fmaf(x[i], y[j], sums.at[i][j]);
     }
   }
 }
 
-// Returns the sums of one or more products of a tile: `terms(add)` calls `add(a, b, l0, l1)` for every product, with sums
-// over l0..l1. Every thread of the block must call it. Beyond the rows and columns of the tile the sums have no meaning.
+// Returns the sums of one or more products of a tile: `terms(add)` calls `add(a, b, l0, l1)` for every product, with
+// sums over l0..l1. Every thread of the block must call it. Beyond the rows and columns of the tile the sums have no
+// meaning.
 template <Along a_along, Along b_along, class Terms>
 __device__ __forceinline__ Sums sum_of_products(uint32_t precision, Tile tile, Terms terms) {
   Sums sums = {};
@@ -481,43 +490,43 @@ struct TileParts {
 __device__ __forceinline__ bool add_parts(Sums& sums, Part part, TileParts to) {
   if (part.of == 1) return true;
   uint32_t tile = (blockIdx.z / part.room * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
-  float4* parts = reinterpret_cast<float4*>(to.made) + uint64_t(tile) * part.room * ROWS_EACH * PRODUCT_THREADS + threadIdx.x;
+  float4* parts = reinterpret_cast<float4*>(to.made) + uint64_t(tile) * part.room * EACH * PRODUCT_THREADS + threadIdx.x;
 #pragma unroll
-  for (uint32_t i = 0; i < ROWS_EACH; i++) {
+  for (uint32_t i = 0; i < EACH; i++) {
     const float(&row)[EACH] = sums.at[i];
-    parts[(part.at * ROWS_EACH + i) * PRODUCT_THREADS] = make_float4(row[0], row[1], row[2], row[3]);
+    parts[(part.at * EACH + i) * PRODUCT_THREADS] = make_float4(row[0], row[1], row[2], row[3]);
   }
   if (!comes_last(to.tickets + tile, part.of)) return false;
   sums = {};
 #pragma unroll 4  // sixteen loads in flight at once
   for (uint32_t p = 0; p < part.of; p++) {
 #pragma unroll
-    for (uint32_t i = 0; i < ROWS_EACH; i++) {
-      float4 row = __ldcg(parts + (p * ROWS_EACH + i) * PRODUCT_THREADS);
+    for (uint32_t i = 0; i < EACH; i++) {
+      float4 row = __ldcg(parts + (p * EACH + i) * PRODUCT_THREADS);
       sums.at[i][0] += row.x, sums.at[i][1] += row.y, sums.at[i][2] += row.z, sums.at[i][3] += row.w;
     }
   }
   return true;
 }
 
-// The same through distributed shared memory, for a launch in clusters of the blocks of a tile: each block adds up some
-// of the rows, and `tile` then has these alone. Returns whether `cluster_wait` must follow before the block exits,
-// because others may still read its sums.
+// The same through distributed shared memory, for a launch in clusters of the blocks of a tile: each block adds up
+// some of the rows, and `tile` then has these alone. Returns whether `cluster_wait` must follow before the block
+// exits, because others may still read its sums.
 __device__ __forceinline__ bool add_parts_in_cluster(Sums& sums, Part part, Tile& tile) {
   float4* made = reinterpret_cast<float4*>(product_memory());
   if (part.of == 1) return false;
   tile.own = 0;
 #pragma unroll
-  for (uint32_t i = 0; i < ROWS_EACH; i++) {
+  for (uint32_t i = 0; i < EACH; i++) {
     const float(&row)[EACH] = sums.at[i];
     made[i * PRODUCT_THREADS + threadIdx.x] = make_float4(row[0], row[1], row[2], row[3]);
-    tile.own |= uint32_t(i * part.of / ROWS_EACH == part.at) << i;
+    tile.own |= uint32_t(i * part.of / EACH == part.at) << i;
   }
   cluster_arrive_shared();
   cluster_wait();  // all partial sums have been written
   sums = {};
 #pragma unroll
-  for (uint32_t i = 0; i < ROWS_EACH; i++) {
+  for (uint32_t i = 0; i < EACH; i++) {
     if (!tile.has(i)) continue;
 #pragma unroll 4  // four loads in flight at once
     for (uint32_t p = 0; p < part.of; p++) {
@@ -544,8 +553,8 @@ __device__ __forceinline__ void product_over_rows(uint32_t precision, uint32_t r
 struct Ones {
   __device__ __forceinline__ float operator()(uint32_t, uint32_t) const { return 1.f; }
 };
-// The gradients of a linear map: dw = dz^T x [m, k], and db = column sums of dz, which `finish` finds in column k. `dz`
-// and `x` are matrices of `n` rows. Column k of x counts as 1; a `WithColumns` must return that 1.
+// The gradients of a linear map: dw = dz^T x [m, k], and db = column sums of dz, which `finish` finds in column k.
+// `dz` and `x` are matrices of `n` rows. Column k of x counts as 1; a `WithColumns` must return that 1.
 template <class Extra, class Finish>
 __device__ __forceinline__ void weight_grad(uint32_t precision, uint32_t n, uint32_t m, uint32_t k, uint32_t room,
                                             TileParts to, Matrix dz, WithColumns<Extra> x, Finish finish) {

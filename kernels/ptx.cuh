@@ -126,25 +126,6 @@ class Shared {
     there.at += floats * (sizeof(at) == sizeof(uint32_t) ? sizeof(float) : 1);
     return there;
   }
-  // The float at a constant distance.
-  template <uint32_t FLOATS> __device__ __forceinline__ float load() const {
-#ifdef TGNN_HOST
-    return at[FLOATS];
-#else
-    float x;
-    asm volatile("ld.shared.f32 %0, [%1+%2];" : "=f"(x) : "r"(at), "n"(4 * FLOATS) : "memory");
-    return x;
-#endif
-  }
-  // The four floats at a constant distance, aligned to 16 bytes.
-  template <uint32_t FLOATS> __device__ __forceinline__ void load(float (&x)[4]) const {
-#ifdef TGNN_HOST
-    for (int i = 0; i < 4; i++) x[i] = at[FLOATS + i];
-#else
-    asm volatile("ld.shared.v4.f32 {%0,%1,%2,%3}, [%4+%5];"
-                 : "=f"(x[0]), "=f"(x[1]), "=f"(x[2]), "=f"(x[3]) : "r"(at), "n"(4 * FLOATS) : "memory");
-#endif
-  }
   // Four matrices of 8 rows of 4 floats: lane l has the address of row l % 8 of matrix l / 8. Of every matrix it receives
   // the element of row l / 4 in column l % 4. A row is aligned to 16 bytes. PTX ldmatrix, which takes them for 16-bit
   // numbers.
@@ -161,23 +142,6 @@ class Shared {
                  : "r"(at), "n"(4 * FLOATS) : "memory");
 #endif
   }
-  // Stores a float at a constant distance.
-  template <uint32_t FLOATS> __device__ __forceinline__ void store(float x) const {
-#ifdef TGNN_HOST
-    at[FLOATS] = x;
-#else
-    asm volatile("st.shared.f32 [%0+%2], %1;" ::"r"(at), "f"(x), "n"(4 * FLOATS) : "memory");
-#endif
-  }
-  // Stores four floats at a constant distance, aligned to 16 bytes.
-  template <uint32_t FLOATS> __device__ __forceinline__ void store(const float (&x)[4]) const {
-#ifdef TGNN_HOST
-    for (int i = 0; i < 4; i++) at[FLOATS + i] = x[i];
-#else
-    asm volatile("st.shared.v4.f32 [%0+%5], {%1,%2,%3,%4};" ::"r"(at), "f"(x[0]), "f"(x[1]), "f"(x[2]), "f"(x[3]), "n"(4 * FLOATS)
-                 : "memory");
-#endif
-  }
 
  private:
 #ifdef TGNN_HOST
@@ -190,10 +154,11 @@ class Shared {
 __device__ __forceinline__ uint32_t uniform(uint32_t x) { return __shfl_sync(ALL, x, 0); }
 
 // ---- products of a warp's rows and columns in shared memory ----
-// Sums of 16 rows and 64 columns: eight adjacent fragments, as `mma_tf32` has them. Their instructions stay where they are
-// among those of the matrix units, so that no sum is in two registers at the same time.
+// Sums of 16 rows and 64 columns: eight adjacent fragments, as `mma_tf32` has them.
 struct WarpSums {
   float at[8][4];
+  // The compiler does not move these zeros. If it did, ptxas would find them among the products of wgmma, and let each
+  // product wait for the one before.
   __device__ __forceinline__ void set_zero() {
 #pragma unroll
     for (int n = 0; n < 8; n++) {
@@ -211,13 +176,7 @@ struct WarpSums {
 #pragma unroll
     for (int n = 0; n < 8; n++) {
 #pragma unroll
-      for (int i = 0; i < 4; i++) {
-#ifdef TGNN_HOST
-        at[n][i] += other.at[n][i];
-#else
-        asm volatile("add.f32 %0, %0, %1;" : "+f"(at[n][i]) : "f"(other.at[n][i]));
-#endif
-      }
+      for (int i = 0; i < 4; i++) at[n][i] += other.at[n][i];
     }
   }
 };
@@ -267,7 +226,9 @@ __device__ __forceinline__ void mma_end() { asm volatile("wgmma.commit_group.syn
 __device__ __forceinline__ void mma_wait(WarpSums& d) {
   asm volatile("wgmma.wait_group.sync.aligned 0;" : TGNN_SUMS("+f", d)::"memory");
 }
-__device__ __forceinline__ void group_barrier(uint32_t group) { asm volatile("bar.sync %0, 128;" ::"r"(group + 1) : "memory"); }
+__device__ __forceinline__ void group_barrier(uint32_t group) {
+  asm volatile("bar.sync %0, 128;" ::"r"(group + 1) : "memory");
+}
 __device__ __forceinline__ void group_barrier_of_columns(uint32_t group) {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
   group_barrier(group);

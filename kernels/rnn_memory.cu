@@ -1,8 +1,8 @@
 // rnn_memory: memory of the unique nodes after their mails, `s' = tanh(W_x m + b_x + W_h s + b_h)`
 //
 // shapes    see memory_update.cuh; gates [m, d]: s'
-// grid      one block of 256 per tile of 64 mails x 64 memory columns; at most about 264 blocks, each of which goes on to
-//           further rows of tiles
+// grid      one block of 256 per tile of 64 mails x 64 memory columns; at most about 264 blocks, each of which goes on
+//           to further rows of tiles
 // memory    reads m c words of messages d / 64 times and d c of weights m / 64 times, mostly from L2; writes n d words
 //           and the gates
 // limiter   f32 arithmetic, 2 m d c operations

@@ -116,9 +116,13 @@ fn each_kernel_fits_the_blocks_per_multiprocessor_that_it_claims() {
 
 #[test]
 #[cfg_attr(not(kernels_compiled), ignore = "built without nvcc: scripts/fetch-nvcc")]
-fn no_kernel_keeps_arrays_in_memory_and_only_products_spill_a_few_registers() {
+fn no_kernel_keeps_arrays_in_memory_or_waits_for_each_product_and_only_products_spill_a_few_registers() {
     let Some(path) = report() else { return };
-    let kernels = kernels(&fs::read_to_string(path).unwrap());
+    let text = fs::read_to_string(path).unwrap();
+    // What ptxas does if it finds other instructions among those of wgmma; it says so beside the kernels.
+    let serialised = text.lines().find(|line| line.contains("are serialized"));
+    assert_eq!(serialised, None);
+    let kernels = kernels(&text);
     assert!(kernels.len() >= 2, "the report names no kernels");
     for (name, text) in &kernels {
         assert!(text.contains("Used "), "{name}: no registers in the report");

@@ -20,7 +20,7 @@ use std::{
     process::Command,
 };
 
-/// Files of `emu/` that are instrumented by sanitizers, because they switch between fibres, and the driver's.
+/// The files of the driver and of its scheduler of blocks.
 const DRIVER: [&str; 5] = ["block", "cluster", "grid", "device", "driver"];
 
 /// Returns the folder of the C++ sources. A build script that watches it is run again when one of them
