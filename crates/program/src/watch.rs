@@ -247,8 +247,8 @@ impl Display {
     }
     /// Prints what the plan leaves to measurements, once it is chosen.
     fn tell_choice(&mut self, task: &dyn Task) {
-        if let (false, Some((choice, _))) = (self.chosen, task.chosen()) {
-            self.line(format_args!("plan      {}: {choice}", task.plan().name));
+        if let (false, Some(choice)) = (self.chosen, task.plan_record().chosen) {
+            self.line(format_args!("plan      {}: {choice}", task.core().plan().name));
             self.chosen = true;
         }
     }
@@ -266,16 +266,16 @@ impl Watch for Display {
     }
     fn start(&mut self, task: &mut dyn Task) {
         if self.timeline.is_some() {
-            task.trace();
+            task.core_mut().trace();
         }
         if self.profile {
-            task.step_mut().profile();
+            task.core_mut().step_mut().profile();
         }
         for (word, what) in task.remarks() {
             self.head(format_args!("{word:<8}  {what}"));
         }
         self.tell_choice(task);
-        self.head(format_args!("memory    {}\n", task.memory()));
+        self.head(format_args!("memory    {}\n", task.core().memory()));
     }
     fn progress(&mut self, pass: &str, epoch: usize, p: Progress<'_>) {
         if !self.live {
@@ -317,12 +317,12 @@ impl Watch for Display {
     }
     fn end(&mut self, task: &dyn Task) {
         self.clear();
-        self.timeline = self.timeline.take().map(|_| task.timeline());
+        self.timeline = self.timeline.take().map(|_| task.core().timeline());
         self.tell_choice(task);
         if !self.profile {
             return;
         }
-        let times = task.step().op_times();
+        let times = task.core().step().op_times();
         let total: f64 = times.iter().map(|t| t.seconds).sum();
         let on_device = times.iter().any(|t| t.kernels > 0);
         let head = if on_device { "kernels" } else { "" };

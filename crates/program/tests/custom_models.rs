@@ -74,8 +74,8 @@ impl ModelConfig for Reads {
             Reads::Neighbors | Reads::NeighborsInSecret => Box::new(Neighborly {
                 rows,
                 near: add("near", d)?,
-                edge: add("edge", data.edge_width)?,
-                node: add("node", data.node_width)?,
+                edge: add("edge", data.features.edge_width)?,
+                node: add("node", data.features.node_width)?,
             }),
             Reads::Last => {
                 let w = add("w", d)?;
@@ -132,7 +132,7 @@ impl EventModel for Neighborly {
         let features = t.gather_rows(edge, events[0])?;
         let features = t.mean_rows(features, NEIGHBORS, Some(near.count))?;
         z = t.linear(features, edge_w, None, Some(z), Activation::Identity)?;
-        if let Some(table) = data.node_features {
+        if let Some(table) = data.features.node {
             let features = data.node_rows(t, table, unique.node)?;
             let features = t.gather_rows(features, unique.psi[0])?;
             z = t.linear(features, node_w, None, Some(z), Activation::Tanh)?;

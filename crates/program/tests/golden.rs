@@ -216,7 +216,7 @@ fn train_from(
     if precision == Precision::F64 {
         // The tables were loaded through f32; the fixture has all digits.
         store.write(edge, &g.real("edge_features")).unwrap();
-        if let Some(nodes) = tables.node_features {
+        if let Some(nodes) = tables.features.node {
             store.write(nodes, &g.real("node_features")).unwrap();
         }
     }

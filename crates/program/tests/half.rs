@@ -75,7 +75,7 @@ fn trained(config: &Config, events: &Events, device: &Device) -> Trained {
     let mut metrics: Vec<f64> = (0..2).map(|e| task.train_epoch(e, &mut |_| {}).unwrap().0).collect();
     let scores = task.validate(&mut |_| {}).unwrap();
     metrics.extend([scores.ap.unwrap(), scores.auc.unwrap()]);
-    let buffers = task.checkpoint_buffers();
+    let buffers = task.core().checkpoint_buffers();
     task.core.store.fetch(&buffers).unwrap();
     let stored = |id| {
         let real = task.core.store.spec(id).dtype.widened() == DType::F32;
@@ -192,7 +192,7 @@ fn in_16_bits_features_and_memory_take_half_the_bytes() {
             EventTask::new(&config, &events, Device::cpu(1).unwrap()).unwrap()
         };
         let (whole, half) = (task(StoredAs::F32), task(StoredAs::Bf16));
-        assert_eq!(half.memory().features * 2, whole.memory().features, "{name}");
+        assert_eq!(half.core.memory().features * 2, whole.core.memory().features, "{name}");
         // Bytes of the tables that are rounded, not of the stamps of the rows that a step gathers.
         let bytes = |task: &EventTask, names: &[&str]| -> usize {
             let state = task.net.model.state().into_iter();
@@ -205,7 +205,7 @@ fn in_16_bits_features_and_memory_take_half_the_bytes() {
         // JODIE reads the features of one mail per node, and gathers them without stamps.
         let stamps = if name == "jodie" { 0 } else { 4 * events.len() } + mail_stamps;
         let [half_state, whole_state] =
-            [&half, &whole].map(|task| task.memory().state + task.memory().memory);
+            [&half, &whole].map(|task| task.core.memory().state + task.core().memory().memory);
         assert_eq!(half_state, whole_state - bytes(&half, &rows) + stamps, "{name}");
     }
 }

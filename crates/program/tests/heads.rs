@@ -63,7 +63,7 @@ fn train(
     let mut t = Tape::new(&store);
     let batch = tables.next_batch(&mut t, BATCH).unwrap();
     let (node, _) = t.roots(batch.src, batch.dst, batch.time, None).unwrap();
-    let features = t.stored(tables.node_features.unwrap()).unwrap();
+    let features = t.stored(tables.features.node.unwrap()).unwrap();
     let z = t.gather_rows(features, node).unwrap();
     let logits = head.record(&mut t, z, &batch).unwrap();
     let labels = t.stored(labels).unwrap();

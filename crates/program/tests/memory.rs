@@ -107,10 +107,10 @@ fn a_settled_model_scores_the_same_with_replayed_memory_to_the_last_bit() {
         for epoch in 0..2 {
             task.train_epoch(epoch, &mut |_| {}).unwrap();
         }
-        task.settle(2, &mut |_| {}).unwrap().unwrap();
+        task.remembering().unwrap().settle(2, &mut |_| {}).unwrap().unwrap();
         task.validate(&mut |_| {}).unwrap();
         let as_trained = task.test(&mut |_| {}).unwrap();
-        task.replay(&mut |_| {}).unwrap();
+        task.remembering().unwrap().replay(&mut |_| {}).unwrap();
         assert_eq!(as_trained, task.test(&mut |_| {}).unwrap(), "{:?}", config.model);
     }
 }
@@ -155,7 +155,7 @@ fn settling_fixes_the_weights_that_write_memory_at_their_average_over_the_steps_
         task.train_epoch(epoch, &mut |_| {}).unwrap();
         weights.push(read(&task));
     }
-    assert!(task.settle(4, &mut |_| {}).unwrap().is_some());
+    assert!(task.remembering().unwrap().settle(4, &mut |_| {}).unwrap().is_some());
     for (i, average) in read(&task).into_iter().enumerate() {
         let first = (weights[0][i] + weights[1][i] + weights[2][i]) / 3.0;
         let wanted = first + (weights[3][i] - first) / 3.0;

@@ -17,7 +17,7 @@ use tgnn_training::{
 /// Returns the buffers of a checkpoint: name and bytes.
 fn state(task: &EventTask) -> Vec<(String, Vec<u8>)> {
     let raw = |id| (task.core.store.name(id).to_owned(), task.core.store.raw(id).unwrap().to_vec());
-    task.checkpoint_buffers().into_iter().map(raw).collect()
+    task.core().checkpoint_buffers().into_iter().map(raw).collect()
 }
 
 fn task_of(config: &Config, events: &Events, threads: usize) -> EventTask {
@@ -88,7 +88,7 @@ fn a_checkpoint_of_one_model_is_refused_by_every_other() {
     for (name, config) in &models {
         for ((other, _), checkpoint) in models.iter().zip(&saved) {
             let mut task = task_of(config, &events, 1);
-            let (before, buffers) = (state(&task), task.checkpoint_buffers());
+            let (before, buffers) = (state(&task), task.core().checkpoint_buffers());
             let loaded = checkpoint.load(&mut task.core.store, &buffers, true);
             assert_eq!(state(&task) != before, loaded.is_ok(), "{other} into {name}: all, or nothing");
             let tested =
@@ -273,13 +273,13 @@ fn the_documented_weights_are_those_of_the_models() {
                 }
                 _ => Box::new(task_of(&config, &events, 1)),
             };
-            for (weight, id) in task.parameters().iter() {
+            for (weight, id) in task.core().parameters.iter() {
                 let layer = weight.strip_prefix("embed.").and_then(|w| w[..1].parse::<usize>().ok());
                 let letter = |l: &str| documented_size(l, layer, name, &config, &events);
                 let general = layer.map_or(weight.to_owned(), |l| weight.replacen(&l.to_string(), "L", 1));
                 let mut weights = rows.iter().flat_map(|row| documented(row, letter));
                 let size = weights.find(|(n, _)| *n == general).map(|(_, size)| size);
-                let spec = task.store().spec(id);
+                let spec = task.core().store.spec(id);
                 assert_eq!(size, Some([spec.rows.capacity, spec.cols]), "{name}: {weight}");
                 named.insert(general);
             }

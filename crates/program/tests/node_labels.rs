@@ -92,7 +92,7 @@ fn every_model_of_events_trains_validates_and_replays_on_label_rows() {
         let losses = [0, 1, 2, 3, 4, 5].map(|epoch| task.train_epoch(epoch, &mut |_| {}).unwrap().0);
         assert!(losses[5] < losses[0], "{name}: {losses:?}");
         let as_trained = task.validate(&mut |_| {}).unwrap().ndcg.unwrap();
-        task.replay(&mut |_| {}).unwrap();
+        task.remembering().map_or(Ok(()), |memory| memory.replay(&mut |_| {})).unwrap();
         let replayed = task.test(&mut |_| {}).unwrap().transductive.ndcg.unwrap();
         assert!([as_trained, replayed].iter().all(|score| (0.0..=1.0).contains(score)), "{name}");
     }

@@ -112,15 +112,15 @@ const ALL: [OptimizerName; 3] = [OptimizerName::Adam, OptimizerName::AdamW, Opti
 
 /// Returns the bits of the parameters.
 fn parameters(task: &dyn Task) -> Vec<Vec<u8>> {
-    task.parameters().iter().map(|p| task.store().raw(p.1).unwrap().to_vec()).collect()
+    task.core().parameters.iter().map(|p| task.core().store.raw(p.1).unwrap().to_vec()).collect()
 }
 
 /// Trains epochs of one step each with a constant rate that is set by hand before each of them, and with the
 /// schedule. Returns whether the parameters are the same after each epoch.
 fn rates_are(mut by_hand: impl Task, mut scheduled: impl Task, shares: &[f64], rate: f64) -> bool {
-    let id = by_hand.parameters().learning_rate();
+    let id = by_hand.core().parameters.learning_rate();
     shares.iter().enumerate().all(|(epoch, share)| {
-        by_hand.store_mut().write(id, &[rate * share]).unwrap();
+        by_hand.core_mut().store.write(id, &[rate * share]).unwrap();
         by_hand.train_epoch(epoch as u32, &mut |_| {}).unwrap();
         scheduled.train_epoch(epoch as u32, &mut |_| {}).unwrap();
         parameters(&by_hand) == parameters(&scheduled)

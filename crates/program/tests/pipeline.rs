@@ -210,9 +210,9 @@ fn a_rank_without_a_batch_sends_keeps_and_updates_and_computes_nothing_else() {
         let of_rank = |device: Device| {
             let rank = device.ranks().unwrap().rank();
             let mut task = EventTask::new(&config, &events, device)?;
-            task.trace();
+            task.core_mut().trace();
             task.train_epoch(0, &mut |_| {})?;
-            let timeline = task.timeline();
+            let timeline = task.core().timeline();
             let of_steps = |own: bool| {
                 let spans = timeline.spans().iter().filter(|s| (s.step % 3 == rank) == own);
                 spans.map(|s| (s.node_info.stage, s.node_info.op)).collect::<BTreeSet<_>>()

@@ -108,9 +108,9 @@ fn dependencies(program: &Program, staleness: Staleness) -> Vec<Follows> {
 
 /// Checks that the stage of every node depends on the stages of the nodes that it must follow.
 fn needs_hold(task: &dyn Task, what: &str) {
-    let (program, needs) = (task.step(), task.plan().needs());
+    let (program, needs) = (task.core().step(), task.core().plan().needs());
     let nodes: Vec<_> = program.stages().collect();
-    for Follows { node, other, back } in dependencies(program, task.plan().staleness()) {
+    for Follows { node, other, back } in dependencies(program, task.core().plan().staleness()) {
         let [(n, stage), (before, other_stage)] = [nodes[node], nodes[other]];
         // Within a step, the nodes of a stage run in order.
         let (op, other) = (n.op.name(), before.op.name());
@@ -172,7 +172,7 @@ fn the_dependencies_of_the_stages_are_those_of_every_model_and_task() {
                     }
                     let task = EventTask::new(&c, &events, device.clone()).unwrap();
                     needs_hold(&task, name);
-                    task.step().stages().for_each(|(_, stage)| *seen.entry(stage).or_default() += 1);
+                    task.core().step().stages().for_each(|(_, stage)| *seen.entry(stage).or_default() += 1);
                 }
             }
         }
@@ -190,7 +190,7 @@ fn every_op_of_a_tgn_is_in_its_stage() {
     let c = Config { memory_as: half, features_as: half, ..small_config(ModelName::Tgn, 8) };
     let task = EventTask::new(&c, &rich(), Device::cpu(1).unwrap()).unwrap();
     let mut by_stage: BTreeMap<Stage, Vec<&str>> = BTreeMap::new();
-    for (n, stage) in task.step().stages() {
+    for (n, stage) in task.core().step().stages() {
         by_stage.entry(stage).or_default().push(n.op.name());
     }
     let ops = |stage| by_stage.get(&stage).unwrap_or(&Vec::new()).join(" ");
@@ -215,17 +215,18 @@ fn every_op_of_a_tgn_is_in_its_stage() {
 pub fn trained(c: &Config, events: &Events, device: &Device, traced: bool) -> (Vec<f64>, Vec<Vec<u8>>) {
     let mut task = EventTask::new(c, events, device.clone()).unwrap();
     if traced {
-        task.trace();
+        task.core_mut().trace();
     }
     let losses = (0..2).map(|e| task.train_epoch(e, &mut |_| {}).unwrap().0).collect();
-    let state = task.checkpoint_buffers();
+    let state = task.core().checkpoint_buffers();
     task.core.store.fetch(&state).unwrap();
     let state = state.into_iter().map(|id| task.core.store.raw(id).unwrap().to_vec()).collect();
     if !traced {
         return (losses, state);
     }
-    let spans: HashMap<_, _> = task.timeline().spans().iter().map(|s| ((s.step, s.node), *s)).collect();
-    let dependencies = dependencies(task.step(), task.plan().staleness());
+    let spans: HashMap<_, _> =
+        task.core().timeline().spans().iter().map(|s| ((s.step, s.node), *s)).collect();
+    let dependencies = dependencies(task.core().step(), task.core().plan().staleness());
     let steps = spans.keys().map(|k| k.0 + 1).max().unwrap();
     assert!(steps >= 4 && dependencies.len() > 100, "{steps} steps, {} dependencies", dependencies.len());
     let of_all_steps = (0..steps).flat_map(|step| dependencies.iter().map(move |d| (step, d)));
@@ -418,12 +419,12 @@ fn by_lane(timeline: &Timeline) -> [Vec<(usize, usize)>; MAX_LANES] {
 #[test]
 fn the_simulator_runs_the_same_nodes_on_every_lane_as_the_executor_and_in_the_same_order() {
     let check = |task: &mut dyn Task, what: &str| {
-        task.trace();
+        task.core_mut().trace();
         for epoch in 0..2 {
             task.train_epoch(epoch, &mut |_| {}).unwrap();
         }
-        let (costs, ran) = (task.costs(), task.timeline());
-        let simulated = task.predicted(&costs).unwrap();
+        let (costs, ran) = (task.last_epoch().costs(), task.core().timeline());
+        let simulated = task.last_epoch().predicted(&costs).unwrap();
         assert_eq!(by_lane(&simulated), by_lane(&ran), "{what}");
         assert!(ran.spans().len() > 50 && costs.error().is_finite(), "{what}");
         let spans = simulated.spans();
@@ -461,7 +462,7 @@ fn a_plan_that_may_exchange_layers_trains_as_the_sequential_one() {
                 c.group.batch = batch;
                 let mut task = SnapshotTask::new(&c, &data, cpu.clone()).unwrap();
                 let losses: Vec<f64> = (0..4).map(|e| task.train_epoch(e, &mut |_| {}).unwrap().0).collect();
-                (losses, task.chosen().map(|c| c.0))
+                (losses, task.plan_record().chosen)
             };
             let ((want, none), (found, chosen)) = (run("sequential"), run("blad"));
             assert!(none.is_none() && chosen.unwrap().to_string().contains("of 3 snapshots"));

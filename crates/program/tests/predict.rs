@@ -99,7 +99,7 @@ fn test_part(config: &Config, events: &Events) -> Vec<usize> {
 /// Returns the logits of the test part's events, as bits, as evaluation scores them.
 fn evaluated(checkpoint: &Checkpoint, config: &Config, events: &Events, device: &Device) -> Vec<u32> {
     let mut task = EventTask::new(config, events, device.clone()).unwrap();
-    let buffers = task.checkpoint_buffers();
+    let buffers = task.core().checkpoint_buffers();
     checkpoint.load(&mut task.core.store, &buffers, true).unwrap();
     task.test(&mut |_| {}).unwrap();
     let n = task.split.test.len();

@@ -287,7 +287,7 @@ fn one_and_two_threads_leave_the_same_bits_in_parameters_optimiser_memory_and_ma
             let losses: Vec<u64> =
                 (0..3).map(|e| task.train_epoch(e, &mut |_| {}).unwrap().0.to_bits()).collect();
             let raw = |id| (task.core.store.name(id).to_owned(), task.core.store.raw(id).unwrap().to_vec());
-            (losses, task.checkpoint_buffers().into_iter().map(raw).collect::<Vec<_>>())
+            (losses, task.core().checkpoint_buffers().into_iter().map(raw).collect::<Vec<_>>())
         };
         let (one, two) = (state(1), state(2));
         assert_eq!(one.0, two.0);
@@ -359,7 +359,7 @@ impl Saved {
     /// Checks that a task with this configuration refuses the checkpoint, and keeps its state.
     fn refused(&self, config: &Config, what: &str) {
         let mut task = EventTask::new(config, &self.events, self.device.clone()).unwrap();
-        let buffers = task.checkpoint_buffers();
+        let buffers = task.core().checkpoint_buffers();
         let state = |task: &EventTask| {
             buffers.iter().map(|&id| task.core.store.raw(id).unwrap().to_vec()).collect::<Vec<_>>()
         };

@@ -285,16 +285,19 @@ fn a_rank_keeps_only_its_share_of_the_features() {
             let rank = device.ranks().unwrap().rank();
             let task = EventTask::new(&config, &events, device)?;
             let mut bytes = 0;
-            for (id, table) in task.tables.features().zip(tables) {
+            for (id, table) in task.tables.features.tables().zip(tables) {
                 let row = kept.size() * table.cols();
                 let want = table.bytes().chunks_exact(row).skip(rank).step_by(ranks);
-                assert_eq!(task.store().raw(id)?, want.flatten().copied().collect::<Vec<u8>>());
-                bytes += task.store().raw(id)?.len();
+                assert_eq!(task.core().store.raw(id)?, want.flatten().copied().collect::<Vec<u8>>());
+                bytes += task.core().store.raw(id)?.len();
             }
-            assert_eq!((task.memory().features, task.memory().features_partitioned), (bytes, true));
-            assert!(task.memory().to_string().contains("MiB features of this rank, "));
+            assert_eq!(
+                (task.core().memory().features, task.core().memory().features_partitioned),
+                (bytes, true)
+            );
+            assert!(task.core().memory().to_string().contains("MiB features of this rank, "));
             let mut all = [bytes as f32];
-            task.device().ranks().unwrap().sum(&mut all)?;
+            task.core().device().ranks().unwrap().sum(&mut all)?;
             assert_eq!(all[0] as usize, tables.map(|table| table.bytes().len()).iter().sum::<usize>());
             Ok(())
         };
@@ -311,7 +314,7 @@ fn features_that_follow_from_the_data_travel_ahead_of_the_step() {
         let work = |device: Device| {
             let task = EventTask::new(&config, &events, device)?;
             let of = |kind| {
-                let nodes = task.step().stages().filter(move |(n, _)| n.op.traffic() == Some(kind));
+                let nodes = task.core().step().stages().filter(move |(n, _)| n.op.traffic() == Some(kind));
                 nodes.map(|(_, stage)| stage).collect::<Vec<_>>()
             };
             Ok((of(TrafficKind::Features), of(TrafficKind::Routes)))

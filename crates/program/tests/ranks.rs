@@ -147,10 +147,10 @@ fn stale_gradients_are_added_up_beside_the_next_step_and_used_by_its_update() {
     let events = small(700);
     let trace = |device| {
         let mut task = EventTask::new(&of_model(ModelName::Tgn, "sven", 1), &events, device)?;
-        task.trace();
+        task.core_mut().trace();
         task.train_epoch(0, &mut |_| {})?;
         let of = |stage: Stage| -> Vec<(usize, f64, f64)> {
-            let timeline = task.timeline();
+            let timeline = task.core().timeline();
             let spans = timeline.spans().iter().filter(|s| s.node_info.stage == stage);
             spans.map(|s| (s.step, s.start, s.end)).collect()
         };

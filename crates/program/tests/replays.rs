@@ -38,7 +38,7 @@ fn trained(config: &Config, events: &Events, device: &Device) -> Trained {
     let scores = task.validate(&mut |_| {}).unwrap();
     metrics.extend([scores.ap, scores.auc, scores.mrr, scores.f1].into_iter().flatten());
     assert!(metrics.len() >= 4, "{scores:?}");
-    let buffers = task.checkpoint_buffers();
+    let buffers = task.core().checkpoint_buffers();
     task.core.store.fetch(&buffers).unwrap();
     let raw = |id| (task.core.store.name(id).to_owned(), task.core.store.raw(id).unwrap().to_vec());
     Trained { metrics, state: buffers.into_iter().map(raw).collect() }
@@ -221,7 +221,7 @@ fn the_preparation_of_a_batch_is_prefetched_and_its_computation_is_not() {
     let (mut config, events) = rich();
     let prefetched = |config: &Config| -> Vec<&str> {
         let task = EventTask::new(config, &events, gpu.clone()).unwrap();
-        task.step().prefetched().map(|n| n.op.name()).collect()
+        task.core().step().prefetched().map(|n| n.op.name()).collect()
     };
     let both_layers = "next_batch draw_negatives roots sample_neighbors expand_targets sample_neighbors unique \
                        gather_rows group_roots group_roots group_slots group_slots";

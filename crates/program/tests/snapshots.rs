@@ -30,7 +30,7 @@ fn trained(c: &Config, data: &Snapshots, device: &Device) -> (Vec<f64>, Vec<Vec<
     let s = task.validate(&mut |_| {}).unwrap();
     metrics.extend([s.ap, s.auc, s.mrr, s.accuracy, s.mae, s.rmse].into_iter().flatten());
     assert!(metrics.len() >= 4, "{s:?}");
-    let buffers = task.checkpoint_buffers();
+    let buffers = task.core().checkpoint_buffers();
     task.core.store.fetch(&buffers).unwrap();
     (metrics, buffers.into_iter().map(|id| task.core.store.raw(id).unwrap().to_vec()).collect())
 }
@@ -115,11 +115,11 @@ fn a_timeline_has_every_run_of_every_op_and_no_lane_runs_two_ops_at_once() {
         (c.group.batch, c.max_batches) = (3, 5);
         let mut task = SnapshotTask::new(&c, &data, Device::cpu(2).unwrap()).unwrap();
         task.train_epoch(0, &mut |_| {}).unwrap();
-        assert!(task.timeline().spans().is_empty());
-        task.trace();
+        assert!(task.core().timeline().spans().is_empty());
+        task.core_mut().trace();
         for epoch in 0..2 {
             task.train_epoch(epoch, &mut |_| {}).unwrap();
-            let timeline = task.timeline();
+            let timeline = task.core().timeline();
             let products: Vec<usize> =
                 timeline.spans().iter().filter(|s| s.node_info.op == "pair_logits").map(|s| s.step).collect();
             // An update follows each round of three groups.
@@ -179,7 +179,7 @@ fn an_update_uses_the_mean_gradient_of_its_groups_and_the_last_of_an_epoch_may_h
                 .read::<u32>(task.core.parameters.optimizer_buffers().next().unwrap())
                 .unwrap()[0];
             assert_eq!(updates as usize, groups.div_ceil(batch));
-            let moments = task.checkpoint_buffers().into_iter();
+            let moments = task.core().checkpoint_buffers().into_iter();
             let moments = moments.filter(|&id| task.core.store.name(id).starts_with("adam.m."));
             moments.flat_map(|id| task.core.store.read_f64(id).unwrap()).collect()
         };

@@ -197,7 +197,7 @@ fn plan_of(dir: &Path, [memory, gradients]: [usize; 2], ranks: &str) -> String {
 fn state_after(config: &Config, events: &Events, device: Device) -> Result<Vec<Vec<u8>>> {
     let mut task = EventTask::new(config, events, device)?;
     task.train_epoch(0, &mut |_| {})?;
-    let state = task.node_state().buffers;
+    let state = task.core().nodes.buffers.clone();
     task.core.store.fetch(&state)?;
     state.iter().map(|&id| Ok(task.core.store.raw(id)?.to_vec())).collect()
 }
@@ -213,7 +213,7 @@ fn rows_of(node: u32, table: &[u8], nodes: usize) -> Range<usize> {
 fn defined_state(config: &Config, events: &Events, staleness: usize) -> Vec<Vec<u8>> {
     let mut task = EventTask::new(config, events, Device::cpu(1).unwrap()).unwrap();
     let (train, batch, nodes) = (task.split.train.clone(), task.batch(), events.nodes);
-    let state = task.node_state().buffers;
+    let state = task.core().nodes.buffers.clone();
     let read = |task: &EventTask| -> Vec<Vec<u8>> {
         state.iter().map(|&id| task.core.store.raw(id).unwrap().to_vec()).collect()
     };
@@ -221,7 +221,7 @@ fn defined_state(config: &Config, events: &Events, staleness: usize) -> Vec<Vec<
     let mut versions = vec![read(&task)];
     for (at, first) in train.clone().step_by(batch).enumerate() {
         let range = first..train.end.min(first + batch);
-        task.set_own_rows(versions[at.saturating_sub(staleness)].clone());
+        task.core_mut().nodes.own = Some(versions[at.saturating_sub(staleness)].clone());
         task.split.train = range.clone();
         task.train_epoch(0, &mut |_| {}).unwrap();
         let (new, mut kept) = (read(&task), versions[at].clone());
@@ -262,8 +262,8 @@ fn with_frozen_weights_memory_is_that_of_the_definition_for_any_staleness_lanes_
                     let whole = |device: Device| {
                         let mut task = EventTask::new(&config, &events, device)?;
                         task.train_epoch(0, &mut |_| {})?;
-                        let tables = task.node_state().ranks.unwrap().clone();
-                        let state = task.node_state().buffers;
+                        let tables = task.core().nodes.ranks.clone().unwrap();
+                        let state = task.core().nodes.buffers.clone();
                         let rows = state.iter().map(|&id| Ok(task.core.store.raw(id)?.to_vec()));
                         let rows = rows.collect::<Result<Vec<_>>>()?;
                         let own = tables.own().iter().enumerate().map(|(at, &node)| (at as u32, node));
@@ -342,7 +342,7 @@ fn no_row_misses_more_writes_than_the_staleness_and_the_shares_are_those_of_the_
         for k in [1, 2, 4] {
             let config = Config { batch: 40, eval_batch: 40, ..of_model(model, &format!("mspipe:k={k}"), 1) };
             let mut task = EventTask::new(&config, &events, Device::cpu(2).unwrap()).unwrap();
-            task.trace();
+            task.core_mut().trace();
             task.train_epoch(0, &mut |_| {}).unwrap();
             let missed = task.plan_record().staleness.unwrap().missed_writes;
             assert_eq!(missed.len(), k + 1, "{model:?}: {missed:?}");
@@ -357,7 +357,7 @@ fn no_row_misses_more_writes_than_the_staleness_and_the_shares_are_those_of_the_
             assert!(same, "{model:?}, {k}: {share} {shares:?}");
             // Every fetch begins after the last write that it must see; that it ends before the first one
             // that it must not see is checked op by op, in the test of lanes.
-            let log = task.accesses();
+            let log = task.plan_record().accesses;
             let of = |kind| log.iter().filter(move |access| access.kind == kind);
             let writes: Vec<&Access> = of(AccessKind::Write).collect();
             for read in of(AccessKind::Read).filter(|read| read.step > k) {
@@ -376,7 +376,7 @@ fn the_least_staleness_is_found_while_a_run_trains_and_kept_to() {
     for epoch in 0..2 {
         task.train_epoch(epoch, &mut |_| {}).unwrap();
     }
-    let Some((Choice::Staleness(choice), None)) = task.chosen() else { panic!("a choice") };
+    let Some(Choice::Staleness(choice)) = task.plan_record().chosen else { panic!("a choice") };
     assert_eq!(choice.steps.iter().sum::<usize>(), 2 * task.steps());
     assert!(choice.steps.len() > 1 && choice.steps.len() <= choice.most + 1, "{choice:?}");
     let StageSeconds { sample, memory, train, write, .. } = choice.seconds;
@@ -386,7 +386,7 @@ fn the_least_staleness_is_found_while_a_run_trains_and_kept_to() {
     let of_rank = |device: Device| {
         let mut task = EventTask::new(&config, &events, device)?;
         task.train_epoch(0, &mut |_| {})?;
-        assert!(task.chosen().is_some());
+        assert!(task.plan_record().chosen.is_some());
         Ok(())
     };
     on_local_ranks(2, DEADLINE, |_| Device::cpu(1), of_rank).unwrap();

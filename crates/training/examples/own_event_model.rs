@@ -42,7 +42,7 @@ impl ModelConfig for RecentConfig {
         data: &EventTables,
         _seed: u64,
     ) -> Result<Box<dyn EventModel>> {
-        let (d, f) = (self.width, data.edge_width);
+        let (d, f) = (self.width, data.features.edge_width);
         let mut add = |name, rows, cols| p.add(store, name, rows, cols, ScaledInit::FanIn(cols));
         Ok(Box::new(Recent {
             rows: add("rows", data.nodes, d)?,

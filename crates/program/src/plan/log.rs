@@ -69,7 +69,7 @@ fn of_ranks<T: Serialize + DeserializeOwned>(device: &Device, own: &T) -> Result
 impl Watch for Logged<'_> {
     fn start(&mut self, task: &mut dyn Task) {
         if self.wanted.accesses.is_some() || self.wanted.timeline.is_some() {
-            task.trace();
+            task.core_mut().trace();
         }
         self.inner.start(task);
     }
@@ -87,10 +87,10 @@ impl Watch for Logged<'_> {
     }
     fn end(&mut self, task: &dyn Task) {
         if self.wanted.accesses.is_some() {
-            self.accesses = task.accesses();
+            self.accesses = task.plan_record().accesses;
         }
         if self.wanted.timeline.is_some() {
-            self.timeline = task.timeline();
+            self.timeline = task.core().timeline();
         }
         self.inner.end(task);
     }

@@ -89,11 +89,15 @@ impl Simulate {
         let mut task = Data::load(&config)?.task(&config, &device)?;
         // The first epoch warms up; plans that go by predictions time their ops in it.
         task.train_epoch(0, &mut |_| {})?;
-        task.trace();
+        task.core_mut().trace();
         task.train_epoch(1, &mut |_| {})?;
-        let costs = task.costs();
+        let costs = task.last_epoch().costs();
         task.train_epoch(2, &mut |_| {})?;
-        let simulated = Simulated { predicted: task.predicted(&costs)?, measured: task.timeline(), costs };
+        let simulated = Simulated {
+            predicted: task.last_epoch().predicted(&costs)?,
+            measured: task.core().timeline(),
+            costs,
+        };
         if let Some(path) = &self.timeline {
             write_whole(path, simulated.predicted.trace().as_bytes())?;
         }
@@ -125,18 +129,19 @@ impl Simulated {
             })
         };
         json!({
-            "plan": task.plan(), "model": config.model_name(), "data": config.data.path,
-            "device": task.device().name(), "threads": task.device().threads(),
+            "plan": task.core().plan(), "model": config.model_name(), "data": config.data.path,
+            "device": task.core().device().name(), "threads": task.core().device().threads(),
             "predicted": usage(self.predicted.usage()), "ran": usage(self.measured.usage()),
-            "off": self.error(), "chosen": task.chosen().map(|(choice, _)| choice), "costs": self.costs,
+            "off": self.error(), "chosen": task.plan_record().chosen, "costs": self.costs,
         })
     }
     fn print(&self, task: &dyn Task, config: &Config) {
-        let (model, plan, threads) = (config.model_name(), &task.plan().name, task.device().threads());
+        let (model, plan, threads) =
+            (config.model_name(), &task.core().plan().name, task.core().device().threads());
         say(format_args!("{model} on {}, plan {plan}, {threads} threads", config.data.path));
         let notes = task.remarks().into_iter().filter(|(word, _)| *word == "note");
         notes.for_each(|(_, note)| say(format_args!("note: {note}")));
-        if let Some((chosen, _)) = task.chosen() {
+        if let Some(chosen) = task.plan_record().chosen {
             say(chosen);
         }
         self.print_usage();

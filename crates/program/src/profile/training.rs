@@ -15,9 +15,9 @@ use tgnn_training::task::{Config, Task};
 pub(super) fn steps(config: &Config, device: &Device, warm_up: usize, how: How) -> Result<Vec<Measured>> {
     let config = Config { max_batches: warm_up.saturating_add(how.runs), ..config.clone() };
     let mut task = task(&config, device)?;
-    task.step_mut().profile_after(warm_up, how.by_launch);
+    task.core_mut().step_mut().profile_after(warm_up, how.by_launch);
     task.train_epoch(0, &mut |_| {})?;
-    let times = task.step_mut().end_profile();
+    let times = task.core_mut().step_mut().end_profile();
     if times.is_empty() {
         let what = format!("an epoch has no step after the first {warm_up}");
         return Err(Error::usage(what).remedy("give a smaller --warm-up or --batch"));
@@ -32,11 +32,11 @@ pub(super) fn steps(config: &Config, device: &Device, warm_up: usize, how: How) 
 pub(super) fn epochs(config: &Config, device: &Device, how: How) -> Result<Vec<Measured>> {
     let mut task = task(config, device)?;
     task.train_epoch(0, &mut |_| {})?;
-    task.step_mut().profile_after(0, how.by_launch);
+    task.core_mut().step_mut().profile_after(0, how.by_launch);
     for epoch in 1..=how.runs {
         task.train_epoch(epoch as u32, &mut |_| {})?;
     }
-    Ok(measured(&task.step_mut().end_profile()))
+    Ok(measured(&task.core_mut().step_mut().end_profile()))
 }
 
 /// Builds the task of a configuration on its data.

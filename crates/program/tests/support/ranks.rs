@@ -125,9 +125,9 @@ pub fn accessed_on(
     let all = Mutex::new(Vec::new());
     let work = |device: Device| {
         let mut task = EventTask::new(config, events, device)?;
-        task.trace();
+        task.core_mut().trace();
         let (_, trained) = task.train_epoch(0, &mut |_| {})?;
-        all.lock().unwrap().extend(task.accesses());
+        all.lock().unwrap().extend(task.plan_record().accesses);
         Ok((task.split.train.len().div_ceil(task.batch()), trained))
     };
     let (batches, trained) = match ranks {

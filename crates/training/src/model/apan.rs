@@ -254,7 +254,7 @@ impl Apan {
     /// into f32: of tables in 16 bits or on the host, or that later steps may write before this one has
     /// computed.
     fn seen(&self, t: &mut Tape, data: &EventTables, mailbox: Mailbox, row: Var) -> Result<Seen> {
-        if data.memory_as == StoredAs::F32 && !NodeRows::gathers(data) {
+        if data.memory.stored_as == StoredAs::F32 && !NodeRows::gathers(data) {
             return Ok(Seen { mail: mailbox.mail, row, features: mailbox.features });
         }
         let stamp = t.stored(self.mail_stamp)?;

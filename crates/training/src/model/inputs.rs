@@ -30,7 +30,7 @@ impl NodeInputs {
         d: usize,
         features: bool,
     ) -> Result<Self> {
-        let features = data.node_features.filter(|_| features).map(|rows| ("node", rows));
+        let features = data.features.node.filter(|_| features).map(|rows| ("node", rows));
         let tables = features.into_iter().chain(data.static_memory.map(|rows| ("static", rows)));
         let projection = |(name, rows)| {
             let n = store.spec(rows).cols;

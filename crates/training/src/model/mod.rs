@@ -6,6 +6,7 @@
 //!
 //! The models are listed in `list.rs`, one file each; the other files are what models are made of.
 mod config;
+mod features;
 mod gcn;
 mod heads;
 mod inputs;
@@ -20,6 +21,7 @@ mod snapshot;
 mod tables;
 
 pub use config::{ModelConfig, NeighborSampling, RowsAround};
+pub use features::FeatureTables;
 pub use gcn::{Exchanged, Gcn, GcnConfig, GraphTables, LayerInput, Order, Orders, convolve};
 pub use heads::{EdgeHead, LinkHead, NodeHead, PropertyHead};
 pub use inputs::NodeInputs;
@@ -33,7 +35,7 @@ pub use open_end::{Arrivals, OpenEnd};
 pub(crate) use rows::RowPlan;
 pub use rows::{Asked, Dispatched, NewRows, RankTables, RowCounts, RowTravel};
 pub use snapshot::{SnapshotModel, SnapshotModelConfig, SnapshotTables, VertexInputs};
-pub use tables::EventTables;
+pub use tables::{Cursor, EventTables, KeptMemory};
 
 /// Declares the file of each model and exports what it makes public.
 macro_rules! model_files {
@@ -140,7 +142,7 @@ impl Embedded {
 /// | for | see |
 /// | --- | --- |
 /// | parameters and state | [`Parameters::add`](tgnn::autograd::Parameters::add), [`Store::zeros`], [`state`](Self::state) |
-/// | features of nodes and edges | [`EventTables::node_features`], [`EventTables::node_rows`], [`EventTables::edge_if`], [`EventTables::edge_rows`] |
+/// | features of nodes and edges | [`EventTables::features`], [`EventTables::node_rows`], [`EventTables::edge_if`], [`EventTables::edge_rows`] |
 /// | recent neighbours | [`EventTables::tcsr`], [`EventTables::sampling`], [`Tape::sample_neighbors`]; say how many by [`ModelConfig::recent_events`] |
 /// | attention over neighbours | [`AttentionStack`], [`TimeEncoding`] |
 /// | node memory with mails | [`NodeMemory`], [`Embedded::with_memory`] |

@@ -1,6 +1,9 @@
 //! Open-ended streams, whose events arrive batch by batch. The tables hold the history that is still needed
 //! and the events of the latest batch.
-use super::{EventTables, RowPlan};
+use super::{
+    EventTables, FeatureTables, RowPlan,
+    tables::{Adjacency, Cursor, KeptMemory},
+};
 use std::sync::Arc;
 use tgnn::{
     error::Result,
@@ -80,38 +83,25 @@ impl EventTables {
             all.resize(room.nodes * features.cols(), 0.0);
             store.table("node features", Spec::real(v, features.cols()), Arc::new(all))
         });
-        let tables = EventTables {
-            nodes: room.nodes,
-            events: rows,
-            edge_width: f,
-            node_width: room.node_features.as_ref().map_or(0, Features::cols),
-            gaps: room.gaps,
-            history: room.history,
-            node_features: node_features.transpose()?,
-            static_memory: None,
-            clock: store.zeros("clock", Spec::ids(Rows::fixed(1), 2))?,
-            range: store.zeros("range", Spec::ids(Rows::fixed(1), 3))?,
-            src: came.src,
-            dst: came.dst,
-            time: came.time,
+        let adjacency = Adjacency {
             offsets: store.table("offsets", Spec::times(Rows::fixed(room.nodes + 1)), Arc::new(offsets))?,
             entries: came.entries,
             position: store.table("position", Spec::ids(Rows::fixed(0), 2), Arc::new(Vec::<u32>::new()))?,
-            edge: came.edge,
-            no_edge: store.table(
-                "no features",
-                Spec::real(Rows::fixed(0), 0),
-                Arc::new(Vec::<f32>::new()),
-            )?,
+        };
+        let node_features = node_features.transpose()?;
+        let tables = EventTables {
+            nodes: room.nodes,
+            events: rows,
+            gaps: room.gaps,
+            history: room.history,
+            features: FeatureTables::of_tables(store, Rows::fixed(rows), came.edge, node_features)?,
+            static_memory: None,
+            memory: KeptMemory { stored_as: room.memory_as, on_host: false },
+            cursor: Cursor::new(store, [came.src, came.dst, came.time], Some(came))?,
+            adjacency,
             stamp: store.zeros("stamp", Spec::ids(v, 1))?,
-            event_stamp: None,
-            on_host: false,
-            memory_on_host: false,
-            feature_rows: None,
-            memory_as: room.memory_as,
             rows: RowPlan::default(),
             training: RowPlan::default(),
-            arrivals: Some(came),
         };
         Ok((tables, came))
     }
@@ -122,7 +112,7 @@ impl EventTables {
     /// # Errors
     /// `Shape` if an op refuses its inputs.
     pub fn append(&self, t: &mut Tape, batch: &Batch) -> Result<()> {
-        let Some(came) = self.arrivals else { return Ok(()) };
+        let Some(came) = self.cursor.arrivals else { return Ok(()) };
         let entries = t.stored(came.entries)?;
         if t.spec(entries).is_empty() {
             return Ok(());
@@ -131,16 +121,16 @@ impl EventTables {
         let stamp = t.stored(self.stamp)?;
         let to = t.unique(stamp, node, &[], 2)?;
         let roots = t.group_roots(to.psi[0], None, to.root_rows)?;
-        let lists = (t.stored(self.offsets)?, entries);
+        let lists = (t.stored(self.adjacency.offsets)?, entries);
         t.append_history(lists, batch, &to, roots, 2)
     }
     /// Completes a batch that arrived on an open-ended stream: its events have ids of their own, and their
     /// features have rows in the feature table.
     pub(super) fn arrived(&self, t: &mut Tape, mut batch: Batch) -> Result<Batch> {
-        let Some(came) = self.arrivals else { return Ok(batch) };
+        let Some(came) = self.cursor.arrivals else { return Ok(batch) };
         let event = t.stored(came.event)?;
         batch.event = t.gather_rows(event, batch.rank)?;
-        if self.edge_width > 0 {
+        if self.features.edge_width > 0 {
             let (table, features) = (t.stored(came.edge)?, t.stored(came.features)?);
             let rows = t.gather_rows(features, batch.rank)?;
             t.write_rows(table, batch.event, rows)?;

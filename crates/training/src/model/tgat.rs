@@ -147,7 +147,7 @@ impl ModelConfig for TgatConfig {
     ) -> Result<Box<dyn EventModel>> {
         self.validate()?;
         let time = TimeEncoding::new(p, store, self.time, self.time_encoding)?;
-        let features = data.node_features.filter(|_| self.node_features);
+        let features = data.features.node.filter(|_| self.node_features);
         let below = match (data.static_memory, features) {
             (Some(_), _) => {
                 Below::Projected(NodeInputs::new(p, store, data, self.embedding, self.node_features)?)

@@ -76,18 +76,14 @@ impl EventTables {
             return Err(Error::shape("features", "there are no ranks to divide them among"));
         };
         let (rank, ranks) = (over.ranks().rank(), over.ranks().size());
-        self.feature_rows = Some(FeatureRows::new(store, over, self.events)?);
-        let filled: Vec<BufferId> = self.features().filter(|&id| store.spec(id).cols > 0).collect();
+        self.features.rows = Some(FeatureRows::new(store, over, self.events)?);
+        let filled: Vec<BufferId> = self.features.tables().filter(|&id| store.spec(id).cols > 0).collect();
         filled.into_iter().try_for_each(|id| store.keep_rows(id, rank, ranks))?;
-        self.stamp_events(store)
-    }
-    /// Whether this rank keeps only its share of the rows of the feature tables.
-    pub fn features_partitioned(&self) -> bool {
-        self.feature_rows.is_some()
+        self.features.stamp_events(store)
     }
     /// Returns the exchange of rows of the edge features `edge`; `None` if this rank has all of them.
     pub(in crate::model) fn exchanged(&self, t: &Tape, edge: Var) -> Option<&FeatureRows> {
-        self.feature_rows.as_ref().filter(|_| t.spec(edge).cols > 0)
+        self.features.rows.as_ref().filter(|_| t.spec(edge).cols > 0)
     }
     /// Returns the rows of `edge` of the unique events in the lists `events`, got from the ranks that keep
     /// them, and for each list its row indices among them.
@@ -99,7 +95,7 @@ impl EventTables {
         events: &[Var],
     ) -> Result<(Var, Vec<Var>)> {
         let stamp = match known {
-            Known::Ahead => self.event_stamp,
+            Known::Ahead => self.features.event_stamp,
             Known::WithMails(_) => Some(rows.mail_event_stamp),
         };
         let (Some(stamp), [first, others @ ..]) = (stamp, events) else {
@@ -140,9 +136,9 @@ impl EventTables {
     /// # Errors
     /// `Shape` if an op refuses its inputs.
     pub fn node_rows(&self, t: &mut Tape, table: BufferId, node: Var) -> Result<Var> {
-        let features = self.node_features == Some(table);
+        let features = self.features.node == Some(table);
         let table = t.stored(table)?;
-        let Some(rows) = self.feature_rows.as_ref().filter(|_| features) else {
+        let Some(rows) = self.features.rows.as_ref().filter(|_| features) else {
             return t.gather_rows(table, node);
         };
         let stamp = self.stamp(t)?;

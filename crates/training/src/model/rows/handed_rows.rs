@@ -57,7 +57,7 @@ impl HandedRows {
         roots: Var,
         batch: &Batch,
     ) -> Result<Handed> {
-        let [src, dst, range] = t.stored_all([data.src, data.dst, data.range])?;
+        let [src, dst, range] = t.stored_all([data.cursor.src, data.cursor.dst, data.cursor.range])?;
         let (stamp, slice) = (data.stamp(t)?, over.slice());
         let near = |t: &mut Tape, near, only| {
             t.batch_roots([src, dst], range, batch.index, over.most_events(), near, only)

@@ -334,7 +334,7 @@ impl NodeRows {
     /// Whether rows that have not come from other ranks are gathered ahead of the arithmetic: rows that
     /// travel over the bus do so once, and rows that later steps may write are copied.
     pub fn gathers(data: &EventTables) -> bool {
-        data.memory_on_host() || data.rows.gathers()
+        data.memory.on_host || data.rows.gathers()
     }
     /// Gathers rows into f32, if they are stored in 16 bits or must be gathered ahead of the arithmetic. Rows
     /// of memory that were `mixed` are gathered already.

@@ -6,10 +6,7 @@
 use super::{EventTask, setup::Setup, task::Pass};
 use crate::{
     plan::{MicroBatchChoice, MicroBatchRule, MicroBatches, ProfiledStep},
-    task::{
-        Checkpoint, Config, RunOptions,
-        training::{Task, from_first},
-    },
+    task::{Checkpoint, Config, RunOptions, training::from_first},
 };
 use std::time::Instant;
 use tgnn::{
@@ -78,7 +75,7 @@ fn profile(config: &Config, events: &Events, setup: &Setup) -> Result<Vec<Profil
         let config = Config { batch, chunks: 1, max_batches: 0, ..config.clone() };
         let setup = Setup { device: device.clone(), ..setup.in_parts(parts) };
         let mut task = EventTask::with(&config, events, setup)?;
-        let dispatches = task.step().stages().filter(|(_, stage)| *stage == Stage::Dispatch).count();
+        let dispatches = task.core.step().stages().filter(|(_, stage)| *stage == Stage::Dispatch).count();
         if dispatches < parts {
             return Ok(Vec::new());
         }
@@ -98,7 +95,7 @@ fn profiled(task: &mut EventTask, parts: usize) -> Result<ProfiledStep> {
     let (train, batch) = (task.split.train.clone(), task.batch().max(1));
     let steps = (train.len() / batch).clamp(1, STEPS);
     let first = train.start + train.len().saturating_sub(steps * batch) / 2;
-    let ranks = task.device().ranks().cloned();
+    let ranks = task.core.device().ranks().cloned();
     let bytes = || ranks.as_ref().map_or(0, |ranks| ranks.traffic().bytes(TrafficKind::Dispatch));
     task.reset()?;
     let (before, began) = (bytes(), Instant::now());

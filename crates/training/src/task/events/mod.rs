@@ -28,8 +28,8 @@ pub use task::EventTask;
 
 use self::setup::Setup;
 use super::{
-    After, Config, RunOptions, ScoresByMemory, Summary, Task, TaskCore, TaskName, Watch,
-    training::{Checkpoint, DataRecord, Extractor, Run, load, restored, same_test, test_replayed},
+    After, Config, RunOptions, Summary, Task, TaskCore, TaskName, Watch,
+    training::{self, Checkpoint, DataRecord, DataTask, Extractor, Manifest, Run, restored, same_test},
 };
 use crate::model::{EventTables, Net, Queries};
 use std::ops::Range;
@@ -54,10 +54,10 @@ pub fn train(
     options: &RunOptions,
     watch: &mut dyn Watch,
 ) -> Result<Summary> {
+    let run = Run { config, data: DataRecord::of_events(events), device, options, extractors: None };
     if config.task == TaskName::Property {
-        let task = PropertyTask::new(config, events, device.clone())?;
-        let run = Run { config, data: DataRecord::of_events(events), device, options, extractors: None };
-        return run_task(task, events, run, watch);
+        let mut task = PropertyTask::new(config, events, device.clone())?;
+        return run.train(&mut task, events, watch);
     }
     let mut setup = Setup::new(config, events, device.clone())?;
     let micro_batches = micro_batches::chosen(config, events, &setup, options)?;
@@ -71,8 +71,7 @@ pub fn train(
         let Range { start, end } = task.tested();
         Some([extractor(start)?, extractor(end)?])
     });
-    let run = Run { config, data: DataRecord::of_events(events), device, options, extractors };
-    run_task(task, events, run, watch)
+    Run { extractors, ..run }.train(&mut task, events, watch)
 }
 
 /// What the tasks on event streams have in common.
@@ -87,24 +86,26 @@ trait StreamTask: Task + Sized {
     fn compare(&self, events: &Events, summary: &mut Summary);
 }
 
-/// Trains a task that is built.
-fn run_task<T: StreamTask>(
-    mut task: T,
-    events: &Events,
-    run: Run<'_>,
-    watch: &mut dyn Watch,
-) -> Result<Summary> {
-    let config = run.config;
-    let mut prepare = |task: &mut T, watch: &mut dyn Watch| {
-        let (core, _, tables) = task.embedder();
-        let rows = tables.static_memory;
-        pretrain::fill(config, events, core, rows, watch)
-    };
-    let compare = |task: &T, summary: &mut Summary| {
-        task.compare(events, summary);
+impl<T: StreamTask> DataTask for T {
+    type Data = Events;
+
+    fn build(config: &Config, events: &Events, device: Device) -> Result<Self> {
+        StreamTask::build(config, events, device)
+    }
+    fn describe(events: &Events) -> DataRecord {
+        DataRecord::of_events(events)
+    }
+    fn same_test(manifest: &Manifest, config: &Config, events: &Events) -> Result<()> {
+        same_test(manifest, config, events)
+    }
+    fn prepare(&mut self, config: &Config, events: &Events, watch: &mut dyn Watch) -> Result<()> {
+        let (core, _, tables) = self.embedder();
+        pretrain::fill(config, events, core, tables.static_memory, watch)
+    }
+    fn compare(&self, events: &Events, summary: &mut Summary) -> Result<()> {
+        StreamTask::compare(self, events, summary);
         Ok(())
-    };
-    run.train(&mut task, watch, &mut prepare, &compare)
+    }
 }
 
 /// Tests a checkpoint: with the memory that its validation left, or, if `replay` is set or the protocol asks
@@ -122,43 +123,10 @@ pub fn evaluate(
     watch: &mut dyn Watch,
 ) -> Result<Summary> {
     let test = match config.task {
-        TaskName::Property => evaluate_task::<PropertyTask>,
-        _ => evaluate_task::<EventTask>,
+        TaskName::Property => training::evaluate::<PropertyTask>,
+        _ => training::evaluate::<EventTask>,
     };
     test(checkpoint, config, events, device, command, replay, watch)
-}
-
-/// Tests the checkpoint of a task.
-fn evaluate_task<T: StreamTask>(
-    checkpoint: &Checkpoint,
-    config: &Config,
-    events: &Events,
-    device: &Device,
-    command: &str,
-    replay: bool,
-    watch: &mut dyn Watch,
-) -> Result<Summary> {
-    let (mut task, data): (T, _) = restored_task(checkpoint, config, events, device, watch)?;
-    let (manifest, mut scores) = (checkpoint.manifest()?, ScoresByMemory::default());
-    let (best, replays) = (manifest.best_epoch, replay || config.protocol.replays());
-    if !replays {
-        same_test(&manifest, config, events)?;
-    }
-    if replays && task.has_memory() {
-        let buffers = task.checkpoint_buffers();
-        load(&mut task, &buffers, |store, buffers| checkpoint.load_settled(store, buffers))?;
-        scores.replayed = Some(test_replayed(&mut task, watch, best)?);
-    } else {
-        scores.as_trained = Some(task.test(&mut |p| watch.progress("test", best, p))?);
-    }
-    let options = RunOptions { command: command.into(), ..RunOptions::default() };
-    let run = Run { config, data, device, options: &options, extractors: None };
-    let mut summary = run.summary(&task)?;
-    summary.test = scores.asked(config.protocol);
-    summary.test_by_memory = task.has_memory().then_some(scores);
-    task.compare(events, &mut summary);
-    summary.best_epoch = Some(best);
-    Ok(summary)
 }
 
 /// Computes the embeddings of nodes at times (ticks since the first event of the stream), by the best epoch
@@ -205,12 +173,15 @@ fn embed_by<T: StreamTask>(
     nodes: &[u32],
     times: &[i64],
 ) -> Result<Vec<f32>> {
-    let (mut task, _): (T, _) = restored_task(checkpoint, config, events, device, &mut ())?;
+    let mut task: T = restored(checkpoint, config, events, device, &mut ())?;
     let Range { start, end } = task.test_part();
-    if after == After::Stream {
-        task.remember(Part::Test, &mut |_| {})?;
-    }
-    let known = if after == After::Stream { end } else { start };
+    let known = match after {
+        After::Stream => {
+            task.remembering().map_or(Ok(()), |memory| memory.remember(Part::Test, &mut |_| {}))?;
+            end
+        }
+        _ => start,
+    };
     let (core, net, tables) = task.embedder();
     // The history ends with the events that memory knows, however late the queries are.
     tables.history = History::Batch;
@@ -230,24 +201,4 @@ fn embed_by<T: StreamTask>(
     let mut program = Program::new(&t, &[z], Precision::F32, Backend::of(&core.device))?;
     core.device.install(|| program.run(store))?;
     Ok(program.read::<f32>(z, store)?.to_vec())
-}
-
-/// Builds a task with the state of a checkpoint's best epoch after validation.
-fn restored_task<T: StreamTask>(
-    checkpoint: &Checkpoint,
-    config: &Config,
-    events: &Events,
-    device: &Device,
-    watch: &mut dyn Watch,
-) -> Result<(T, DataRecord)> {
-    let (build, data) = (
-        || T::build(&config.clone().after_training(), events, device.clone()),
-        DataRecord::of_events(events),
-    );
-    let mut task = restored(checkpoint, config, &data, watch, build)?;
-    // A run that does not evaluate leaves the memory of its training events.
-    if !checkpoint.manifest()?.config.evaluate {
-        task.remember(Part::Val, &mut |_| {})?;
-    }
-    Ok((task, data))
 }

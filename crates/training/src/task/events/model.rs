@@ -3,7 +3,10 @@ use super::{objective::Target, owners::travel, recorder::Settling, setup::Setup,
 use crate::{
     model::{EventTables, HeadKind, Net, RankTables, StaticMode},
     plan::FeaturesOver,
-    task::config::Config,
+    task::{
+        config::Config,
+        training::{Buffers, NodeState, parameters_except},
+    },
 };
 use tgnn::{autograd::Parameters, error::Result, ops::next_batch::Turns, runtime::*};
 use tgnn_data::{Events, Split};
@@ -94,6 +97,31 @@ impl<T> Model<T> {
     }
 }
 
+impl<T> Model<T> {
+    /// Returns the rows of nodes in the state, and how ranks share them.
+    pub fn node_state(&self) -> NodeState {
+        let slice = self.tables.training.ranks.as_ref().map(RankTables::slice);
+        let in_turn = slice.filter(|slice| slice.whole && slice.ranks > 1);
+        NodeState {
+            buffers: self.net.model.state(),
+            mail_events: self.net.model.mail_event(),
+            ranks: self.tables.rows.ranks.clone(),
+            turns: self.turns,
+            in_turn: in_turn.map(|slice| [slice.rank, slice.ranks]),
+            own: None,
+        }
+    }
+    /// Returns the buffers that outlive a run, with those of settling.
+    pub fn buffers(&self, settling: Option<&Settling>) -> Buffers {
+        let static_rows: Vec<BufferId> = self.tables.static_rows(&self.parameters).into_iter().collect();
+        let averages = settling.iter().flat_map(|s| s.average.buffers()).collect();
+        Buffers {
+            state: [self.net.model.state(), static_rows.clone(), averages].concat(),
+            model: [parameters_except(&self.parameters, Net::HEADS), static_rows].concat(),
+        }
+    }
+}
+
 impl Model<Target> {
     /// Adds the buffers of what passes compute.
     ///
@@ -153,7 +181,7 @@ fn tables(
         )?,
     }
     let mut tables = EventTables::keeping(store, events, config.features_as)?;
-    tables.memory_as = config.memory_as;
+    tables.memory.stored_as = config.memory_as;
     tables.history = config.history();
     tables.gaps.longest = split.longest_gap(events, model.gap_quantile());
     Ok(tables)

@@ -44,7 +44,7 @@ impl<'a> Places<'a> {
     ) -> Result<(P, MemoryPlan)> {
         let free = self.device.gpu().map(|gpu| gpu.memory().map(|(free, _)| free)).transpose()?;
         if self.features_on == KeptOn::Host && free.is_some() {
-            tables.keep_features_on_host(store)?;
+            tables.features.keep_on_host(store)?;
         }
         if self.memory_on == KeptOn::Host && free.is_some() {
             tables.keep_memory_on_host(store, &self.state)?;
@@ -55,18 +55,17 @@ impl<'a> Places<'a> {
             let memory = self.memory(store, tables, &all(&programs), free);
             let fit = self.all_fit(memory.fits())?;
             // All ranks decide alike; a table that is empty on one is empty on all.
-            let features_help = !tables.features_on_host() && memory.features > 0;
-            let memory_helps =
-                self.memory_on == KeptOn::Auto && !tables.memory_on_host() && memory.memory > 0;
+            let features_help = !tables.features.on_host() && memory.features > 0;
+            let memory_helps = self.memory_on == KeptOn::Auto && !tables.memory.on_host && memory.memory > 0;
             if !fit
                 && features_help
                 && self.may_partition
-                && !tables.features_partitioned()
+                && !tables.features.partitioned()
                 && self.all_fit(memory.partitioned(ranks).fits())?
             {
                 tables.partition_features(store)?;
             } else if !fit && features_help && self.features_on == KeptOn::Auto {
-                tables.keep_features_on_host(store)?;
+                tables.features.keep_on_host(store)?;
             } else if !fit && memory_helps {
                 tables.keep_memory_on_host(store, &self.state)?;
             } else {
@@ -90,14 +89,13 @@ impl<'a> Places<'a> {
         programs: &[&Program],
         free: Option<usize>,
     ) -> MemoryPlan {
-        let features: Vec<BufferId> = tables.features().collect();
+        let features: Vec<BufferId> = tables.features.tables().collect();
         let features = KeptTables {
             buffers: &features,
-            on_host: tables.features_on_host(),
-            partitioned: tables.features_partitioned(),
+            on_host: tables.features.on_host(),
+            partitioned: tables.features.partitioned(),
         };
-        let memory =
-            KeptTables { buffers: &self.state, on_host: tables.memory_on_host(), partitioned: false };
+        let memory = KeptTables { buffers: &self.state, on_host: tables.memory.on_host, partitioned: false };
         MemoryPlan::new(store, features, memory, programs, free)
     }
 }

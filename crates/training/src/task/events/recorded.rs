@@ -101,21 +101,21 @@ fn record_rank(
     let mut task = EventTask::new(config, events, device)?;
     let train = &mut task.split.train;
     train.start = train.start.max(train.end.saturating_sub(run.steps.saturating_mul(config.batch)));
-    task.trace();
+    task.core.trace();
     if !run.on_lanes {
-        task.step_mut().profile();
+        task.core.step_mut().profile();
     }
     for pass in 0..run.passes {
         ranks.iter().for_each(|ranks| ranks.traffic().record());
         task.train_epoch(pass as u32, &mut |_| {})?;
         let collectives = ranks.as_ref().map(|ranks| ranks.traffic().recorded()).unwrap_or_default();
-        let spans = task.step().trace();
+        let spans = task.core.step().trace();
         let recording = Recording::new(&spans, collectives)?;
         let ran = RankPass { recording, timeline: Timeline::new(spans) };
         recorded.lock().unwrap_or_else(PoisonError::into_inner).passes.push(ran);
     }
     // Ranks that take turns see every event as often as there are batches in a step.
-    let events = task.split.train.len() * task.turns().batches();
+    let events = task.split.train.len() * task.core.nodes.turns.batches();
     recorded.lock().unwrap_or_else(PoisonError::into_inner).schedule = task.pass_schedule()?;
     Ok((events, task.steps()))
 }

@@ -13,14 +13,14 @@ use super::{
 };
 use crate::{
     model::{EventTables, Net},
-    plan::{Access, Bubble, Choice, CostModel, MicroBatchChoice, PassSchedule, Timeline, accesses, predict},
+    plan::{Access, Choice, MicroBatchChoice, PassSchedule, accesses},
     task::{
         Summary,
         config::Config,
         evaluation::{EdgeBank, Scores, TestScores},
         training::{
-            BaselineScores, BubbleRecord, EdgeBankScores, EventCount, NodeState, PlanRecord, Progress,
-            Recorded, Report, Runs, SameTimeRecord, StalenessRecord, Task, TaskCore, add_up,
+            BaselineScores, BubbleRecord, EdgeBankScores, EventCount, LastEpoch, PlanRecord, Progress,
+            Recorded, Remembers, Report, Runs, SameTimeRecord, StalenessRecord, Task, TaskCore, add_up,
             evaluation_clock, located, repeat_and_report,
         },
     },
@@ -92,11 +92,6 @@ pub struct EventTask {
     steps: usize,
     /// Number of batches of the last pass that trained.
     batches: usize,
-    /// The batches that this rank gets in training.
-    turns: Turns,
-    /// The state of this rank's copy of the node memory, where the next epoch goes on, if there are several
-    /// copies and this is not the first.
-    own_state: Option<Vec<Vec<u8>>>,
     /// The number of micro-batches, if the plan has it fitted.
     pub(super) micro_batches: Option<MicroBatchChoice>,
     /// The staleness of node memory, if the plan has the least one found.
@@ -130,7 +125,8 @@ impl EventTask {
         let online = Online::new(config, events, &setup)?;
         let Setup { device, split, plan, may_partition, .. } = setup;
         let Results { losses, scores, columns, settling } = model.results(config, &split)?;
-        let Model { mut store, mut tables, parameters, net, target, batch, eval_batch, turns } = model;
+        let (nodes, buffers) = (model.node_state(), model.buffers(settling.as_ref()));
+        let Model { mut store, mut tables, parameters, net, target, batch, eval_batch, .. } = model;
         let (lanes, stale) = (plan.lanes(0, false), plan.staleness().memory > 0);
         let recorder = Recorder {
             net: &net,
@@ -151,8 +147,8 @@ impl EventTask {
         let places = Places::new(config, &device, may_partition, net.model.state());
         let (programs, memory) = recorder.programs(&mut store, &mut tables, &places)?;
         let Programs { step, training, score, remember } = programs;
-        let has_features = tables.edge_width + tables.node_width > 0;
-        let recorded = Recorded { step, score, losses, memory, has_features };
+        let has_features = tables.features.exist();
+        let recorded = Recorded { step, score, losses, memory, nodes, buffers, has_features };
         let core = TaskCore::new(config, (device, plan), (store, parameters), recorded)?;
         let (objective, chunks) = (target.objective, config.chunks);
         Ok(EventTask {
@@ -171,8 +167,6 @@ impl EventTask {
             scores,
             steps: 0,
             batches: 0,
-            turns,
-            own_state: None,
             micro_batches: None,
             online,
             staleness: stale.then(StalenessRecord::default),
@@ -194,7 +188,7 @@ impl EventTask {
     }
     /// Returns the batches that this rank gets in training.
     pub fn turns(&self) -> Turns {
-        self.turns
+        self.core.nodes.turns
     }
     /// Returns the variant of each run of the last epoch.
     fn runs_of_epoch(&self) -> Vec<usize> {
@@ -210,11 +204,15 @@ impl EventTask {
     pub fn pass_schedule(&self) -> Result<PassSchedule> {
         PassSchedule::new(&self.core.step, &self.runs_of_epoch())
     }
-    /// Returns this rank's place among those that get batches in turn, and their number, if there are
-    /// several.
-    fn in_turn(&self) -> Option<[usize; 2]> {
-        let slice = self.tables.training.ranks.as_ref()?.slice();
-        (slice.whole && slice.ranks > 1).then_some([slice.rank, slice.ranks])
+    /// Returns this rank's accesses to node memory in the last traced pass that trained; none if there is no
+    /// node memory.
+    fn accesses(&self) -> Vec<Access> {
+        if self.remember.is_none() {
+            return Vec::new();
+        }
+        let rank = self.core.device.ranks().map_or(0, Ranks::rank);
+        let gathers = self.core.plan.staleness().memory > 0;
+        accesses(&self.core.timeline(), rank, self.core.nodes.turns, self.batches, gathers)
     }
     /// Empties node memory and mails.
     pub(super) fn reset(&mut self) -> Result<()> {
@@ -225,7 +223,9 @@ impl EventTask {
     /// before.
     fn begin_epoch(&mut self) -> Result<()> {
         self.reset()?;
-        for (id, bytes) in self.net.model.state().into_iter().zip(self.own_state.take().unwrap_or_default()) {
+        for (id, bytes) in
+            self.net.model.state().into_iter().zip(self.core.nodes.own.take().unwrap_or_default())
+        {
             self.core.store.raw_mut(id)?.copy_from_slice(&bytes);
         }
         Ok(())
@@ -233,14 +233,15 @@ impl EventTask {
     /// Gives all ranks the state of the first copy, which has seen the whole part of `batches` batches in
     /// order. Copies that begin elsewhere keep theirs for the next epoch.
     fn share_state(&mut self, batches: usize) -> Result<()> {
-        let (Some(ranks), true) = (self.core.device.ranks().cloned(), self.turns.copies > 1) else {
+        let (Some(ranks), true) = (self.core.device.ranks().cloned(), self.core.nodes.turns.copies > 1)
+        else {
             return Ok(());
         };
         let (state, store) = (self.net.model.state(), &mut self.core.store);
         store.fetch(&state)?;
-        if self.turns.first(batches) > 0 {
+        if self.core.nodes.turns.first(batches) > 0 {
             let own = state.iter().map(|&id| Ok(store.raw(id)?.to_vec()));
-            self.own_state = Some(own.collect::<Result<_>>()?);
+            self.core.nodes.own = Some(own.collect::<Result<_>>()?);
         }
         let control = ranks.channel(Channel::Control);
         state.into_iter().try_for_each(|id| control.broadcast(0, store.raw_mut(id)?))
@@ -316,7 +317,7 @@ impl EventTask {
     ) -> Result<(), (Option<usize>, Error)> {
         let (device, training) = (self.core.device.clone(), self.training);
         let core = &mut self.core;
-        let steps = self.turns.steps(batches);
+        let steps = core.nodes.turns.steps(batches);
         device.keep_awake(|| match (pass, &mut self.online, &mut self.remember) {
             (Pass::Train, Some(online), _) => online.pass(core, training, steps, count, progress),
             (Pass::Train | Pass::Settle, ..) => {
@@ -342,12 +343,12 @@ impl EventTask {
         range: Range<usize>,
         progress: Report<'_>,
     ) -> Result<(usize, usize, usize)> {
-        if pass == Pass::Remember && !self.has_memory() {
+        if pass == Pass::Remember && self.remember.is_none() {
             return Ok((0, 0, 0));
         }
         let train = pass.trains();
         let Extent { batch, short, batches, events: total } = self.extent(pass, epoch, &range);
-        let turns = if train { self.turns } else { Turns::ALL };
+        let turns = if train { self.core.nodes.turns } else { Turns::ALL };
         // Ranks count batches by the range, and hand rows on to the next: the last one ends it.
         let range = range.start..range.start + total;
         let (core, steps) = (&mut self.core, turns.steps(batches));
@@ -447,60 +448,23 @@ impl Task for EventTask {
         }
         remarks.into_iter().chain(self.core.plan_remarks()).collect()
     }
-    fn costs(&self) -> CostModel {
-        CostModel::fit(&self.core.step.trace(), &|_| 0.0)
-    }
-    fn predicted(&self, costs: &CostModel) -> Result<Timeline> {
-        predict(&self.core.step, &self.runs_of_epoch(), costs, &|_, _| 0.0)
-    }
-    fn accesses(&self) -> Vec<Access> {
-        if !self.has_memory() {
-            return Vec::new();
-        }
-        let rank = self.core.device.ranks().map_or(0, Ranks::rank);
-        let gathers = self.core.plan.staleness().memory > 0;
-        accesses(&self.timeline(), rank, self.turns, self.batches, gathers)
-    }
-    fn chosen(&self) -> Option<(Choice, Option<&CostModel>)> {
-        let staleness = self.online.as_ref().map(|online| Choice::Staleness(online.choice.clone()));
-        Some((self.micro_batches.clone().map(Choice::MicroBatches).or(staleness)?, None))
+    fn last_epoch(&self) -> LastEpoch<'_> {
+        let (step, variant_of_run) = (&self.core.step, self.runs_of_epoch());
+        LastEpoch { step, variant_of_run, edges: Box::new(|_, _| 0.0) }
     }
     fn plan_record(&self) -> PlanRecord {
-        PlanRecord { staleness: self.staleness.clone(), pipeline: self.pipeline.clone() }
-    }
-    fn timeline(&self) -> Timeline {
-        let timeline = Timeline::new(self.core.step.trace());
-        let Some([rank, ranks]) = self.in_turn() else { return timeline };
-        let waits = Bubble::waits(&timeline, rank, ranks);
-        timeline.with_waits(waits)
-    }
-    fn state(&self) -> Vec<BufferId> {
-        let averages = self.settling.iter().flat_map(|s| s.average.buffers());
-        self.net
-            .model
-            .state()
-            .into_iter()
-            .chain(self.tables.static_rows(&self.core.parameters))
-            .chain(averages)
-            .collect()
-    }
-    fn node_state(&self) -> NodeState<'_> {
-        NodeState {
-            buffers: self.net.model.state(),
-            mail_events: self.net.model.mail_event(),
-            ranks: self.tables.rows.ranks.as_ref(),
-            copies: self.turns.copies,
-            own: self.own_state.as_deref(),
+        let staleness = self.online.as_ref().map(|online| Choice::Staleness(online.choice.clone()));
+        let parts = self.micro_batches.clone().map(Choice::MicroBatches);
+        PlanRecord {
+            chosen: parts.or(staleness),
+            costs: None,
+            staleness: self.staleness.clone(),
+            pipeline: self.pipeline.clone(),
+            accesses: self.accesses(),
         }
     }
-    fn set_own_rows(&mut self, rows: Vec<Vec<u8>>) {
-        self.own_state = Some(rows);
-    }
-    fn model_buffers(&self) -> Vec<BufferId> {
-        self.core
-            .parameters_except(Net::HEADS)
-            .chain(self.tables.static_rows(&self.core.parameters))
-            .collect()
+    fn remembering(&mut self) -> Option<&mut dyn Remembers> {
+        if self.remember.is_some() { Some(self) } else { None }
     }
     fn train_epoch(&mut self, epoch: u32, progress: Report<'_>) -> Result<(f64, usize)> {
         self.core.begin_trace()?;
@@ -509,7 +473,7 @@ impl Task for EventTask {
         if let Some(settling) = &self.settling {
             settling.average.begin(&mut self.core.store)?;
         }
-        let in_turn = self.in_turn();
+        let in_turn = self.core.nodes.in_turn;
         if let (Some([_, ranks]), false) = (in_turn, self.core.traced) {
             self.core.step.start_trace_of(TIMED_ROUNDS * ranks);
         }
@@ -524,6 +488,17 @@ impl Task for EventTask {
         self.share_state(batches)?;
         Ok((self.core.sum_of_losses(steps)? / batches.max(1) as f64, events))
     }
+    fn validate(&mut self, progress: Report<'_>) -> Result<Scores> {
+        let events = self.evaluate(Part::Val, progress)?;
+        Ok(self.measure(self.scored(events)?, Part::Val, None))
+    }
+    fn test(&mut self, progress: Report<'_>) -> Result<TestScores> {
+        let events = self.evaluate(Part::Test, progress)?;
+        Ok(self.test_scores(self.scored(events)?, events))
+    }
+}
+
+impl Remembers for EventTask {
     fn settle(&mut self, epoch: u32, progress: Report<'_>) -> Result<Option<(f64, usize)>> {
         let Some(settling) = &self.settling else { return Ok(None) };
         let _range = nvtx::range("settle");
@@ -532,7 +507,7 @@ impl Task for EventTask {
         // The step size decreases to zero, so that the weights that read memory settle, too. There are no
         // random chunks, as in a replay.
         let range = self.split.train.clone();
-        let steps = self.turns.steps(self.extent(Pass::Settle, epoch, &range).batches);
+        let steps = self.core.nodes.turns.steps(self.extent(Pass::Settle, epoch, &range).batches);
         let rate = self.core.store.read::<f32>(self.core.parameters.learning_rate())?[0];
         let rates = self.core.store.get_mut::<f32>(settling.rates)?;
         for (at, step_size) in rates.iter_mut().take(steps).enumerate() {
@@ -544,12 +519,6 @@ impl Task for EventTask {
         self.share_state(batches)?;
         Ok(Some((self.core.sum_of_losses(steps)? / batches.max(1) as f64, events)))
     }
-    fn epochs_of_pass(&self) -> usize {
-        self.turns.batches()
-    }
-    fn has_memory(&self) -> bool {
-        self.remember.is_some()
-    }
     fn replay(&mut self, progress: Report<'_>) -> Result<()> {
         let _range = nvtx::range("replay");
         self.reset()?;
@@ -560,13 +529,5 @@ impl Task for EventTask {
     }
     fn remember(&mut self, part: Part, progress: Report<'_>) -> Result<()> {
         self.pass(Pass::Remember, evaluation_clock(part), self.range(part), progress).map(drop)
-    }
-    fn validate(&mut self, progress: Report<'_>) -> Result<Scores> {
-        let events = self.evaluate(Part::Val, progress)?;
-        Ok(self.measure(self.scored(events)?, Part::Val, None))
-    }
-    fn test(&mut self, progress: Report<'_>) -> Result<TestScores> {
-        let events = self.evaluate(Part::Test, progress)?;
-        Ok(self.test_scores(self.scored(events)?, events))
     }
 }

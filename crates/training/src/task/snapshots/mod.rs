@@ -10,8 +10,8 @@ pub use split::SnapshotSplit;
 pub use task::SnapshotTask;
 
 use super::{
-    Config, RunOptions, Summary, Task, Watch,
-    training::{BaselineScores, Checkpoint, DataRecord, Run, restored},
+    Config, RunOptions, Summary, Watch,
+    training::{Checkpoint, DataRecord, Run, evaluate, restored},
 };
 use crate::model::Exchanged;
 use tgnn::{
@@ -35,30 +35,7 @@ pub fn train_snapshots(
 ) -> Result<Summary> {
     let mut task = SnapshotTask::new(config, data, device.clone())?;
     let run = Run { config, data: DataRecord::of_snapshots(data), device, options, extractors: None };
-    let compare = |task: &SnapshotTask, summary: &mut Summary| {
-        summary.baselines = baselines(task, data)?;
-        Ok(())
-    };
-    run.train(&mut task, watch, &mut |_, _| Ok(()), &compare)
-}
-
-/// Returns the scores of the baselines on the test part.
-fn baselines(task: &SnapshotTask, data: &Snapshots) -> Result<Vec<BaselineScores>> {
-    let scores = task.baselines(data)?.into_iter();
-    Ok(scores.map(|(name, test)| BaselineScores { name: name.into(), test }).collect())
-}
-
-/// Builds a task with the parameters of a checkpoint's best epoch.
-fn restored_task(
-    checkpoint: &Checkpoint,
-    config: &Config,
-    data: &Snapshots,
-    device: &Device,
-    watch: &mut dyn Watch,
-) -> Result<(SnapshotTask, DataRecord)> {
-    let build = || SnapshotTask::new(config, data, device.clone());
-    let record = DataRecord::of_snapshots(data);
-    Ok((restored(checkpoint, config, &record, watch, build)?, record))
+    run.train(&mut task, data, watch)
 }
 
 /// Tests a checkpoint.
@@ -73,15 +50,7 @@ pub fn evaluate_snapshots(
     command: &str,
     watch: &mut dyn Watch,
 ) -> Result<Summary> {
-    let (mut task, record) = restored_task(checkpoint, config, data, device, watch)?;
-    let best = checkpoint.manifest()?.best_epoch;
-    let test = task.test(&mut |p| watch.progress("test", best, p))?;
-    let options = RunOptions { command: command.into(), ..RunOptions::default() };
-    let run = Run { config, data: record, device, options: &options, extractors: None };
-    let mut summary = run.summary(&task)?;
-    (summary.test, summary.best_epoch) = (Some(test), Some(best));
-    summary.baselines = baselines(&task, data)?;
-    Ok(summary)
+    evaluate::<SnapshotTask>(checkpoint, config, data, device, command, false, watch)
 }
 
 /// Computes the embeddings of vertices after the last snapshot, with the parameters of a checkpoint's best
@@ -102,7 +71,7 @@ pub fn embed_snapshots(
         return Err(Error::usage(format!("there is no vertex {v}"))
             .remedy(format!("{} has vertices 0 to {last}", data.name)));
     }
-    let (mut task, _) = restored_task(checkpoint, config, data, device, &mut ())?;
+    let mut task: SnapshotTask = restored(checkpoint, config, data, device, &mut ())?;
     let width = config.snapshot_model()?.width();
     let (store, tables) = (&mut task.core.store, &task.tables);
     let mut t = Tape::new(store);

@@ -7,19 +7,21 @@ use super::{
 };
 use crate::{
     model::{Exchanged, SnapshotModel, SnapshotTables, VertexInputs},
-    plan::{Choice, CostModel, First, FirstRule, GroupChoice, Plan, Timeline, predict},
+    plan::{Choice, First, FirstRule, GroupChoice, Plan},
     task::{
+        Summary,
         config::Config,
         evaluation::{Scores, TestScores},
         training::{
-            EventCount, KeptTables, MemoryPlan, Recorded, Report, Runs, Task, TaskCore, evaluation_clock,
-            located, repeat_and_report,
+            BaselineScores, Buffers, DataRecord, DataTask, EventCount, KeptTables, LastEpoch, MemoryPlan,
+            NodeState, PlanRecord, Recorded, Report, Runs, Task, TaskCore, evaluation_clock, located,
+            parameters_except, repeat_and_report,
         },
     },
 };
 use std::{ops::Range, sync::Arc};
 use tgnn::{
-    autograd::{Lanes, NodeInfo, Parameters, Program, Span},
+    autograd::{Lanes, NodeInfo, Parameters, Program},
     error::Result,
     ops::{Backend, Tape, epilogue::Activation},
     runtime::*,
@@ -143,7 +145,9 @@ impl SnapshotTask {
         let memory = memory_plan(&store, &tables, given, &[&step, &score], &device)?;
         let edges_by_step = snapshots.offsets.windows(2).map(|w| w[1] - w[0]).collect();
         let losses = recorder.losses;
-        let recorded = Recorded { step, score, losses, memory, has_features: given };
+        let buffers = Buffers { state: Vec::new(), model: parameters_except(&parameters, Objective::HEADS) };
+        let nodes = NodeState::default();
+        let recorded = Recorded { step, score, losses, memory, nodes, buffers, has_features: given };
         let core = TaskCore::new(config, (device, plan), (store, parameters), recorded)?;
         let loads = Loads { edges_by_step, length };
         Ok(SnapshotTask {
@@ -160,14 +164,6 @@ impl SnapshotTask {
             group_plan,
             last: Default::default(),
         })
-    }
-    /// Returns the scores of the baselines on the test part, with the same candidates, and the baselines'
-    /// names.
-    ///
-    /// # Errors
-    /// `Device` if a table cannot be copied to the host.
-    pub fn baselines(&self, snapshots: &Snapshots) -> Result<Vec<(&'static str, TestScores)>> {
-        self.objective.baselines(&self.core.store, snapshots, self.targets(Part::Test))
     }
     /// Returns the steps of a part that are predicted, at most `max_batches`.
     fn targets(&self, part: Part) -> Range<usize> {
@@ -273,7 +269,7 @@ impl SnapshotTask {
     }
     /// Decides, by the traced times of the first groups, how the groups of `targets` are assigned to lanes.
     fn choose(&mut self, targets: &[u32]) -> Result<()> {
-        let costs = self.costs();
+        let costs = self.last_epoch().costs();
         let Some(mut plan) = self.group_plan.take() else { return Ok(()) };
         let TaskCore { store, parameters, step, device, .. } = &mut self.core;
         let parts = Parts { tables: &self.tables, model: &*self.model, objective: &self.objective };
@@ -283,6 +279,23 @@ impl SnapshotTask {
         let chosen = plan.choose(costs, step, groups, device, source);
         self.group_plan = Some(plan);
         chosen
+    }
+}
+
+impl DataTask for SnapshotTask {
+    type Data = Snapshots;
+
+    fn build(config: &Config, data: &Snapshots, device: Device) -> Result<Self> {
+        Self::new(config, data, device)
+    }
+    fn describe(data: &Snapshots) -> DataRecord {
+        DataRecord::of_snapshots(data)
+    }
+    fn compare(&self, data: &Snapshots, summary: &mut Summary) -> Result<()> {
+        let scores = self.objective.baselines(&self.core.store, data, self.targets(Part::Test))?;
+        let record = |(name, test): (&str, _)| BaselineScores { name: name.into(), test };
+        summary.baselines = scores.into_iter().map(record).collect();
+        Ok(())
     }
 }
 
@@ -302,26 +315,20 @@ impl Task for SnapshotTask {
         remarks.extend(self.core.plan_remarks());
         remarks
     }
-    fn costs(&self) -> CostModel {
-        let (targets, runs) = &self.last;
-        let edges = |s: &Span| self.loads.edges(targets[runs.group(s.step)], s.node_info.tag.section);
-        CostModel::fit(&self.core.step.trace(), &edges)
-    }
-    fn predicted(&self, costs: &CostModel) -> Result<Timeline> {
+    fn last_epoch(&self) -> LastEpoch<'_> {
         let (targets, runs) = &self.last;
         let edges =
-            |run: usize, work: &NodeInfo| self.loads.edges(targets[runs.group(run)], work.tag.section);
-        predict(&self.core.step, &runs.variant_of_run, costs, &edges)
+            |run: usize, node: &NodeInfo| self.loads.edges(targets[runs.group(run)], node.tag.section);
+        let variant_of_run = runs.variant_of_run.clone();
+        LastEpoch { step: &self.core.step, variant_of_run, edges: Box::new(edges) }
     }
-    fn chosen(&self) -> Option<(Choice, Option<&CostModel>)> {
-        let chosen = self.group_plan.as_ref()?.chosen.as_ref()?;
-        Some((Choice::Groups(chosen.choice.clone()), Some(&chosen.costs)))
-    }
-    fn state(&self) -> Vec<BufferId> {
-        Vec::new()
-    }
-    fn model_buffers(&self) -> Vec<BufferId> {
-        self.core.parameters_except(Objective::HEADS).collect()
+    fn plan_record(&self) -> PlanRecord {
+        let chosen = self.group_plan.as_ref().and_then(|plan| plan.chosen.as_ref());
+        PlanRecord {
+            chosen: chosen.map(|chosen| Choice::Groups(chosen.choice.clone())),
+            costs: chosen.map(|chosen| chosen.costs.clone()),
+            ..PlanRecord::default()
+        }
     }
     fn train_epoch(&mut self, epoch: u32, progress: Report<'_>) -> Result<(f64, usize)> {
         self.core.begin_trace()?;

@@ -4,7 +4,7 @@
 //! section 3.2.3). After a pass all ranks validate with the first copy, which the checkpoint of the epoch
 //! holds. The others are in files of their own, so that a resumed run goes on with them.
 use super::{
-    Checkpoint, NodeState, Task,
+    Checkpoint, Task, TaskCore,
     checkpoint::{checked, crc, dtype_of, tensor_bytes},
     folder::write_whole,
 };
@@ -27,10 +27,9 @@ struct Copies {
 impl Copies {
     /// Returns the copies of a task; `None` if there is only one.
     fn find(task: &dyn Task) -> Option<Self> {
-        let NodeState { buffers: state, copies, .. } = task.node_state();
-        let size = task.device().ranks()?.size();
-        let length = |&id: &BufferId| task.store().spec(id).bytes(task.store().precision());
-        let bytes = state.iter().map(length).collect();
+        let TaskCore { nodes, store, device, .. } = task.core();
+        let (state, copies, size) = (nodes.buffers.clone(), nodes.turns.copies, device.ranks()?.size());
+        let bytes = state.iter().map(|&id| store.spec(id).bytes(store.precision())).collect();
         (copies > 1).then(|| Copies { bytes, state, copies, ranks: size / copies })
     }
     /// Divides the bytes of a copy among its buffers.
@@ -48,20 +47,23 @@ impl Checkpoint {
     /// Writes a file for each copy of the node memory but the first. Returns their checksums, on the first
     /// rank; none if there are no such copies, or one of them is empty. Collective.
     pub(super) fn save_copies(&self, task: &dyn Task) -> Result<Vec<u32>> {
-        let (Some(of), Some(ranks)) = (Copies::find(task), task.device().ranks()) else {
+        let (Some(of), Some(ranks)) = (Copies::find(task), task.core().device.ranks()) else {
             return Ok(Vec::new());
         };
         let (control, rank) = (ranks.channel(Channel::Control), ranks.rank());
         let mut sums = Vec::new();
         for copy in 1..of.copies {
             let from = copy * of.ranks;
-            let mut there = [u8::from(task.node_state().own.is_some())];
+            let mut there = [u8::from(task.core().nodes.own.is_some())];
             control.broadcast(from, &mut there)?;
             if there == [0] {
                 return Ok(Vec::new());
             }
             if rank == from {
-                control.send(0, &task.node_state().own.unwrap_or_default().concat())?;
+                control.send(
+                    0,
+                    &task.core().nodes.own.iter().flatten().flatten().copied().collect::<Vec<u8>>(),
+                )?;
             }
             if rank == 0 {
                 let mut bytes = vec![0; of.bytes.iter().sum()];
@@ -73,7 +75,7 @@ impl Checkpoint {
     }
     /// Writes the file of a copy; returns its checksum.
     fn save_copy(&self, task: &dyn Task, of: &Copies, copy: usize, bytes: &[u8]) -> Result<u32> {
-        let (store, buffers) = (task.store(), of.divided(bytes));
+        let (store, buffers) = (&task.core().store, of.divided(bytes));
         let view = |(&id, bytes)| {
             let spec = store.spec(id);
             let view = TensorView::new(dtype_of(store, id), vec![spec.rows.capacity, spec.cols], bytes);
@@ -90,7 +92,7 @@ impl Checkpoint {
     /// Gives every rank its copy of the node memory, from the files with the given checksums; nothing if they
     /// are of another number of copies, which then begin empty. Collective.
     pub(super) fn load_copies(&self, task: &mut dyn Task, sums: &[u32]) -> Result<()> {
-        let (Some(of), Some(ranks)) = (Copies::find(task), task.device().ranks().cloned()) else {
+        let (Some(of), Some(ranks)) = (Copies::find(task), task.core().device.ranks().cloned()) else {
             return Ok(());
         };
         if sums.len() + 1 != of.copies {
@@ -102,7 +104,7 @@ impl Checkpoint {
             if rank == 0 {
                 let path = self.copy_file(copy, sum);
                 let file = checked(&path, sum)?;
-                let store = task.store();
+                let store = &task.core().store;
                 let names = of.state.iter().map(|&id| store.name(id));
                 let bytes = tensor_bytes(&path, &file, names.zip(&of.bytes))?;
                 own.clone().try_for_each(|to| control.send(to, &bytes))?;
@@ -110,7 +112,7 @@ impl Checkpoint {
             if own.contains(&rank) {
                 let mut bytes = vec![0; of.bytes.iter().sum()];
                 control.recv(0, &mut bytes)?;
-                task.set_own_rows(of.divided(&bytes));
+                task.core_mut().nodes.own = Some(of.divided(&bytes));
             }
         }
         Ok(())

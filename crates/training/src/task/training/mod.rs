@@ -1,6 +1,7 @@
 //! The training loop: epochs with validation, the best epoch's test, and the folder that records the run.
 mod checkpoint;
 mod copies;
+mod evaluate;
 pub mod extract;
 mod fingerprint;
 #[doc(hidden)]
@@ -9,6 +10,7 @@ pub(crate) mod lock;
 mod matching;
 mod memory;
 mod over_ranks;
+mod pass;
 mod plan_notes;
 mod run;
 mod summary;
@@ -16,6 +18,7 @@ mod task;
 pub mod tensorboard;
 
 pub use checkpoint::{After, Checkpoint, LatestRecord, Manifest, StreamRecord};
+pub(super) use evaluate::{evaluate, restored};
 pub use extract::ExtractRecord;
 pub(super) use extract::{Extract, Extractor};
 pub use fingerprint::Fingerprint;
@@ -24,16 +27,16 @@ pub use matching::with_model_of;
 pub(super) use matching::{same_model, same_test};
 pub(in crate::task) use memory::KeptTables;
 pub use memory::MemoryPlan;
-pub(super) use over_ranks::{add_up, agree, from_first, load};
+pub(super) use over_ranks::{add_up, agree, from_first};
+pub(super) use pass::{EventCount, Runs, evaluation_clock, located, repeat_and_report};
 use plan_notes::PlanUse;
+pub(super) use run::Run;
 pub(in crate::task) use run::TIMELINE;
-pub(super) use run::{Run, restored, test_replayed};
 pub use run::{RunOptions, Watch};
 pub use summary::{
     BaselineScores, BubbleRecord, DataRecord, DeviceRecord, EdgeBankScores, EpochRecord, MixedRows,
     PeakMemory, RanksRecord, RowErrors, SameTimeRecord, StageRecord, StalenessRecord, StartRecord, Summary,
     TrafficRecord,
 };
-pub(in crate::task) use task::Recorded;
-pub(super) use task::{EventCount, Runs, evaluation_clock, located, repeat_and_report};
-pub use task::{NodeState, PlanRecord, Progress, Report, Task, TaskCore};
+pub(in crate::task) use task::{Buffers, DataTask, Recorded, parameters_except};
+pub use task::{LastEpoch, NodeState, PlanRecord, Progress, Remembers, Report, Task, TaskCore};

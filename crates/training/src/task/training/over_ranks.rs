@@ -41,11 +41,11 @@ impl WholeState {
     /// Returns the buffers `buffers` of a task with their contents on all ranks put together; `None` if this
     /// rank has all of them. Collective; the contents are on the first rank only.
     fn gather(task: &dyn Task, buffers: &[BufferId]) -> Result<Option<Self>> {
-        let NodeState { buffers: spread, ranks, .. } = task.node_state();
-        let Some(over) = ranks.filter(|over| over.is_partitioned()) else { return Ok(None) };
+        let NodeState { buffers: spread, ranks, .. } = &task.core().nodes;
+        let Some(over) = ranks.as_ref().filter(|over| over.is_partitioned()) else { return Ok(None) };
         let mut whole = Self::empty(task, buffers, over)?;
         for (&from, &to) in buffers.iter().zip(&whole.buffers) {
-            let own = task.store().raw(from)?;
+            let own = task.core().store.raw(from)?;
             let bytes = match spread.contains(&from) {
                 true => Cow::Owned(gathered(over, own)?),
                 false => Cow::Borrowed(own),
@@ -58,11 +58,11 @@ impl WholeState {
     }
     /// Returns zeros for the buffers `buffers` of a task.
     fn empty(task: &dyn Task, buffers: &[BufferId], over: &RankTables) -> Result<Self> {
-        let (mut store, spread) = (Store::new(task.store().precision()), task.node_state().buffers);
+        let (mut store, spread) = (Store::new(task.core().store.precision()), &task.core().nodes.buffers);
         let whole = |&id: &BufferId| {
-            let spec = task.store().spec(id);
+            let spec = task.core().store.spec(id);
             let spec = if spread.contains(&id) { over.whole(spec) } else { spec };
-            store.zeros(task.store().name(id), spec)
+            store.zeros(task.core().store.name(id), spec)
         };
         let buffers = buffers.iter().map(whole).collect::<Result<_>>()?;
         Ok(WholeState { store, buffers })
@@ -120,8 +120,10 @@ pub(in crate::task) fn load(
     buffers: &[BufferId],
     read: impl FnOnce(&mut Store, &[BufferId]) -> Result<()>,
 ) -> Result<()> {
-    let Some(ranks) = task.device().ranks().cloned() else { return read(task.store_mut(), buffers) };
-    let over = task.node_state().ranks.filter(|over| over.is_partitioned()).cloned();
+    let Some(ranks) = task.core().device.ranks().cloned() else {
+        return read(&mut task.core_mut().store, buffers);
+    };
+    let over = task.core().nodes.ranks.clone().filter(RankTables::is_partitioned);
     let mut whole = match &over {
         Some(over) => Some(WholeState::empty(task, buffers, over)?),
         None => None,
@@ -129,18 +131,18 @@ pub(in crate::task) fn load(
     if ranks.is_first() {
         match &mut whole {
             Some(whole) => read(&mut whole.store, &whole.buffers)?,
-            None => read(task.store_mut(), buffers)?,
+            None => read(&mut task.core_mut().store, buffers)?,
         }
     }
-    let (control, spread) = (ranks.channel(Channel::Control), task.node_state().buffers);
+    let (control, spread) = (ranks.channel(Channel::Control), task.core().nodes.buffers.clone());
     for (at, &id) in buffers.iter().enumerate() {
         let (Some(whole), Some(over)) = (&mut whole, &over) else {
-            control.broadcast(0, task.store_mut().raw_mut(id)?)?;
+            control.broadcast(0, task.core_mut().store.raw_mut(id)?)?;
             continue;
         };
         let bytes = whole.store.raw_mut(whole.buffers[at])?;
         control.broadcast(0, bytes)?;
-        let own = task.store_mut().raw_mut(id)?;
+        let own = task.core_mut().store.raw_mut(id)?;
         if !spread.contains(&id) {
             own.copy_from_slice(bytes);
             continue;
@@ -188,8 +190,8 @@ impl Checkpoint {
         save: impl FnOnce(&Self, &Whole<'_>) -> Result<()>,
     ) -> Result<()> {
         let whole = WholeState::gather(task, buffers)?;
-        let (store, ids) = whole.as_ref().map_or((task.store(), buffers), |w| (&w.store, &w.buffers));
-        if !task.device().is_first() {
+        let (store, ids) = whole.as_ref().map_or((&task.core().store, buffers), |w| (&w.store, &w.buffers));
+        if !task.core().device.is_first() {
             return Ok(());
         }
         let buffers = buffers.iter().copied().zip(ids.iter().copied()).collect();

@@ -1,14 +1,14 @@
 //! A run: its epochs with validation, the test of the best epoch, and the files of the run folder.
 use super::{
-    Checkpoint, DataRecord, DeviceRecord, EpochRecord, Manifest, NodeState, PeakMemory, Progress,
-    RanksRecord, StageRecord, StartRecord, Summary, Task,
+    Checkpoint, DataRecord, DataTask, DeviceRecord, EpochRecord, Manifest, NodeState, PeakMemory, Progress,
+    RanksRecord, Remembers, StageRecord, StartRecord, Summary, Task,
     checkpoint::import_weights,
     extract::Extractor,
     folder::{
         USE_A_COPY, as_json, is_free, locked, never_saved, open_run, read_metrics, write_metrics, write_whole,
     },
     lock::FolderLock,
-    matching::{may_start, resumed, same_data, same_model},
+    matching::{may_start, resumed},
     over_ranks::{from_first, load},
     tensorboard,
 };
@@ -43,7 +43,7 @@ struct Began {
 
 impl Began {
     fn now(task: &dyn Task) -> Self {
-        Began { at: Instant::now(), graphs_captured: task.step().graphs_captured().unwrap_or(0) }
+        Began { at: Instant::now(), graphs_captured: task.core().step().graphs_captured().unwrap_or(0) }
     }
 }
 
@@ -121,7 +121,7 @@ impl RunState<'_> {
         let Some(checkpoint) = &self.checkpoint else { return Ok(()) };
         self.manifest.copies = checkpoint.save_copies(task)?;
         let (extractors, manifest, mails) =
-            (&mut self.extractors, &mut self.manifest, task.node_state().mail_events);
+            (&mut self.extractors, &mut self.manifest, task.core().nodes.mail_events);
         checkpoint.save_by(task, &self.buffers, |checkpoint, whole| {
             if let (Some([extractor, _]), true) = (extractors, is_best) {
                 manifest.extract = Some(extractor.write(checkpoint, whole.mail_events(mails)?)?);
@@ -134,9 +134,10 @@ impl RunState<'_> {
         let (Some(checkpoint), Some([_, extractor])) = (&self.checkpoint, &mut self.extractors) else {
             return Ok(());
         };
-        let NodeState { buffers: state, mail_events: mails, .. } = task.node_state();
+        let NodeState { buffers, mail_events: mails, .. } = &task.core().nodes;
+        let (state, mails) = (buffers.clone(), *mails);
         let manifest = &mut self.manifest;
-        task.store_mut().fetch(&state)?;
+        task.core_mut().store.fetch(&state)?;
         checkpoint.save_by(task, &state, |checkpoint, whole| {
             let extract = extractor.write(checkpoint, whole.mail_events(mails)?)?;
             checkpoint.save_latest(whole.store, &whole.ids(), extract, manifest)
@@ -145,29 +146,27 @@ impl RunState<'_> {
 }
 
 impl<'a> Run<'a> {
-    /// Runs the training loop. `prepare` runs once before the first epoch; `compare` adds baseline scores to
-    /// the summary of a run that was tested.
+    /// Trains a task: validates every epoch, and tests the best one.
     ///
     /// # Errors
     /// The errors of the task, of the checkpoint and of the file system. What the run folder held before
     /// stays intact.
-    pub fn train<T: Task>(
+    pub fn train<T: DataTask>(
         mut self,
         task: &mut T,
+        data: &T::Data,
         watch: &mut dyn Watch,
-        prepare: &mut dyn FnMut(&mut T, &mut dyn Watch) -> Result<()>,
-        compare: &dyn Fn(&T, &mut Summary) -> Result<()>,
     ) -> Result<Summary> {
         self.load_initial_weights(task, watch)?;
         let extractors = self.extractors.take();
         let mut state = self.open(task, watch, extractors)?;
         watch.start(task);
-        prepare(task, watch)?;
+        task.prepare(self.config, data, watch)?;
         let before = state.records.len();
         self.train_epochs(task, watch, &mut state)?;
         // Before the model settles, which takes less than an epoch.
         let stages = StageRecord::list(task, state.records.len() - before);
-        let steps = task.core().traced.then(|| task.timeline().middle(STEPS_KEPT));
+        let steps = task.core().traced.then(|| task.core().timeline().middle(STEPS_KEPT));
         let (settled, scores) = self.settle_and_test(task, watch, &mut state)?;
         watch.end(task);
         let mut summary = self.summary(task)?;
@@ -175,10 +174,10 @@ impl<'a> Run<'a> {
         summary.start.clone_from(&state.manifest.start);
         summary.stopped_early = state.manifest.epochs < self.config.epochs;
         summary.test = scores.asked(self.config.protocol);
-        summary.test_by_memory = (self.config.evaluate && task.has_memory()).then_some(scores);
+        summary.test_by_memory = (self.config.evaluate && task.remembering().is_some()).then_some(scores);
         (summary.epochs, summary.settled) = (state.records, settled);
         if summary.test.is_some() {
-            compare(task, &mut summary)?;
+            task.compare(data, &mut summary)?;
         }
         summary.best_epoch = self.config.evaluate.then_some(state.manifest.best_epoch);
         self.write_summary(task, &summary, state.manifest.best_epoch, steps.as_ref())?;
@@ -188,12 +187,12 @@ impl<'a> Run<'a> {
     fn load_initial_weights(&self, task: &mut dyn Task, watch: &mut dyn Watch) -> Result<()> {
         if let Some(path) = &self.options.weights {
             let parameters: Vec<(String, BufferId)> =
-                task.parameters().iter().map(|(name, id)| (name.to_owned(), id)).collect();
+                task.core().parameters.iter().map(|(name, id)| (name.to_owned(), id)).collect();
             let ids: Vec<BufferId> = parameters.iter().map(|p| p.1).collect();
             load(task, &ids, |store, _| import_weights(path, store, &parameters))?;
         }
         if let Some(path) = &self.options.from {
-            let (trained, model) = (Checkpoint::at(path), task.model_buffers());
+            let (trained, model) = (Checkpoint::at(path), task.core().buffers.model.clone());
             load(task, &model, |store, model| {
                 let note = may_start(&trained.manifest()?, self.config, &self.data);
                 note.map_err(|e| e.in_file(path))?.iter().for_each(|note| watch.note(note));
@@ -210,11 +209,11 @@ impl<'a> Run<'a> {
         extractors: Option<[Extractor<'a>; 2]>,
     ) -> Result<RunState<'a>> {
         let (config, options) = (self.config, self.options);
-        let buffers = task.checkpoint_buffers();
+        let buffers = task.core().checkpoint_buffers();
         let checkpoint = options.out.as_ref().map(|out| Checkpoint::at(out.join("checkpoint")));
         let mut manifest = Checkpoint::describe(config, &self.data);
-        manifest.micro_batches = match task.chosen() {
-            Some((Choice::MicroBatches(choice), _)) => Some(choice),
+        manifest.micro_batches = match task.plan_record().chosen {
+            Some(Choice::MicroBatches(choice)) => Some(choice),
             _ => None,
         };
         manifest.start = options.start();
@@ -277,7 +276,7 @@ impl<'a> Run<'a> {
         state.records = records;
         // An earlier version wrote no extract; a damaged one is written anew.
         if let Some([extractor, _]) = &mut state.extractors {
-            let mails = task.node_state().mail_events;
+            let mails = task.core().nodes.mail_events;
             let read = || checkpoint.extract(&manifest, manifest.extract.as_ref());
             let missing = from_first(self.device, || Ok(read().is_err()))?;
             if missing {
@@ -302,7 +301,7 @@ impl<'a> Run<'a> {
     ) -> Result<()> {
         let config = self.config;
         while state.manifest.epochs < config.epochs {
-            let epoch = state.manifest.epochs + task.epochs_of_pass();
+            let epoch = state.manifest.epochs + task.core().nodes.epochs_of_pass();
             let without_gain = state.manifest.epochs - state.manifest.best_epoch;
             if config.patience > 0 && without_gain >= config.patience {
                 break;
@@ -323,7 +322,7 @@ impl<'a> Run<'a> {
     /// Saves the epoch that has just ended: to the run folder if there is one, else the best one in memory.
     fn save_epoch(&self, task: &mut dyn Task, state: &mut RunState<'_>, is_best: bool) -> Result<()> {
         if state.checkpoint.is_some() || is_best {
-            task.store_mut().fetch(&state.buffers)?;
+            task.core_mut().store.fetch(&state.buffers)?;
         }
         match &self.options.out {
             Some(out) => {
@@ -336,7 +335,7 @@ impl<'a> Run<'a> {
                 }
             }
             None if is_best => {
-                let contents = state.buffers.iter().map(|&id| Ok(task.store().raw(id)?.to_vec()));
+                let contents = state.buffers.iter().map(|&id| Ok(task.core().store.raw(id)?.to_vec()));
                 state.best = Some(contents.collect::<Result<_>>()?);
             }
             _ => {}
@@ -361,7 +360,7 @@ impl<'a> Run<'a> {
                 }
                 (None, Some(contents)) => {
                     for (&id, bytes) in buffers.iter().zip(contents) {
-                        task.store_mut().raw_mut(id)?.copy_from_slice(&bytes);
+                        task.core_mut().store.raw_mut(id)?.copy_from_slice(&bytes);
                     }
                 }
                 (None, None) => {}
@@ -369,27 +368,29 @@ impl<'a> Run<'a> {
             if evaluate {
                 scores.as_trained = Some(task.test(&mut |p| watch.progress("test", best_epoch, p))?);
             } else if state.extractors.is_some() {
-                [Part::Val, Part::Test].into_iter().try_for_each(|part| task.remember(part, &mut |_| {}))?;
+                for part in [Part::Val, Part::Test] {
+                    task.remembering().map_or(Ok(()), |memory| memory.remember(part, &mut |_| {}))?;
+                }
             }
             state.save_latest(task)?;
             settled = self.settle(task, watch, best_epoch)?;
             let RunState { buffers, checkpoint, manifest, .. } = &mut *state;
             if let (Some(checkpoint), true) = (&*checkpoint, settled.is_some()) {
-                task.store_mut().fetch(buffers)?;
+                task.core_mut().store.fetch(buffers)?;
                 checkpoint.save_by(task, buffers, |checkpoint, whole| {
                     checkpoint.save_settled(whole.store, &whole.ids(), manifest)
                 })?;
             }
         }
-        if evaluate && task.has_memory() {
-            scores.replayed = Some(test_replayed(task, watch, best_epoch)?);
+        if evaluate {
+            scores.replayed = test_replayed(task, watch, best_epoch)?;
         }
         Ok((settled, scores))
     }
     /// Trains for an epoch, then validates. Returns the epoch's record.
     fn epoch(&self, task: &mut dyn Task, watch: &mut dyn Watch, epoch: usize) -> Result<EpochRecord> {
         let began = Began::now(task);
-        let first = epoch - task.epochs_of_pass();
+        let first = epoch - task.core().nodes.epochs_of_pass();
         let trained = task.train_epoch(first as u32, &mut |p| watch.progress("train", epoch, p))?;
         let record = self.record(task, watch, epoch, trained, began)?;
         watch.epoch(&record);
@@ -399,7 +400,10 @@ impl<'a> Run<'a> {
     fn settle(&self, task: &mut dyn Task, watch: &mut dyn Watch, best: usize) -> Result<Option<EpochRecord>> {
         let began = Began::now(task);
         // The epoch after the best one: settling draws the same random numbers as that epoch.
-        let trained = task.settle(best as u32, &mut |p| watch.progress("settle", best, p))?;
+        let settle = |memory: &mut dyn Remembers| {
+            memory.settle(best as u32, &mut |p| watch.progress("settle", best, p))
+        };
+        let trained = task.remembering().map_or(Ok(None), settle)?;
         let record = trained.map(|trained| self.record(task, watch, best, trained, began)).transpose()?;
         record.iter().for_each(|record| watch.settled(record));
         Ok(record)
@@ -415,7 +419,7 @@ impl<'a> Run<'a> {
     ) -> Result<EpochRecord> {
         let train_seconds = began.at.elapsed().as_secs_f64();
         let graphs_captured =
-            task.step().graphs_captured().map(|all| all.saturating_sub(began.graphs_captured));
+            task.core().step().graphs_captured().map(|all| all.saturating_sub(began.graphs_captured));
         let val = if self.config.evaluate {
             let validated = task.validate(&mut |p| watch.progress("val", epoch, p));
             Some(validated.map_err(|e| lost(e, &format!("validating epoch {epoch}")))?)
@@ -452,11 +456,11 @@ impl<'a> Run<'a> {
                 name: device.name().into(),
                 threads: device.threads(),
             },
-            ranks: RanksRecord::gather(device, task.plan(), task.memory())?,
+            ranks: RanksRecord::gather(device, task.core().plan(), task.core().memory())?,
             data: self.data.clone(),
             model: config.model_name().into(),
-            plan: task.plan().name.clone(),
-            chosen: task.chosen().map(|(choice, _)| choice),
+            plan: task.core().plan.name.clone(),
+            chosen: plan_record.chosen,
             staleness: plan_record.staleness,
             pipeline: plan_record.pipeline,
             task: config.task,
@@ -486,7 +490,7 @@ impl<'a> Run<'a> {
                 host: peak_memory_bytes(),
                 device: device.gpu().map_or(0, Gpu::peak_bytes),
             },
-            parameters: task.parameters().count(task.store()),
+            parameters: task.core().parameters.count(&task.core().store),
         })
     }
     /// Writes `summary.json` and what else a finished run leaves in its folder.
@@ -499,8 +503,8 @@ impl<'a> Run<'a> {
     ) -> Result<()> {
         let Some(out) = self.options.out.as_ref().filter(|_| self.device.is_first()) else { return Ok(()) };
         write_whole(&out.join("summary.json"), &as_json("the summary", summary)?)?;
-        if let Some((_, Some(costs))) = task.chosen() {
-            write_whole(&out.join("predictions.json"), &as_json("the predictions", costs)?)?;
+        if let Some(costs) = task.plan_record().costs {
+            write_whole(&out.join("predictions.json"), &as_json("the predictions", &costs)?)?;
         }
         if let Some(steps) = steps {
             write_whole(&out.join(TIMELINE), steps.trace().as_bytes())?;
@@ -522,14 +526,15 @@ fn lost(e: Error, doing: &str) -> Error {
     }
 }
 
-/// Replays the memory of a model, then tests it.
-pub(in crate::task) fn test_replayed(
+/// Replays the memory of a model, then tests it; `None` if it has none.
+pub(super) fn test_replayed(
     task: &mut dyn Task,
     watch: &mut dyn Watch,
     epoch: usize,
-) -> Result<TestScores> {
-    task.replay(&mut |p| watch.progress("replay", epoch, p))?;
-    task.test(&mut |p| watch.progress("test", epoch, p))
+) -> Result<Option<TestScores>> {
+    let Some(memory) = task.remembering() else { return Ok(None) };
+    memory.replay(&mut |p| watch.progress("replay", epoch, p))?;
+    task.test(&mut |p| watch.progress("test", epoch, p)).map(Some)
 }
 
 /// Checks that the records of a run reach its last epoch.
@@ -540,22 +545,4 @@ fn complete(records: &[EpochRecord], epochs: usize) -> Result<()> {
     }
     let what = format!("the records end with epoch {reached}, and the checkpoint is of epoch {epochs}");
     Err(Error::new(ErrorKind::Checkpoint, what).remedy(USE_A_COPY))
-}
-
-/// Builds a task and loads the state of the checkpoint's best epoch into it.
-pub(in crate::task) fn restored<T: Task>(
-    checkpoint: &Checkpoint,
-    config: &Config,
-    data: &DataRecord,
-    watch: &mut dyn Watch,
-    build: impl FnOnce() -> Result<T>,
-) -> Result<T> {
-    let manifest = checkpoint.manifest()?;
-    same_data(&manifest, data)?;
-    manifest.doubt().iter().for_each(|doubt| watch.note(doubt));
-    same_model(&manifest, config)?;
-    let mut task = build()?;
-    let buffers = task.checkpoint_buffers();
-    load(&mut task, &buffers, |store, buffers| checkpoint.load(store, buffers, true))?;
-    Ok(task)
 }

@@ -243,9 +243,10 @@ impl StageRecord {
     /// Returns the records of a task whose ops are timed or traced; none if they are not. Since the timing
     /// began, the task has made `passes` passes. A trace is of the last one.
     pub(super) fn list(task: &dyn Task, passes: usize) -> Vec<Self> {
-        let (times, passes) = match task.step().is_profiled() {
-            true => (task.step().stage_times(), passes.max(1)),
-            false => (task.timeline().stage_times(), 1),
+        let core = task.core();
+        let (times, passes) = match core.step.is_profiled() {
+            true => (core.step.stage_times(), passes.max(1)),
+            false => (core.timeline().stage_times(), 1),
         };
         let record = |(stage, lane, seconds)| StageRecord { stage, lane, seconds: seconds / passes as f64 };
         times.into_iter().map(record).collect()

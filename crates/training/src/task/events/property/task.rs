@@ -7,14 +7,13 @@ use super::{
 };
 use crate::{
     model::{EventTables, HeadKind, Net},
-    plan::{CostModel, Timeline, predict},
     task::{
         Summary,
         config::Config,
         evaluation::{Forecast, Scores, TestScores, mean_over_times, ndcg},
         training::{
-            BaselineScores, EventCount, NodeState, Progress, Recorded, Report, Runs, Task, TaskCore,
-            evaluation_clock, located, repeat_and_report,
+            BaselineScores, EventCount, LastEpoch, Progress, Recorded, Remembers, Report, Runs, Task,
+            TaskCore, evaluation_clock, located, repeat_and_report,
         },
     },
 };
@@ -81,8 +80,9 @@ impl PropertyTask {
             let tables = LabelTables::new(store, &labels, &walk)?;
             Ok((tables, HeadKind::Properties { classes: labels.classes() }))
         };
-        let Model { mut store, mut tables, parameters, net, target: label_tables, batch, .. } =
-            Model::new(config, events, &setup, steps, target)?;
+        let model = Model::new(config, events, &setup, steps, target)?;
+        let (nodes, buffers) = (model.node_state(), model.buffers(None));
+        let Model { mut store, mut tables, parameters, net, target: label_tables, batch, .. } = model;
         let Setup { device, split, plan, may_partition, .. } = setup;
         let rows = walk.largest().1;
         check_room("scores", 4 * rows * labels.classes(), "take fewer classes or labelled nodes")?;
@@ -103,8 +103,8 @@ impl PropertyTask {
         let mut record = |store: &Store, tables: &EventTables| recorder.record(store, tables);
         let (programs, memory) = places.record(&mut store, &mut tables, &mut record, Programs::all)?;
         let Programs { step, score, remember } = programs;
-        let has_features = tables.edge_width + tables.node_width > 0;
-        let recorded = Recorded { step, score, losses, memory, has_features };
+        let has_features = tables.features.exist();
+        let recorded = Recorded { step, score, losses, memory, nodes, buffers, has_features };
         let core = TaskCore::new(config, (device, plan), (store, parameters), recorded)?;
         let seen = events.nodes_in(split.train.clone());
         let unseen = labels.nodes().iter().map(|&node| !seen[node as usize]).collect();
@@ -327,27 +327,12 @@ impl Task for PropertyTask {
         remarks.extend(self.core.plan_remarks());
         remarks
     }
-    fn costs(&self) -> CostModel {
-        CostModel::fit(&self.core.step.trace(), &|_| 0.0)
+    fn last_epoch(&self) -> LastEpoch<'_> {
+        let (step, variant_of_run) = (&self.core.step, vec![0; self.steps]);
+        LastEpoch { step, variant_of_run, edges: Box::new(|_, _| 0.0) }
     }
-    fn predicted(&self, costs: &CostModel) -> Result<Timeline> {
-        predict(&self.core.step, &vec![0; self.steps], costs, &|_, _| 0.0)
-    }
-    fn state(&self) -> Vec<BufferId> {
-        self.net.model.state().into_iter().chain(self.tables.static_rows(&self.core.parameters)).collect()
-    }
-    fn node_state(&self) -> NodeState<'_> {
-        NodeState {
-            buffers: self.net.model.state(),
-            mail_events: self.net.model.mail_event(),
-            ..NodeState::default()
-        }
-    }
-    fn model_buffers(&self) -> Vec<BufferId> {
-        self.core
-            .parameters_except(Net::HEADS)
-            .chain(self.tables.static_rows(&self.core.parameters))
-            .collect()
+    fn remembering(&mut self) -> Option<&mut dyn Remembers> {
+        if self.remember.is_some() { Some(self) } else { None }
     }
     fn train_epoch(&mut self, epoch: u32, progress: Report<'_>) -> Result<(f64, usize)> {
         self.core.begin_trace()?;
@@ -358,9 +343,17 @@ impl Task for PropertyTask {
         self.core.store.fetch(&[self.core.losses])?;
         Ok((self.core.mean_loss(steps)?, events))
     }
-    fn has_memory(&self) -> bool {
-        self.remember.is_some()
+    fn validate(&mut self, progress: Report<'_>) -> Result<Scores> {
+        let (rows, values) = self.evaluate(Part::Val, progress)?;
+        Ok(self.mean(&rows, &values, None))
     }
+    fn test(&mut self, progress: Report<'_>) -> Result<TestScores> {
+        let (rows, values) = self.evaluate(Part::Test, progress)?;
+        Ok(self.test_scores(&rows, &values))
+    }
+}
+
+impl Remembers for PropertyTask {
     fn replay(&mut self, progress: Report<'_>) -> Result<()> {
         let _range = nvtx::range("replay");
         self.net.model.reset(&mut self.core.store)?;
@@ -373,13 +366,5 @@ impl Task for PropertyTask {
             self.walk.bounds[number]..self.walk.bounds[number + 1],
             progress,
         )
-    }
-    fn validate(&mut self, progress: Report<'_>) -> Result<Scores> {
-        let (rows, values) = self.evaluate(Part::Val, progress)?;
-        Ok(self.mean(&rows, &values, None))
-    }
-    fn test(&mut self, progress: Report<'_>) -> Result<TestScores> {
-        let (rows, values) = self.evaluate(Part::Test, progress)?;
-        Ok(self.test_scores(&rows, &values))
     }
 }
