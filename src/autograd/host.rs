@@ -198,13 +198,6 @@ impl BoundVariant<'_> {
             views.ins.extend(operands.ins.iter().map(|o| o.counted()));
             views.outs.extend(operands.outs.iter().map(|o| o.counted()));
         }
-        if let Some(zeroed) = &planned.left_out {
-            for out in zeroed.iter().map(|&k| &views.outs[k]) {
-                // SAFETY: the output has this size, and no other user until the node is over.
-                unsafe { out.ptr.write_bytes(0, out.spec.bytes(self.precision)) };
-            }
-            return Ok(());
-        }
         let status = Status::default();
         // SAFETY: the plan gives disjoint places to values that are alive together, and they are zeroed or
         // written; a state is an operand of a node at most once, checked when the node was pushed; the rest

@@ -5,10 +5,14 @@
 //! On a device each of them would cost a launch.
 use super::variant::{Place, PlannedNode, Variant};
 use crate::{
-    ops::{Home, Tape},
-    runtime::{DType, Rows, Spec, Var},
+    error::Result,
+    ops::{Cost, Home, Node, Op, OpKind, Tape},
+    runtime::{
+        cuda::{Kernels, Launch},
+        *,
+    },
 };
-use std::collections::HashSet;
+use std::{collections::HashSet, sync::Arc};
 
 /// The values of a step that are empty or zero, and how views are told from the values that they view.
 struct Empty<'a> {
@@ -80,6 +84,40 @@ impl<'a> Empty<'a> {
     }
 }
 
+/// In place of a node that is left out: writes zeros to the outputs that others read.
+#[derive(Debug)]
+pub(super) struct LeftOut;
+
+impl Op for LeftOut {
+    const NAME: &'static str = "left_out";
+    const KIND: OpKind = OpKind::Copy;
+    fn cost(&self, _: &[Spec], _: &[Spec]) -> Cost {
+        Cost::default()
+    }
+    fn define<R: Real>(&self, io: &Io<'_>) {
+        (0..io.outputs()).for_each(|k| io.out_bytes(k).fill(0));
+    }
+    unsafe fn launch(&self, _: &Kernels, on: &Launch<'_>) -> Result<()> {
+        (0..on.outputs()).try_for_each(|k| on.clear(k))
+    }
+}
+
+/// Returns [`LeftOut`] in place of a node, with the outputs that are read as `zeros`.
+fn without(p: &PlannedNode, zeros: impl Fn(&Var) -> bool) -> PlannedNode {
+    let outs = p.node.outs.iter().copied().zip(p.outs.iter().copied());
+    let (vars, outs): (Vec<Var>, Vec<(Place, Spec)>) = outs.filter(|(out, _)| zeros(out)).unzip();
+    let node = Node {
+        op: Arc::new(LeftOut),
+        ins: Vec::new(),
+        outs: vars,
+        writes: Vec::new(),
+        view: false,
+        tag: p.node.tag,
+    };
+    let (wanted, scratch) = (vec![true; outs.len()], (p.scratch.0, 0));
+    PlannedNode { node, ins: Vec::new(), outs, counts: Vec::new(), wanted, scratch, tickets: 0, ..p.clone() }
+}
+
 impl Variant {
     /// Returns the variant of a run in which the values `empty` of `tape`, that of this variant, have no
     /// rows. Its nodes are the same, on the same lanes, in the same order, and in the same memory.
@@ -88,15 +126,15 @@ impl Variant {
         let mut left_out: Vec<bool> = self.nodes.iter().map(|p| known.add(p)).collect();
         let read = known.read(&self.nodes, &mut left_out);
         let node = |(p, left_out): (&PlannedNode, bool)| {
-            let zero = |(k, out): (usize, &Var)| {
-                (read.contains(out) && self.specs[out.at()].rows.live.is_none()).then_some(k)
-            };
-            let zeroed = left_out.then(|| p.node.outs.iter().enumerate().filter_map(zero).collect());
+            if left_out {
+                let zeros = |out: &Var| read.contains(out) && self.specs[out.at()].rows.live.is_none();
+                return without(p, zeros);
+            }
             let place = |(&v, &(place, spec)): (&Var, &(Place, Spec))| {
                 (if known.sends_zeros(p, v) { Place::Zeros } else { place }, spec)
             };
             let ins = p.node.ins.iter().zip(&p.ins).map(place).collect();
-            PlannedNode { left_out: zeroed, ins, ..p.clone() }
+            PlannedNode { ins, ..p.clone() }
         };
         let nodes = self.nodes.iter().zip(left_out).map(node).collect();
         let (places, specs, arenas) = (self.places.clone(), self.specs.clone(), self.arenas.clone());

@@ -289,17 +289,12 @@ fn wait_for(after: &mut [usize; MAX_LANES], finished: &[usize; MAX_LANES]) {
     after.iter_mut().zip(finished).for_each(|(after, finished)| *after = (*after).max(*finished));
 }
 
-/// Returns the places that a node accesses, and whether it writes them. A node that is left out only writes
-/// zeros.
+/// Returns the places that a node accesses, and whether it writes them.
 fn accessed(planned: &PlannedNode) -> impl Iterator<Item = (Place, bool)> {
-    let zeroed = planned.left_out.as_deref();
-    let runs = zeroed.is_none();
     let writes = |i: usize| planned.node.writes.contains(&i);
     let ins = planned.ins.iter().enumerate().map(move |(i, operand)| (operand.0, writes(i)));
-    let outs = planned.outs.iter().enumerate().filter(move |(k, _)| zeroed.is_none_or(|of| of.contains(k)));
     let counts = planned.counts.iter().map(|&place| (place, false));
-    let reads = ins.chain(counts).filter(move |_| runs);
-    reads.chain(outs.map(|(_, operand)| (operand.0, true)))
+    ins.chain(counts).chain(planned.outs.iter().map(|operand| (operand.0, true)))
 }
 
 /// Read-write hazards between the nodes of successive runs, by accesses to stored buffers and to values.
@@ -370,8 +365,7 @@ impl BufferReuse {
         index: usize,
     ) -> Result<[usize; MAX_LANES]> {
         let slot = planned.precedence.slot(run);
-        let uses_scratch = planned.scratch.1 > 0 && planned.left_out.is_none();
-        let scratch = uses_scratch.then_some((planned.scratch.0, true));
+        let scratch = (planned.scratch.1 > 0).then_some((planned.scratch.0, true));
         let mut after = [0; MAX_LANES];
         for (place, writes) in accessed(planned).chain(scratch) {
             let Place::Arena(of, _) = place else { continue };

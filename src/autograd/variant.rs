@@ -57,8 +57,6 @@ pub(super) struct PlannedNode {
     pub precedence: Precedence,
     /// Resource for which the node competes with nodes that run at the same time.
     pub resource: Resource,
-    /// If the node is left out, the outputs that others read as zeros: see [`Variant::idle`].
-    pub left_out: Option<Vec<usize>>,
 }
 
 impl PlannedNode {
@@ -291,7 +289,6 @@ impl<'a> Planner<'a> {
             precedence,
             resource: Resource::for_op(node.op.kind(), node.ins.iter().any(on_host), writes_host),
             node: node.clone(),
-            left_out: None,
         }
     }
 }

@@ -145,6 +145,10 @@ impl<'a> Io<'a> {
     pub fn inputs(&self) -> usize {
         self.ins.len()
     }
+    /// Returns the number of outputs.
+    pub fn outputs(&self) -> usize {
+        self.outs.len()
+    }
     /// Returns the number of live rows of input `i`.
     pub fn rows(&self, i: usize) -> usize {
         self.ins[i].rows

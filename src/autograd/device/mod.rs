@@ -306,9 +306,6 @@ impl BoundProgram {
             stream: self.stream_of(lane),
             windows: &self.windows,
         };
-        if let Some(zeroed) = &planned.left_out {
-            return zeroed.iter().try_for_each(|&k| launch.clear(k));
-        }
         // SAFETY: the operands are those of the node, checked when it was recorded.
         unsafe { op.launch(self.gpu.kernels(), &launch) }
     }

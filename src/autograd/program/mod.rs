@@ -6,6 +6,7 @@ pub use timing::{Alone, OpTime};
 use super::{
     device::{ArenaSizes, OnDevice},
     host::{BoundVariant, NodeWatch, OnHost, ViewBuffers},
+    idle::LeftOut,
     lane_threads::{self, LaneThread, OnLanes, one_by_one},
     lanes::{LaneWork, Lanes, MAX_LANES, lanes_of_threads, thread_shares},
     run::{self, NodeTime, OnProgress, RepeatProgress, VariantRuns},
@@ -19,7 +20,7 @@ use super::{
 };
 use crate::{
     error::{Error, ErrorKind, Result, ensure},
-    ops::{Backend, Cost, Node, Tape},
+    ops::{Backend, Cost, Node, Op, Tape},
     runtime::{comm::Ranks, *},
 };
 use std::time::Instant;
@@ -323,8 +324,7 @@ impl Program {
             let node_info = node_infos[variant][node];
             Span { node_info, node, step, start, end, cost: cost.unwrap_or(node_info.cost) }
         };
-        let left_out = |ran: &&Ran| self.variants[ran.variant].nodes[ran.node].left_out.is_some();
-        trace.ran.iter().filter(|ran| !left_out(ran)).map(span).collect()
+        trace.ran.iter().map(span).filter(|span| span.node_info.op != LeftOut::NAME).collect()
     }
     /// Refuses a store that the program was not planned for.
     fn check(&self, store: &Store) -> Result<()> {

@@ -212,6 +212,10 @@ impl Launch<'_> {
     pub fn stream(&self) -> &CudaStream {
         self.stream
     }
+    /// Returns the number of outputs.
+    pub fn outputs(&self) -> usize {
+        self.outs.len()
+    }
     /// Sets output `k` to zero, in the order of the CUDA stream, for kernels that add to it.
     ///
     /// # Errors
