@@ -164,38 +164,22 @@ fn counts_beyond_32_bits_are_divided_correctly() {
 
     // The last of four copies begins with batch 3e9 of 4e9, each of one event; it goes on from the beginning.
     let (events, step, copy, copies) = (4_000_000_000u32, 2_000_000_000u32, 3u64, 4u64);
-    let (range, clock, now) = (on.words(&[0, events, 0]), on.words(&[9, step]), on.words(&[0; 3]));
-    let (count, event) = (on.words(&[0]), on.words(&[0]));
+    let (range, clock, at) = (on.words(&[0, events, 0]), on.words(&[9, step]), on.words(&[0; 2]));
     let null = &[0u64][..];
-    let [range_at, clock_at, count_at, event_at, now_at] =
-        [&range, &clock, &count, &event, &now].map(|b| [b.address()]);
+    let [range_at, clock_at, turn_at] = [&range, &clock, &at].map(|b| [b.address()]);
     on.launch(
-        image(&on, "next_batch"),
-        "next_batch",
-        (1, 32, 0),
+        image(&on, "next_turn"),
+        "next_turn",
+        (1, 1, 0),
         &[
-            null,
-            null,
-            null,
             &range_at,
             &clock_at,
-            &count_at,
-            null,
-            null,
-            &event_at,
-            null,
-            null,
-            null,
-            &now_at,
-            null,
+            &turn_at,
             null,
             null,
             null,
             &rows(u64::from(events)),
             &[1],
-            &[0],
-            &[1],
-            &[0],
             &[0],
             &[1],
             &[copy],
@@ -204,7 +188,7 @@ fn counts_beyond_32_bits_are_divided_correctly() {
     );
     assert_eq!(on.fault(), "");
     let batch = ((u64::from(events) * copy / copies + u64::from(step)) % u64::from(events)) as u32;
-    assert_eq!((on.read(&now), on.read(&event)), (vec![9 + 3, batch, 0], vec![batch]));
+    assert_eq!(on.read(&at), [9 + 3, batch]);
     assert_ne!(batch, NONE);
 }
 

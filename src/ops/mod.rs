@@ -489,7 +489,7 @@ ops! {
     loss: bce_loss, guard, label_loss, link_decoder, pair_logits, soft_label_loss, squared_loss;
     optimizer: accumulate, adam, clip_norm, sgd;
     ranks with link, window: all_reduce, batch_roots, exchange_ids, exchange_rows, expire_copies, hold_rows,
-        keep_marked, repeated_roots, route, stale_copies;
+        keep_marked, next_turn, repeated_roots, route, stale_copies;
     staleness: count_common, count_missed, mix_similar, pick_similar, row_errors;
     | pointwise: add, div, exp, log, mul, scale, sub;
 }

@@ -7,6 +7,7 @@ use tgnn::{
     ops::{
         Tape,
         next_batch::{Batch, Slice},
+        next_turn::Turns,
         sample_neighbors::{Entry, History, Sampling, Strategy, TcsrVars},
         unique::UniqueNodes,
     },
@@ -30,8 +31,8 @@ pub struct EventTables {
     pub features: FeatureTables,
     /// `[nodes, c]`: static memory, if the caller sets it before the model is built.
     pub static_memory: Option<BufferId>,
-    /// How node memory and mails are kept: in f32 on the device, unless the caller changes it before the model
-    /// is built.
+    /// How node memory and mails are kept: in f32 on the device, unless the caller changes it before the
+    /// model is built.
     pub memory: KeptMemory,
     /// The events, and where a pass is.
     pub cursor: Cursor,
@@ -194,8 +195,11 @@ impl EventTables {
     pub fn next_batch(&self, t: &mut Tape, capacity: usize) -> Result<Batch> {
         let Cursor { src, dst, time, range, clock, .. } = self.cursor;
         let [src, dst, time, range, clock] = t.stored_all([src, dst, time, range, clock])?;
-        let slice = self.rows.ranks.as_ref().map_or(Slice::ALL, RankTables::slice);
-        let batch = t.next_slice([src, dst, time], range, clock, capacity, slice)?;
+        let ranks = self.rows.ranks.as_ref();
+        let turns = ranks.map(RankTables::turns).filter(|&turns| turns != Turns::ALL);
+        let turn = turns.map(|turns| t.next_turn(src, range, clock, capacity, turns)).transpose()?;
+        let slice = ranks.map_or(Slice::ALL, RankTables::slice);
+        let batch = t.next_slice([src, dst, time], range, clock, capacity, slice, turn)?;
         self.arrived(t, batch)
     }
     /// Returns the adjacency as values.

@@ -6,7 +6,7 @@
 use super::Timeline;
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, fmt::Write as _};
-use tgnn::{autograd::Stage, ops::next_batch::Turns};
+use tgnn::{autograd::Stage, ops::next_turn::Turns};
 
 /// What a rank does with the node memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

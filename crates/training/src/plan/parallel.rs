@@ -3,7 +3,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use tgnn::{
     error::{Error, ErrorKind, Result},
-    ops::next_batch::Turns,
+    ops::next_turn::Turns,
 };
 
 /// How ranks divide training: i x j x k ranks, in this order: rank `(copy * epoch + group) * mini_batch +

@@ -18,7 +18,8 @@ use tgnn::{
     ops::{
         Link, Tape,
         exchange_rows::{Parts, Picked},
-        next_batch::{Batch, Slice, Turns},
+        next_batch::{Batch, Slice},
+        next_turn::Turns,
         route::Routed,
     },
     runtime::{
@@ -48,8 +49,10 @@ pub struct RankTables {
     ranks: Ranks,
     partitioned: bool,
     travel: RowTravel,
-    /// Which events of which batches this rank gets.
+    /// Which events of a batch this rank gets.
     slice: Slice,
+    /// Which batches it gets.
+    turns: Turns,
     /// Maximum number of events of a batch, if ranks take turns or get whole batches; else 0.
     most_events: usize,
     routes: Link,
@@ -163,6 +166,7 @@ impl RankTables {
             partitioned: owners.is_some(),
             travel,
             slice: Slice::of(ranks.rank(), ranks.size()),
+            turns: Turns::ALL,
             most_events: 0,
             routes: Link::new(store, ranks, Channel::Routes)?,
             rows: Link::new(store, ranks, Channel::Rows)?,
@@ -181,8 +185,8 @@ impl RankTables {
     /// is this rank's.
     pub fn in_turns(mut self, turns: Turns, most_events: usize) -> Self {
         let ranks = self.ranks.size() / turns.groups.max(1);
-        self.slice = Slice { rank: self.ranks.rank() % ranks.max(1), ranks, turns, ..self.slice };
-        self.most_events = most_events;
+        self.slice = Slice { rank: self.ranks.rank() % ranks.max(1), ranks, ..self.slice };
+        (self.turns, self.most_events) = (turns, most_events);
         self
     }
     /// Gives the ranks whole batches of at most `most_events` events, one after the other.
@@ -190,9 +194,13 @@ impl RankTables {
         (self.slice.whole, self.most_events) = (true, most_events);
         self
     }
-    /// Returns which events of which batches this rank gets.
+    /// Returns which events of a batch this rank gets.
     pub fn slice(&self) -> Slice {
         self.slice
+    }
+    /// Returns which batches this rank gets.
+    pub fn turns(&self) -> Turns {
+        self.turns
     }
     /// Returns the maximum number of events of a batch, if ranks take turns or get whole batches; else 0.
     pub(super) fn most_events(&self) -> usize {
@@ -210,11 +218,8 @@ impl RankTables {
     }
     /// Appends the number of those of the first `rows` rows, or of all, that this rank offers in a step.
     pub(super) fn offered(&self, t: &mut Tape, batch: &Batch, rows: Option<Var>) -> Result<Option<Var>> {
-        match rows {
-            _ if self.slice.turns.groups == 1 => Ok(rows),
-            Some(rows) => Ok(Some(t.least(rows, batch.writes)?)),
-            None => Ok(Some(batch.writes)),
-        }
+        let Some(turn) = batch.turn.filter(|_| self.turns.groups > 1) else { return Ok(rows) };
+        rows.map_or(Ok(turn.writes), |rows| t.least(rows, turn.writes)).map(Some)
     }
     /// Prepares for state that is the same on all ranks, such as that of nodes without events: all copies are
     /// valid.

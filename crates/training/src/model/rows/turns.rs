@@ -7,10 +7,7 @@
 use super::{RankTables, Written};
 use tgnn::{
     error::Result,
-    ops::{
-        Tape,
-        next_batch::{Batch, Turns},
-    },
+    ops::{Tape, next_batch::Batch, next_turn::Turns},
     runtime::*,
 };
 
@@ -47,7 +44,7 @@ impl TurnWrites {
     /// # Errors
     /// `OutOfMemory`.
     pub fn new(store: &mut Store, over: Option<&RankTables>, written: &Written<'_>) -> Result<Self> {
-        let turns = over.map_or(Turns::ALL, |over| over.slice().turns);
+        let turns = over.map_or(Turns::ALL, RankTables::turns);
         let mut hold = || {
             let each = written.rows_of_event * over.map_or(0, RankTables::most_events);
             let all = Rows::fixed(turns.groups * each);
@@ -79,13 +76,13 @@ impl TurnWrites {
         (place, rows): (Var, &[Var]),
         write: &WriteRows<'_>,
     ) -> Result<()> {
-        let turns = over.slice().turns;
-        let Some(held) = self.held.as_ref().filter(|_| turns.groups > 1) else {
+        let turns = over.turns();
+        let (Some(held), Some(turn)) = (self.held.as_ref().filter(|_| turns.groups > 1), batch.turn) else {
             write(t, place, rows)?;
             return self.begin_anew(t, over, batch);
         };
         let [counts, held_place] = t.stored_all([held.counts, held.place])?;
-        let at = t.hold_rows(batch.slot, place, counts, held.each)?;
+        let at = t.hold_rows(turn.slot, place, counts, held.each)?;
         let tables = held.rows.iter().map(|&id| t.stored(id)).collect::<Result<Vec<_>>>()?;
         let holds = tables.iter().copied().zip(rows.iter().copied());
         let holds: Vec<(Var, Var)> = std::iter::once((held_place, place)).chain(holds).collect();
@@ -94,7 +91,7 @@ impl TurnWrites {
         self.begin_anew(t, over, batch)?;
         let slots = if self.appended { 1 } else { turns.groups };
         for first in (0..turns.groups).step_by(slots) {
-            let due = t.due_rows(batch.slot, counts, batch.clear, first..first + slots, held.each)?;
+            let due = t.due_rows(turn.slot, counts, turn.clear, first..first + slots, held.each)?;
             let mut row = due.id;
             if !self.appended {
                 let place = t.gather_rows(held_place, row)?;
@@ -112,11 +109,9 @@ impl TurnWrites {
     /// # Errors
     /// `Shape` if an op refuses its inputs.
     pub fn begin_anew(&self, t: &mut Tape, over: &RankTables, batch: &Batch) -> Result<()> {
-        if over.slice().turns.copies == 1 {
-            return Ok(());
-        }
+        let Some(turn) = batch.turn.filter(|_| over.turns().copies > 1) else { return Ok(()) };
         let tables = self.state.iter().map(|&(id, word)| Ok((t.stored(id)?, word)));
         let tables = tables.collect::<Result<Vec<_>>>()?;
-        t.fill_when(batch.clear, &tables)
+        t.fill_when(turn.clear, &tables)
     }
 }

@@ -4,7 +4,7 @@
 //! Source: Zhou et al., "TGL: A general framework for temporal GNN training on billion-scale graphs", VLDB
 //! 2022, algorithm 2.
 use crate::task::config::Config;
-use tgnn::{autograd::LearningRates, error::Result, ops::next_batch::Turns, runtime::philox::Key};
+use tgnn::{autograd::LearningRates, error::Result, ops::next_turn::Turns, runtime::philox::Key};
 
 /// Salt of the random draw.
 const SALT: u32 = 0x6368;

@@ -8,7 +8,7 @@ use crate::{
         training::{Buffers, NodeState, parameters_except},
     },
 };
-use tgnn::{autograd::Parameters, error::Result, ops::next_batch::Turns, runtime::*};
+use tgnn::{autograd::Parameters, error::Result, ops::next_turn::Turns, runtime::*};
 use tgnn_data::{Events, Split};
 
 /// Epochs over which weights are averaged for settling: one epoch is noisy, three remember outdated weights

@@ -29,7 +29,7 @@ use std::{ops::Range, time::Instant};
 use tgnn::{
     autograd::Program,
     error::{Error, ErrorKind, Result},
-    ops::next_batch::Turns,
+    ops::next_turn::Turns,
     runtime::{
         comm::{Channel, Ranks},
         *,

@@ -13,7 +13,7 @@ use std::cell::Cell;
 use tgnn::{
     autograd::{NodeInfo, Parameters, Program},
     error::Result,
-    ops::next_batch::Turns,
+    ops::next_turn::Turns,
     runtime::{
         BufferId, Device, Store, brief_debug,
         comm::{Channel, Ranks},
