@@ -11,7 +11,7 @@
 extern "C" __global__ void __launch_bounds__(1024, 1)
 next_batch(const uint32_t* __restrict__ src, const uint32_t* __restrict__ dst, const int64_t* __restrict__ time,
            const uint32_t* range, uint32_t* clock, const uint32_t* turn, uint32_t* count, uint32_t* src_out,
-           uint32_t* dst_out, uint32_t* event, int64_t* time_out, uint32_t* rank, uint32_t* index, uint32_t* now,
+           uint32_t* dst_out, uint32_t* event, int64_t* time_out, uint32_t* row, uint32_t* index, uint32_t* now,
            float* share, Rows events, uint32_t capacity, uint32_t slice, uint32_t ranks, uint32_t whole,
            uint32_t batches) {
   after_previous_kernel();
@@ -39,6 +39,6 @@ next_batch(const uint32_t* __restrict__ src, const uint32_t* __restrict__ dst, c
     if (dst_out) dst_out[i] = dst[e];
     if (time_out) time_out[i] = time[e];
     if (event) event[i] = e;
-    if (rank) rank[i] = e - begin;
+    if (row) row[i] = e - begin;
   }
 }

@@ -159,7 +159,7 @@ proptest! {
         let tables = EventTables::new(&mut store, &events).unwrap();
         let mut t = Tape::new(&store);
         let batch = tables.next_batch(&mut t, capacity).unwrap();
-        let kept = [batch.event, batch.rank, batch.src, batch.index];
+        let kept = [batch.event, batch.row, batch.src, batch.index];
         let mut program = Program::new(&t, &kept, Precision::F32, Backend::Cpu).expect("room");
         for epoch in 0..3 {
             let first = task::first_batch(seed, epoch, capacity, chunks);
@@ -172,7 +172,7 @@ proptest! {
                 let left = range.len() - seen.len();
                 prop_assert_eq!(event.len(), left.min(if at == 0 { first } else { capacity }));
                 let ranks: Vec<u32> = event.iter().map(|e| e - range.start as u32).collect();
-                prop_assert_eq!((read(batch.rank), read(batch.index)), (&ranks[..], &[at as u32][..]));
+                prop_assert_eq!((read(batch.row), read(batch.index)), (&ranks[..], &[at as u32][..]));
                 prop_assert!(read(batch.src).iter().zip(event).all(|(&v, &e)| v == events.src[e as usize]));
                 seen.extend_from_slice(event);
             }

@@ -177,7 +177,7 @@ pub(in crate::ops) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built
     let stamp = c.ids(&vec![0; v], 1);
     let negatives = (stride > 2).then(|| c.ids_below(v, v));
     let mut batch = c.tape.next_batch([src, dst, time], range, clock, b.max(1))?;
-    batch.event = c.tape.gather_rows(event, batch.rank)?;
+    batch.event = c.tape.gather_rows(event, batch.row)?;
     let others = match negatives {
         Some(pool) => Some(c.tape.draw_negatives(pool, batch.now, batch.src, stride - 2, 1, 1)?),
         None => None,

@@ -11,7 +11,7 @@
 //! | count | `[1, 1]` u32 | live events n: `b`; fewer in a shortened first batch and in the last; 0 past the end |
 //! | src, dst, event | `[<= b]` u32 | endpoints and ids |
 //! | time | `[<= b]` i64 | |
-//! | rank | `[<= b]` u32 | index of each event within the range |
+//! | row | `[<= b]` u32 | index of each event within the range: its row in the tables of a pass |
 //! | index | `[1]` u32 | index of the batch within the pass |
 //! | now | `[1, 3]` u32 | epoch and batch index of this step, and number of events of the batch before the rank's: the clock of its random draws |
 //! | share | `[1]` f32 | the rank's live events, divided by those of all batches of the step; 0 if the batch is empty |
@@ -63,8 +63,8 @@ pub struct Batch {
     pub event: Var,
     /// Times in ticks.
     pub time: Var,
-    /// Index of each event within the range of the pass.
-    pub rank: Var,
+    /// Row of each event in the tables of the pass: its index within the range.
+    pub row: Var,
     /// Index of the batch within the pass, `[1]` u32.
     pub index: Var,
     /// Epoch, batch index, and number of events before the rank's, `[1, 3]` u32: the clock of random draws.
@@ -81,7 +81,7 @@ impl Batch {
     /// Returns the values that have no rows if the batch has no events.
     pub fn per_event(&self) -> Vec<Var> {
         let count = self.rows.live.map(|live| live.var);
-        [self.src, self.dst, self.event, self.time, self.rank].into_iter().chain(count).collect()
+        [self.src, self.dst, self.event, self.time, self.row].into_iter().chain(count).collect()
     }
 }
 
@@ -158,11 +158,11 @@ impl Tape {
         let rows = op.rows();
         let ins = [src, dst, time, range, clock].into_iter().chain(turn.map(|turn| turn.at));
         let outs = self.push(op, &ins.collect::<Vec<_>>())?;
-        let [count, src, dst, event, time, rank] =
-            [COUNT, SRC_OUT, DST_OUT, EVENT, TIME_OUT, RANK].map(|out| outs[out]);
+        let [count, src, dst, event, time, row] =
+            [COUNT, SRC_OUT, DST_OUT, EVENT, TIME_OUT, ROW].map(|out| outs[out]);
         let [index, now, share] = [INDEX, NOW, SHARE].map(|out| outs[out]);
         let rows = Rows::live(rows, count);
-        Ok(Batch { src, dst, event, time, rank, index, now, share, turn, rows })
+        Ok(Batch { src, dst, event, time, row, index, now, share, turn, rows })
     }
 }
 
@@ -192,7 +192,7 @@ const SRC_OUT: usize = 1;
 const DST_OUT: usize = 2;
 const EVENT: usize = 3;
 const TIME_OUT: usize = 4;
-const RANK: usize = 5;
+const ROW: usize = 5;
 const INDEX: usize = 6;
 const NOW: usize = 7;
 const SHARE: usize = 8;
@@ -203,7 +203,7 @@ impl Op for NextBatch {
     const SIGNATURE: &'static str = "src [e] ids, dst [e] ids, time [e] times, range [1, 3] ids, \
         clock [1, 2] ids state, turn? [1, 2] ids \
         -> count [1] ids, src [n] ids by count, dst [n] ids by count, event [n] ids by count, \
-        time [n] times by count, rank [n] ids by count, index [1] ids, now [1, 3] ids, share [1]";
+        time [n] times by count, row [n] ids by count, index [1] ids, now [1, 3] ids, share [1]";
     fn sizes(&self) -> Sizes {
         vec![("n", Rows::fixed(self.rows()))]
     }
@@ -241,8 +241,8 @@ impl Op for NextBatch {
             io.out::<u32>(DST_OUT)[..n].copy_from_slice(&io.input(at!(dst))[first..first + n]);
             io.out::<i64>(TIME_OUT)[..n].copy_from_slice(&io.input(at!(time))[first..first + n]);
             io.out::<u32>(EVENT)[..n].iter_mut().zip(first as u32..).for_each(|(e, id)| *e = id);
-            let ranks = (first - begin) as u32..;
-            io.out::<u32>(RANK)[..n].iter_mut().zip(ranks).for_each(|(r, rank)| *r = rank);
+            let rows = (first - begin) as u32..;
+            io.out::<u32>(ROW)[..n].iter_mut().zip(rows).for_each(|(row, at)| *row = at);
         }
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
@@ -252,7 +252,7 @@ impl Op for NextBatch {
         launch!(
             k, on, next_batch[Grid::new(1, 1024)];
             src, dst, time, on.input(at!(range)), on.state(at!(clock)), turn,
-            on.kept(COUNT), on.out(SRC_OUT), on.out(DST_OUT), on.out(EVENT), on.out(TIME_OUT), on.out(RANK),
+            on.kept(COUNT), on.out(SRC_OUT), on.out(DST_OUT), on.out(EVENT), on.out(TIME_OUT), on.out(ROW),
             on.out(INDEX), on.out(NOW), on.out(SHARE), on.rows(at!(src)), self.capacity as u32, rank as u32,
             ranks as u32, u32::from(whole), self.batches as u32
         )
@@ -315,9 +315,9 @@ pub(in crate::ops) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built
         _ => None,
     };
     let batch = c.tape.next_slice([src, dst, time], range, clock, dims[1], slice, turn)?;
-    let Batch { src, dst, event, time, rank, index, now, share, .. } = batch;
+    let Batch { src, dst, event, time, row, index, now, share, .. } = batch;
     Ok(Built {
-        outs: vec![src, dst, event, time, rank, index, now, share],
+        outs: vec![src, dst, event, time, row, index, now, share],
         states: vec![clock],
         ..Built::default()
     })

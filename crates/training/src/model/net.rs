@@ -157,7 +157,7 @@ impl Net {
     ) -> Result<Forward> {
         let batch_rows = |t: &mut Tape, id| {
             let table = t.stored(id)?;
-            t.gather_rows(table, batch.rank)
+            t.gather_rows(table, batch.row)
         };
         let others = match negatives {
             Negatives::Drawn { pool, per_event, salt } => {

@@ -129,10 +129,10 @@ impl EventTables {
     pub(super) fn arrived(&self, t: &mut Tape, mut batch: Batch) -> Result<Batch> {
         let Some(came) = self.cursor.arrivals else { return Ok(batch) };
         let event = t.stored(came.event)?;
-        batch.event = t.gather_rows(event, batch.rank)?;
+        batch.event = t.gather_rows(event, batch.row)?;
         if self.features.edge_width > 0 {
             let (table, features) = (t.stored(came.edge)?, t.stored(came.features)?);
-            let rows = t.gather_rows(features, batch.rank)?;
+            let rows = t.gather_rows(features, batch.row)?;
             t.write_rows(table, batch.event, rows)?;
         }
         Ok(batch)

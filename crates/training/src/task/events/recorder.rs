@@ -208,7 +208,7 @@ impl Recorder<'_> {
         let mut t = Tape::new(store);
         let forward = self.net.forward(&mut t, tables, self.eval_batch, self.negatives[1], false)?;
         let table = t.stored(self.scores)?;
-        t.write_rows(table, forward.batch.rank, forward.logits)?;
+        t.write_rows(table, forward.batch.row, forward.logits)?;
         self.net.write(&mut t, tables, &forward)?;
         self.plan(&t)
     }

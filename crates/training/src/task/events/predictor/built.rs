@@ -223,12 +223,12 @@ pub(super) fn record(
     }
     let forward = net.forward_batch(t, tables, batch, Negatives::None, false)?;
     let table = t.stored(outputs.logits)?;
-    t.write_rows(table, forward.batch.rank, forward.logits)?;
+    t.write_rows(table, forward.batch.row, forward.logits)?;
     for (side, id) in outputs.sides.into_iter().enumerate() {
         let rows = t.root_rows(forward.batch.src, forward.stride, side)?;
         let z = t.gather_rows(forward.embedded.z, rows)?;
         let table = t.stored(id)?;
-        t.write_rows(table, forward.batch.rank, z)?;
+        t.write_rows(table, forward.batch.row, z)?;
     }
     if update {
         net.write(t, tables, &forward)?;
