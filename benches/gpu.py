@@ -14,7 +14,7 @@ from pathlib import Path
 
 from record import steady
 
-FOLDER, RUNS = "h200", ("first-contact", "copied-slabs", "wgmma")
+FOLDER, RUNS = "h200", ("first-contact", "wgmma")
 HEAD = ("date", "commit", "machine", "command", "gpu", "driver", "more", "hardware")
 DEEPEST = 3  # level of a record whose values have lines of their own
 SHARES = 4  # the largest shares of allowed errors that a record keeps

@@ -202,12 +202,10 @@ def table(record):
                 continue
             best, tests = [max(point[1] for point in row["curve"]) for row in runs], [row["test"] for row in runs]
             against = [100 * (row["test"] - alone[row["seed"]]) for row in runs if row["seed"] in alone]
-            seconds = statistics.median(point[2] / row["curve"][0][0] for row in runs for point in row["curve"])
             change = "" if plan == "sequential" else f"{statistics.mean(against):+.2f}"
             rows.append([f"{SETS[of][0]}, {named(plan, ranks)}", spread(best), spread(tests), change,
-                         f"{seconds:.2f}", missed(runs), steps(runs)])
-    return ["", "best validation AP", "test AP", "against one rank, points", "seconds an epoch", "rows that missed a write",
-            "staleness"], rows
+                         missed(runs), steps(runs)])
+    return ["", "best validation AP", "test AP", "against one rank, points", "rows that missed a write", "staleness"], rows
 
 
 def table_of_times(record):
@@ -223,22 +221,19 @@ def table_of_times(record):
 
 
 def plot(record):
-    """Returns validation scores against events and against time, for every data set, as SVG."""
+    """Returns validation scores against events, for every data set, as SVG."""
     panels = []
     for of in sets_of(record):
-        by_events, by_time = {}, {}
+        by_events = {}
         for plan, ranks, color in PLANS:
             runs = runs_of(record, of, plan, ranks) if color else []
             if not runs:
                 continue
             label, events = (named(plan, ranks), color), runs[0]["train_events"] / 1e6
-            seconds = statistics.median(point[2] / row["curve"][0][0] for row in runs for point in row["curve"])
             for row in runs:
                 for epoch, found, _ in row["curve"]:
                     by_events.setdefault(label, {}).setdefault(epoch * events, []).append(found)
-                    by_time.setdefault(label, {}).setdefault(epoch * seconds, []).append(found)
-        panels += [(f"{SETS[of][0]}: validation AP", "million events seen", by_events),
-                   (f"{SETS[of][0]}: validation AP", "seconds of training", by_time)]
+        panels.append((f"{SETS[of][0]}: validation AP", "million events seen", by_events))
     return curves.drawn(panels)
 
 

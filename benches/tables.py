@@ -421,18 +421,6 @@ def on_gpu(draw):
     return table
 
 
-def merged(record):
-    """Returns a record of the convergence with the runs of the newer record of CollegeMsg in place of its own."""
-    newer = newest("convergence-collegemsg")
-    replaced = {row["data"] for row in newer["rows"]}
-    return dict(record) | {"rows": [row for row in record["rows"] if row["data"] not in replaced] + newer["rows"]}
-
-
-def convergence_table():
-    record = newest("convergence")
-    return *convergence.table(merged(record)), [record, newest("convergence-collegemsg")]
-
-
 LINKS = [*((f"dyglib, {kind}", "ap") for kind in ("random", "historical", "inductive")), ("tgl", "ap"), ("disttgl", "mrr")]
 TABLES = {f.__name__.replace("_", "-"): f for f in (
     readme_speed, readme_scores, epochs_of_events, epochs_of_snapshots, prediction, ops, sparse_products, sampling, default_run, beside_pyg, beside_published, every_model, eval_batch,
@@ -443,17 +431,18 @@ TABLES |= {name: of_benchmark(record, draw) for name, record, draw in (
     ("cluster-times", "cluster", cluster.times_shown), ("sven-breakdown", "breakdown", breakdown.breakdown),
     ("comm-volume", "comm-volume", comm_volume.means_and_ranks),
     ("scaling-disttgl", "scaling-disttgl", scaling.table), ("scaling-pipetgl", "scaling-pipetgl", scaling.table),
-    ("staleness", "staleness", staleness.table), ("staleness-times", "staleness-times", staleness.table_of_times),
+    ("convergence", "convergence", convergence.table), ("staleness", "staleness", staleness.table),
+    ("staleness-times", "staleness-times", staleness.table_of_times),
     ("staleness-predicted", "staleness-predicted", staleness.table_of_predictions),
     ("defaults", "defaults", defaults.table),
     ("partition-balance", "partition-balance", partition_balance.figure))}
 PICTURES = {
-    "docs/systems/convergence.svg": ("convergence", lambda record: convergence.plot(merged(record))), "docs/systems/staleness.svg": ("staleness", staleness.plot),
+    "docs/systems/convergence.svg": ("convergence", convergence.plot),
+    "docs/systems/staleness.svg": ("staleness", staleness.plot),
     # Several records: those of `SPEED` and of the snapshot models.
     "docs/speed.svg": ("speed", lambda _: speed_chart()),
 }
 TABLES |= {name: on_gpu(draw) for name, draw in gpu.TABLES.items()}
-TABLES["convergence"] = convergence_table
 TABLES["models-given"] = models_of("wikipedia-tgb", [("tgb", "mrr"), ("tgb", "hits_at_10")], "models-given")
 
 
