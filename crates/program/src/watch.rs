@@ -17,7 +17,7 @@ use tgnn::{
 use tgnn_data::text::{counted, grouped};
 use tgnn_training::{
     model::StaticMode,
-    plan::{FeaturesOver, MemoryOver, Plan, Timeline},
+    plan::{Plan, RankFeatures, RankMemory, Timeline},
     task::{
         Config, EpochRecord, NegativeKind, Progress, Scores, ScoresByMemory, Summary, Task, TaskName,
         TestScores, TrafficRecord, Watch, training::BaselineScores,
@@ -137,12 +137,12 @@ impl Display {
         let over = plan.ranks.unwrap_or_default();
         let kind = ranks.channel(Channel::Control).describe();
         let memory = match over.memory {
-            MemoryOver::Replicated => "replicated",
-            MemoryOver::Partitioned => "partitioned",
-            MemoryOver::Cached => "partitioned, with copies",
+            RankMemory::Replicated => "replicated",
+            RankMemory::Partitioned => "partitioned",
+            RankMemory::Cached => "partitioned, with copies",
         };
         let features = match over.features {
-            Some(FeaturesOver::Partitioned) => ", features partitioned",
+            Some(RankFeatures::Partitioned) => ", features partitioned",
             _ => "",
         };
         self.head(format_args!("ranks     {}, {kind}, node memory {memory}{features}", ranks.size()));

@@ -23,7 +23,7 @@ use tgnn_data::{Events, Features};
 use tgnn_training::model::NeighborSampling;
 use tgnn_training::{
     model::{EventModel, EventTables, JodieConfig, ModelConfig, ModelName},
-    plan::{FeaturesOver, Plan},
+    plan::{Plan, RankFeatures},
     task::{
         self, After, Config, CustomModel, EventTask, RunOptions, Summary, Task, TaskName, on_local_ranks,
     },
@@ -84,7 +84,7 @@ fn results(
     let summary = train(ranks, &config, events, (&out, false), open).unwrap();
     if let Some(record) = &summary.ranks {
         let want =
-            if features == "partitioned" { FeaturesOver::Partitioned } else { FeaturesOver::Replicated };
+            if features == "partitioned" { RankFeatures::Partitioned } else { RankFeatures::Replicated };
         assert_eq!(record.features, want);
     }
     let epochs: Vec<_> = summary.epochs.iter().map(|e| (e.train_loss, e.val)).collect();
@@ -364,7 +364,7 @@ fn a_wrong_value_is_refused_with_its_place_and_a_model_that_cannot_before_anythi
     let e = Plan::parse("name = \"x\"\n[ranks]\nfeatures = \"shared\"\n").unwrap_err();
     assert_eq!(e.position(), Some((3, 12)), "{e}");
     assert!(e.to_string().contains("replicated") && e.to_string().contains("partitioned"), "{e}");
-    for (text, want) in [("", None), ("features = \"partitioned\"", Some(FeaturesOver::Partitioned))] {
+    for (text, want) in [("", None), ("features = \"partitioned\"", Some(RankFeatures::Partitioned))] {
         let plan = Plan::parse(&format!("name = \"x\"\n[ranks]\n{text}\n")).unwrap();
         assert_eq!(plan.ranks.unwrap().features, want);
         assert_eq!(Plan::parse(&toml::to_string(&plan).unwrap()).unwrap(), plan);

@@ -161,7 +161,7 @@ impl EventTables {
     }
     /// Returns the number of nodes whose state this rank keeps: all, unless the state is partitioned.
     pub fn state_rows(&self) -> usize {
-        self.rows.ranks.as_ref().map_or(self.nodes, |over| over.own().len())
+        self.rows.ranks.as_ref().map_or(self.nodes, |rank_tables| rank_tables.own().len())
     }
     /// Returns the spec of a `[rows, cols]` table of node memory or mails.
     pub(super) fn memory_spec(&self, rows: Rows, cols: usize) -> Spec {

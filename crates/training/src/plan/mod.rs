@@ -82,7 +82,7 @@ pub struct Plan {
     pub groups: Option<Groups>,
     /// What ranks keep and exchange, if several train together; `None` leaves it to the defaults.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ranks: Option<OverRanks>,
+    pub ranks: Option<RankPlan>,
 }
 
 /// How much older the state is that a step reads than the previous step left it.
@@ -104,25 +104,25 @@ pub struct PlanStaleness {
 
 impl PlanStaleness {
     /// Checks whether ranks can read older state. An error is what is wrong, and what to do.
-    fn check(&self, ranks: Option<&OverRanks>) -> std::result::Result<(), (String, String)> {
+    fn check(&self, ranks: Option<&RankPlan>) -> std::result::Result<(), (String, String)> {
         let bad = |what: &str, remedy: &str| Err((what.to_owned(), remedy.to_owned()));
-        let (older, over) = (self.memory.most() > 0, ranks.copied().unwrap_or_default());
-        if older && over.memory == MemoryOver::Cached {
+        let (older, rank_plan) = (self.memory.most() > 0, ranks.copied().unwrap_or_default());
+        if older && rank_plan.memory == RankMemory::Cached {
             let what = "staleness.memory reads older rows, and with ranks.memory = \"cached\" a rank asks only \
                         for rows newer than its copies";
             return bad(what, "give ranks.memory = \"partitioned\"");
         }
-        if older && over.batches == BatchesOver::InTurn {
+        if older && rank_plan.batches == BatchesOver::InTurn {
             let what = "staleness.memory reads older rows, and with ranks.batches = \"in_turn\" ranks hand on \
                         those of the batch before";
             return bad(what, "leave out one of them");
         }
-        if self.gradients > 0 && over.batches == BatchesOver::InTurn {
+        if self.gradients > 0 && rank_plan.batches == BatchesOver::InTurn {
             let what = "ranks.batches is \"in_turn\", with which gradients are as many steps old as there are other \
                         ranks in a pipeline";
             return bad(what, "leave out staleness.gradients");
         }
-        if older && over.parallel.takes_turns() {
+        if older && rank_plan.parallel.takes_turns() {
             let what = "staleness.memory reads older rows, and ranks.parallel lets a memory copy begin anew: \
                         the first steps would read the end of the stream";
             return bad(what, "leave out one of them");
@@ -139,19 +139,19 @@ impl PlanStaleness {
 /// What ranks keep and exchange.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct OverRanks {
+pub struct RankPlan {
     /// Where node memory is.
-    pub memory: MemoryOver,
+    pub memory: RankMemory,
     /// How ranks get batches.
     #[serde(skip_serializing_if = "is_default")]
     pub batches: BatchesOver,
     /// Where features are. `None`: on every rank if they fit on its device, else partitioned.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub features: Option<FeaturesOver>,
+    pub features: Option<RankFeatures>,
     /// How nodes are divided among ranks, if node memory is partitioned.
     pub partition: Partitioner,
     /// Who updates memory rows that travel, if node memory is partitioned.
-    pub update: UpdateOver,
+    pub update: RankUpdate,
     /// Where repeated rows of a node are left out.
     pub deduplicate: Deduplicate,
     /// Number of parts in which the rows of a step are dispatched and updated, if node memory is partitioned:
@@ -168,21 +168,21 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-impl OverRanks {
+impl RankPlan {
     /// Checks every field. An error is what is wrong, and what to do.
     fn check(&self) -> std::result::Result<(), (String, String)> {
         let bad = |what: String, remedy: &str| Err((what, remedy.to_owned()));
-        let &OverRanks { memory, deduplicate, parallel, micro_batches, .. } = self;
+        let &RankPlan { memory, deduplicate, parallel, micro_batches, .. } = self;
         if let Err(what) = parallel.check() {
             return bad(what, "give 1 to 64");
         }
-        if parallel.takes_turns() && (memory != MemoryOver::Replicated || deduplicate != Deduplicate::Both) {
+        if parallel.takes_turns() && (memory != RankMemory::Replicated || deduplicate != Deduplicate::Both) {
             let what =
                 "ranks.parallel has several epochs or copies, and the memory of a copy is not replicated";
             return bad(what.into(), "give ranks.memory = \"replicated\", and no ranks.deduplicate");
         }
         if self.batches == BatchesOver::InTurn {
-            if memory == MemoryOver::Partitioned && self.update == UpdateOver::Owners {
+            if memory == RankMemory::Partitioned && self.update == RankUpdate::Owners {
                 let what = "ranks.batches is \"in_turn\", and owners that update rows would wait for the gradients \
                             of each other's batches";
                 return bad(what.into(), "give ranks.update = \"readers\", or ranks.memory = \"replicated\"");
@@ -196,7 +196,7 @@ impl OverRanks {
                 return bad(what.into(), "leave out ranks.micro_batches and ranks.deduplicate");
             }
         }
-        if memory == MemoryOver::Cached && deduplicate != Deduplicate::Both {
+        if memory == RankMemory::Cached && deduplicate != Deduplicate::Both {
             let what = "ranks.memory is \"cached\", and ranks.deduplicate is not \"both\"";
             return bad(what.into(), "leave out ranks.deduplicate");
         }
@@ -226,7 +226,7 @@ pub enum BatchesOver {
 /// Where node memory is, if several ranks train together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum MemoryOver {
+pub enum RankMemory {
     /// Every rank keeps the memory of all nodes, and sends its new rows to all others (DepCache).
     Replicated,
     /// Each node's memory is on one rank, which dispatches its rows to the ranks that compute with them. Each
@@ -242,7 +242,7 @@ pub enum MemoryOver {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
-pub enum FeaturesOver {
+pub enum RankFeatures {
     /// Every rank keeps all rows.
     #[default]
     Replicated,
@@ -255,7 +255,7 @@ pub enum FeaturesOver {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
-pub enum UpdateOver {
+pub enum RankUpdate {
     /// The ranks that compute with the rows: rows travel with their mails (Sven).
     Readers,
     /// The owners, once for all ranks: updated rows travel, and the backward pass returns their gradients
@@ -389,8 +389,9 @@ impl Plan {
         let bad = |what: String, remedy: &str| {
             Err(Error::new(ErrorKind::Plan, format!("plan {}: {what}", self.name)).remedy(remedy.to_owned()))
         };
-        let over = self.ranks.unwrap_or_default();
-        let checked = self.check_numbers().and_then(|()| self.check_groups()).and_then(|()| over.check());
+        let rank_plan = self.ranks.unwrap_or_default();
+        let checked =
+            self.check_numbers().and_then(|()| self.check_groups()).and_then(|()| rank_plan.check());
         let checked = checked.and_then(|()| self.staleness.check(self.ranks.as_ref()));
         if let Err((what, remedy)) = checked {
             return bad(what, &remedy);
@@ -488,7 +489,7 @@ impl Plan {
         self
     }
     /// Returns the dependencies between the stages of the plan: [`NEEDS`], but with those differences
-    /// that follow from its [`OverRanks`] and from its staleness.
+    /// that follow from its [`RankPlan`] and from its staleness.
     pub fn needs(&self) -> Vec<Need> {
         let mut needs = self.ranks.as_ref().map_or(NEEDS.to_vec(), needs::over_ranks);
         needs::with_staleness(&mut needs, self.staleness());

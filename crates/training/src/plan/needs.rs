@@ -1,5 +1,5 @@
 //! The dependencies between the stages of steps, and schedules of whole stages.
-use super::{MemoryOver, OverRanks, UpdateOver};
+use super::{RankMemory, RankPlan, RankUpdate};
 use tgnn::autograd::{MAX_LANES, Placement, Precedence, Schedule, ScheduledNode, Stage, Staleness, in_order};
 
 /// A dependency: a stage must follow another stage of the same step or of another one.
@@ -97,9 +97,9 @@ pub struct Violation {
 }
 
 /// Returns the dependencies between stages over ranks.
-pub(super) fn over_ranks(over: &OverRanks) -> Vec<Need> {
+pub(super) fn over_ranks(rank_plan: &RankPlan) -> Vec<Need> {
     let mut needs = NEEDS.to_vec();
-    if over.memory == MemoryOver::Partitioned && over.update == UpdateOver::Owners {
+    if rank_plan.memory == RankMemory::Partitioned && rank_plan.update == RankUpdate::Owners {
         // Rows are updated before they travel.
         let (dispatch, fetch, update) = (Stage::Dispatch, Stage::FetchMemory, Stage::UpdateMemory);
         needs.retain(|n| !(matches!(n.stage, Stage::FetchMemory | Stage::UpdateMemory) && n.of == dispatch));

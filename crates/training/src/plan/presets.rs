@@ -1,7 +1,7 @@
 //! The plans that need no file.
 use super::{
-    BatchesOver, Deduplicate, First, FirstRule, Groups, MAX_STALENESS, MemoryOver, MemoryStaleness,
-    Mitigation, OverRanks, Parallel, Plan, PlanStaleness, StagePlacement, StalenessRule, UpdateOver,
+    BatchesOver, Deduplicate, First, FirstRule, Groups, MAX_STALENESS, MemoryStaleness, Mitigation, Parallel,
+    Plan, PlanStaleness, RankMemory, RankPlan, RankUpdate, StagePlacement, StalenessRule,
     partition::Partitioner,
 };
 use std::collections::BTreeMap;
@@ -37,11 +37,11 @@ fn in_turn() -> BTreeMap<Stage, StagePlacement> {
 }
 
 /// Returns what the ranks of `pipetgl:k=K` share; `None` if K is no number of memory copies.
-fn pipelines(name: &str) -> Option<OverRanks> {
+fn pipelines(name: &str) -> Option<RankPlan> {
     let copies = name.strip_prefix("pipetgl:k=")?.parse().ok()?;
     let parallel = Parallel { memory: copies, ..Parallel::default() };
-    let (batches, memory) = (BatchesOver::InTurn, MemoryOver::Replicated);
-    let ranks = OverRanks { batches, memory, parallel, ..OverRanks::default() };
+    let (batches, memory) = (BatchesOver::InTurn, RankMemory::Replicated);
+    let ranks = RankPlan { batches, memory, parallel, ..RankPlan::default() };
     Some(ranks).filter(|_| parallel.check().is_ok())
 }
 
@@ -102,18 +102,18 @@ impl Plan {
             "blad-nm" => Some(plan(&[], groups(FirstRule::Balanced, false))),
             "blad" => Some(plan(&[], groups(FirstRule::Balanced, true))),
             "depcache" => {
-                let ranks = Some(OverRanks { memory: MemoryOver::Replicated, ..OverRanks::default() });
+                let ranks = Some(RankPlan { memory: RankMemory::Replicated, ..RankPlan::default() });
                 Some(Plan { ranks, ..plan(&prefetched, None) })
             }
             "depcomm" => {
                 let (partition, deduplicate) = (Partitioner::Range, Deduplicate::Aggregation);
-                let ranks = Some(OverRanks { partition, deduplicate, ..OverRanks::default() });
+                let ranks = Some(RankPlan { partition, deduplicate, ..RankPlan::default() });
                 Some(Plan { ranks, ..plan(&prefetched, None) })
             }
             "sven" | "sven-cached" => {
-                let (partition, update) = (Partitioner::ReFlexBiCut, UpdateOver::Readers);
-                let memory = if name == "sven" { MemoryOver::Partitioned } else { MemoryOver::Cached };
-                let ranks = Some(OverRanks { memory, partition, update, ..OverRanks::default() });
+                let (partition, update) = (Partitioner::ReFlexBiCut, RankUpdate::Readers);
+                let memory = if name == "sven" { RankMemory::Partitioned } else { RankMemory::Cached };
+                let ranks = Some(RankPlan { memory, partition, update, ..RankPlan::default() });
                 let mut plan = plan(&prefetched, None);
                 plan.staleness.gradients = 1;
                 for (stage, lane) in
@@ -124,8 +124,8 @@ impl Plan {
                 Some(Plan { ranks, ..plan })
             }
             "pipetgl" => {
-                let (batches, update) = (BatchesOver::InTurn, UpdateOver::Readers);
-                let ranks = Some(OverRanks { batches, update, ..OverRanks::default() });
+                let (batches, update) = (BatchesOver::InTurn, RankUpdate::Readers);
+                let ranks = Some(RankPlan { batches, update, ..RankPlan::default() });
                 Some(Plan { ranks, stages: in_turn(), ..plan(&[], None) })
             }
             _ if name.starts_with("pipetgl:k=") => {
@@ -137,8 +137,8 @@ impl Plan {
             }
             _ => {
                 let parallel = name.strip_prefix("disttgl:")?.parse().ok()?;
-                let memory = MemoryOver::Replicated;
-                let ranks = Some(OverRanks { memory, parallel, ..OverRanks::default() });
+                let memory = RankMemory::Replicated;
+                let ranks = Some(RankPlan { memory, parallel, ..RankPlan::default() });
                 Some(Plan { ranks, ..plan(&prefetched, None) })
             }
         }

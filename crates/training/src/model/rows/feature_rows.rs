@@ -42,11 +42,11 @@ pub(in crate::model) enum Known {
 }
 
 impl FeatureRows {
-    fn new(store: &mut Store, over: &RankTables, events: usize) -> Result<Self> {
+    fn new(store: &mut Store, rank_tables: &RankTables, events: usize) -> Result<Self> {
         Ok(FeatureRows {
-            routes: over.routes().clone(),
-            rows: Link::new(store, over.ranks(), Channel::Features)?,
-            of_mails: Link::new(store, over.ranks(), Channel::MailFeatures)?,
+            routes: rank_tables.routes().clone(),
+            rows: Link::new(store, rank_tables.ranks(), Channel::Features)?,
+            of_mails: Link::new(store, rank_tables.ranks(), Channel::MailFeatures)?,
             mail_event_stamp: store.zeros("mail event stamp", Spec::ids(Rows::fixed(events), 1))?,
         })
     }
@@ -72,11 +72,11 @@ impl EventTables {
     /// Keeps only this rank's share of the rows of the feature tables. To be called once, before programs are
     /// recorded.
     pub(crate) fn partition_features(&mut self, store: &mut Store) -> Result<()> {
-        let Some(over) = &self.rows.ranks else {
+        let Some(rank_tables) = &self.rows.ranks else {
             return Err(Error::shape("features", "there are no ranks to divide them among"));
         };
-        let (rank, ranks) = (over.ranks().rank(), over.ranks().size());
-        self.features.rows = Some(FeatureRows::new(store, over, self.events)?);
+        let (rank, ranks) = (rank_tables.ranks().rank(), rank_tables.ranks().size());
+        self.features.rows = Some(FeatureRows::new(store, rank_tables, self.events)?);
         let filled: Vec<BufferId> = self.features.tables().filter(|&id| store.spec(id).cols > 0).collect();
         filled.into_iter().try_for_each(|id| store.keep_rows(id, rank, ranks))?;
         self.features.stamp_events(store)

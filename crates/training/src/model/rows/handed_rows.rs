@@ -38,12 +38,13 @@ impl HandedRows {
     /// # Errors
     /// `OutOfMemory`.
     pub fn new(store: &mut Store, data: &EventTables, tables: &[BufferId]) -> Result<Option<Self>> {
-        let hands = |over: &&RankTables| {
-            let travels = over.is_partitioned() && !over.is_cached() && !over.owners_update();
-            over.slice().whole && over.ranks().size() > 1 && travels && !over.repeats()
+        let hands = |rank_tables: &&RankTables| {
+            let travels =
+                rank_tables.is_partitioned() && !rank_tables.is_cached() && !rank_tables.owners_update();
+            rank_tables.slice().whole && rank_tables.ranks().size() > 1 && travels && !rank_tables.repeats()
         };
-        let Some(over) = data.training.ranks.as_ref().filter(hands) else { return Ok(None) };
-        let rows = Rows::fixed(2 * over.most_events());
+        let Some(rank_tables) = data.training.ranks.as_ref().filter(hands) else { return Ok(None) };
+        let rows = Rows::fixed(2 * rank_tables.most_events());
         let like = |&id: &BufferId| store.zeros("handed rows", Spec { rows, ..store.spec(id) });
         Ok(Some(HandedRows { tables: tables.iter().map(like).collect::<Result<_>>()? }))
     }
@@ -53,14 +54,14 @@ impl HandedRows {
     /// `Shape` if an op refuses its inputs.
     pub fn repeated(
         t: &mut Tape,
-        (data, over): (&EventTables, &RankTables),
+        (data, rank_tables): (&EventTables, &RankTables),
         roots: Var,
         batch: &Batch,
     ) -> Result<Handed> {
         let [src, dst, range] = t.stored_all([data.cursor.src, data.cursor.dst, data.cursor.range])?;
-        let (stamp, slice) = (data.stamp(t)?, over.slice());
+        let (stamp, slice) = (data.stamp(t)?, rank_tables.slice());
         let near = |t: &mut Tape, near, only| {
-            t.batch_roots([src, dst], range, batch.index, over.most_events(), near, only)
+            t.batch_roots([src, dst], range, batch.index, rank_tables.most_events(), near, only)
         };
         let before = near(t, Near::Before, None)?;
         let after = near(t, Near::After, None)?;
@@ -84,11 +85,11 @@ impl HandedRows {
     pub fn completed(
         &self,
         t: &mut Tape,
-        over: &RankTables,
+        rank_tables: &RankTables,
         (handed, roots): (Handed, Var),
         tables: &[(Var, usize)],
     ) -> Result<(Var, Vec<Var>)> {
-        let dispatched = over.dispatch(t, handed.asked, tables)?;
+        let dispatched = rank_tables.dispatch(t, handed.asked, tables)?;
         let completed = self.tables.iter().map(|&id| t.stored(id)).collect::<Result<Vec<_>>>()?;
         let written: Vec<(Var, Var)> = completed.iter().copied().zip(dispatched.rows).collect();
         t.write_all_rows(&written, dispatched.order)?;
@@ -102,13 +103,13 @@ impl HandedRows {
     pub fn hand_over(
         &self,
         t: &mut Tape,
-        over: &RankTables,
+        rank_tables: &RankTables,
         handed: Handed,
         tables: &[(Var, Var)],
     ) -> Result<()> {
         let Handed { sent, arriving, .. } = handed;
         let parts = Parts { like: arriving.at, recv_counts: arriving.counts, send_counts: Some(sent.counts) };
-        let rows = over.exchange(t, TrafficKind::HandOver, parts, tables)?;
+        let rows = rank_tables.exchange(t, TrafficKind::HandOver, parts, tables)?;
         if rows.len() != self.tables.len() {
             return Err(Error::shape("hand_over", "a table is missing"));
         }

@@ -258,8 +258,8 @@ impl RankTables {
         self.travel.dispatch_repeated || self.travel.aggregate_repeated
     }
     /// Refuses the mean of a node's mails, which is not computed over ranks.
-    pub(in crate::model) fn refuse_mean(over: Option<&Self>, mean: bool, key: &str) -> Result<()> {
-        if over.is_some() && mean {
+    pub(in crate::model) fn refuse_mean(rank_tables: Option<&Self>, mean: bool, key: &str) -> Result<()> {
+        if rank_tables.is_some() && mean {
             let what = format!("{key} is `mean`, and means of mails are not computed over ranks");
             return Err(Error::usage(what).remedy(format!("give {key}=last, or one rank")));
         }

@@ -43,10 +43,10 @@ impl TurnWrites {
     ///
     /// # Errors
     /// `OutOfMemory`.
-    pub fn new(store: &mut Store, over: Option<&RankTables>, written: &Written<'_>) -> Result<Self> {
-        let turns = over.map_or(Turns::ALL, RankTables::turns);
+    pub fn new(store: &mut Store, rank_tables: Option<&RankTables>, written: &Written<'_>) -> Result<Self> {
+        let turns = rank_tables.map_or(Turns::ALL, RankTables::turns);
         let mut hold = || {
-            let each = written.rows_of_event * over.map_or(0, RankTables::most_events);
+            let each = written.rows_of_event * rank_tables.map_or(0, RankTables::most_events);
             let all = Rows::fixed(turns.groups * each);
             let rows = written.tables.iter().filter_map(|table| table.row);
             let rows = rows.map(|spec| store.zeros("held rows", Spec { rows: all, ..spec }));
@@ -71,15 +71,15 @@ impl TurnWrites {
     pub fn write(
         &self,
         t: &mut Tape,
-        over: &RankTables,
+        rank_tables: &RankTables,
         batch: &Batch,
         (place, rows): (Var, &[Var]),
         write: &WriteRows<'_>,
     ) -> Result<()> {
-        let turns = over.turns();
+        let turns = rank_tables.turns();
         let (Some(held), Some(turn)) = (self.held.as_ref().filter(|_| turns.groups > 1), batch.turn) else {
             write(t, place, rows)?;
-            return self.begin_anew(t, over, batch);
+            return self.begin_anew(t, rank_tables, batch);
         };
         let [counts, held_place] = t.stored_all([held.counts, held.place])?;
         let at = t.hold_rows(turn.slot, place, counts, held.each)?;
@@ -88,14 +88,14 @@ impl TurnWrites {
         let holds: Vec<(Var, Var)> = std::iter::once((held_place, place)).chain(holds).collect();
         t.write_all_rows(&holds, at)?;
         // What is due from before the stream begins anew is not written.
-        self.begin_anew(t, over, batch)?;
+        self.begin_anew(t, rank_tables, batch)?;
         let slots = if self.appended { 1 } else { turns.groups };
         for first in (0..turns.groups).step_by(slots) {
             let due = t.due_rows(turn.slot, counts, turn.clear, first..first + slots, held.each)?;
             let mut row = due.id;
             if !self.appended {
                 let place = t.gather_rows(held_place, row)?;
-                let latest = over.latest(t, place)?;
+                let latest = rank_tables.latest(t, place)?;
                 row = t.keep_marked(latest, due.count, row, None)?.id;
             }
             let place = t.gather_rows(held_place, row)?;
@@ -108,8 +108,8 @@ impl TurnWrites {
     ///
     /// # Errors
     /// `Shape` if an op refuses its inputs.
-    pub fn begin_anew(&self, t: &mut Tape, over: &RankTables, batch: &Batch) -> Result<()> {
-        let Some(turn) = batch.turn.filter(|_| over.turns().copies > 1) else { return Ok(()) };
+    pub fn begin_anew(&self, t: &mut Tape, rank_tables: &RankTables, batch: &Batch) -> Result<()> {
+        let Some(turn) = batch.turn.filter(|_| rank_tables.turns().copies > 1) else { return Ok(()) };
         let tables = self.state.iter().map(|&(id, word)| Ok((t.stored(id)?, word)));
         let tables = tables.collect::<Result<Vec<_>>>()?;
         t.fill_when(turn.clear, &tables)

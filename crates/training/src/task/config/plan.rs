@@ -138,7 +138,7 @@ impl Config {
     #[must_use]
     pub fn after_training(mut self) -> Self {
         let for_ranks = |plan: &Plan| {
-            let several = plan.ranks.is_some_and(|over| over.parallel != Parallel::default());
+            let several = plan.ranks.is_some_and(|rank_plan| rank_plan.parallel != Parallel::default());
             several || plan.staleness.mitigation == Mitigation::Similar
         };
         if Plan::preset(&self.plan).is_none_or(|plan| for_ranks(&plan) || self.plan_over(false, 1).is_err()) {

@@ -35,9 +35,9 @@ pub(super) fn chosen(
     setup: &Setup,
     options: &RunOptions,
 ) -> Result<Option<MicroBatchChoice>> {
-    let over = setup.plan.ranks.unwrap_or_default();
+    let rank_plan = setup.plan.ranks.unwrap_or_default();
     let Some(ranks) = setup.device.ranks() else { return Ok(None) };
-    if over.micro_batches != MicroBatches::Rule(MicroBatchRule::Fitted) {
+    if rank_plan.micro_batches != MicroBatches::Rule(MicroBatchRule::Fitted) {
         return Ok(None);
     }
     if let Some(choice) = kept(&setup.device, ranks.size(), options)? {

@@ -2,7 +2,7 @@
 use super::{objective::Target, owners::travel, recorder::Settling, setup::Setup, staleness::mixed_after};
 use crate::{
     model::{EventTables, HeadKind, Net, RankTables, StaticMode},
-    plan::FeaturesOver,
+    plan::RankFeatures,
     task::{
         config::Config,
         training::{Buffers, NodeState, parameters_except},
@@ -55,14 +55,14 @@ impl<T> Model<T> {
         let (batch, eval_batch) = (config.batch.min(longest), eval_batch.min(longest));
         let mut turns = Turns::ALL;
         if let Some(ranks) = device.ranks() {
-            let over = plan.ranks.unwrap_or_default();
-            let (owners, travel) = (owners.as_ref().map(|owners| owners.as_slice()), travel(&over));
+            let rank_plan = plan.ranks.unwrap_or_default();
+            let (owners, travel) = (owners.as_ref().map(|owners| owners.as_slice()), travel(&rank_plan));
             let all = RankTables::new(&mut store, ranks, events.nodes, owners, travel)?;
             tables.rows.ranks = Some(all.clone());
-            if over.features == Some(FeaturesOver::Partitioned) {
+            if rank_plan.features == Some(RankFeatures::Partitioned) {
                 tables.partition_features(&mut store)?;
             }
-            turns = over.parallel.for_ranks(ranks.size())?.turns(ranks.rank());
+            turns = rank_plan.parallel.for_ranks(ranks.size())?.turns(ranks.rank());
             let training = match turns {
                 Turns::ALL => all,
                 _ => {

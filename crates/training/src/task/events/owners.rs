@@ -2,7 +2,7 @@
 use crate::{
     model::RowTravel,
     plan::{
-        Deduplicate, MemoryOver, OverRanks, Plan, UpdateOver,
+        Deduplicate, Plan, RankMemory, RankPlan, RankUpdate,
         partition::{Demand, DemandOptions, Partition, Partitioner},
     },
     task::config::Config,
@@ -23,12 +23,12 @@ pub(super) fn owners(
     split: &Split,
     ranks: &Ranks,
 ) -> Result<Option<Vec<u32>>> {
-    let over = plan.ranks.unwrap_or_default();
-    if over.memory == MemoryOver::Replicated {
+    let rank_plan = plan.ranks.unwrap_or_default();
+    if rank_plan.memory == RankMemory::Replicated {
         return Ok(None);
     }
     let partition = || match config.partition.as_str() {
-        "auto" => partitioned(over.partition, config, events, split, ranks.size()),
+        "auto" => partitioned(rank_plan.partition, config, events, split, ranks.size()),
         file if file.ends_with(".npy") => Partition::read(Path::new(file), events.nodes, ranks.size()),
         name => partitioned(name.parse()?, config, events, split, ranks.size()),
     };
@@ -37,13 +37,13 @@ pub(super) fn owners(
 }
 
 /// Returns how the rows of nodes travel by a plan.
-pub(super) fn travel(over: &OverRanks) -> RowTravel {
+pub(super) fn travel(rank_plan: &RankPlan) -> RowTravel {
     RowTravel {
-        micro_batches: over.micro_batches.count(),
-        owners_update: over.update == UpdateOver::Owners,
-        dispatch_repeated: over.deduplicate != Deduplicate::Both,
-        aggregate_repeated: over.deduplicate == Deduplicate::None,
-        cached: over.memory == MemoryOver::Cached,
+        micro_batches: rank_plan.micro_batches.count(),
+        owners_update: rank_plan.update == RankUpdate::Owners,
+        dispatch_repeated: rank_plan.deduplicate != Deduplicate::Both,
+        aggregate_repeated: rank_plan.deduplicate == Deduplicate::None,
+        cached: rank_plan.memory == RankMemory::Cached,
     }
 }
 

@@ -2,7 +2,7 @@
 //! which node.
 use super::owners::owners;
 use crate::{
-    plan::{FeaturesOver, MemoryOver, MicroBatches, Plan},
+    plan::{MicroBatches, Plan, RankFeatures, RankMemory},
     task::{
         config::Config,
         training::{agree, stream},
@@ -57,7 +57,7 @@ impl Setup {
     /// # Errors
     /// As [`launched`].
     pub fn copies_here(&self) -> Result<usize> {
-        let one = self.plan.ranks.unwrap_or_default().memory == MemoryOver::Partitioned;
+        let one = self.plan.ranks.unwrap_or_default().memory == RankMemory::Partitioned;
         let Some(ranks) = self.device.ranks().filter(|_| !one) else { return Ok(1) };
         let here = match ranks.channel(Channel::Control).local() {
             Some(_) => Some(ranks.size()),
@@ -68,8 +68,8 @@ impl Setup {
     /// Returns the same, with a plan that has `n` micro-batches.
     pub fn in_parts(&self, n: usize) -> Self {
         let mut setup = self.clone();
-        if let Some(over) = &mut setup.plan.ranks {
-            over.micro_batches = MicroBatches::Count(n);
+        if let Some(rank_plan) = &mut setup.plan.ranks {
+            rank_plan.micro_batches = MicroBatches::Count(n);
         }
         setup
     }
@@ -80,7 +80,7 @@ fn may_partition(config: &Config, plan: &Plan, device: &Device) -> Result<bool> 
     let Some(ranks) = device.ranks() else { return Ok(false) };
     let can = config.event_model()?.partitions_features();
     match plan.ranks.unwrap_or_default().features {
-        Some(FeaturesOver::Partitioned) if !can => {
+        Some(RankFeatures::Partitioned) if !can => {
             let what = format!(
                 "the plan {} partitions features, and the model {} reads them from its own rank alone",
                 plan.name,

@@ -217,7 +217,7 @@ impl EventTask {
     /// Empties node memory and mails.
     pub(super) fn reset(&mut self) -> Result<()> {
         self.net.model.reset(&mut self.core.store)?;
-        self.tables.rows.ranks.as_ref().map_or(Ok(()), |over| over.reset(&mut self.core.store))
+        self.tables.rows.ranks.as_ref().map_or(Ok(()), |rank_tables| rank_tables.reset(&mut self.core.store))
     }
     /// Brings the state to where the epoch begins: empty, or where the rank's copy has ended the epoch
     /// before.

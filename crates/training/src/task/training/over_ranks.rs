@@ -42,26 +42,28 @@ impl WholeState {
     /// rank has all of them. Collective; the contents are on the first rank only.
     fn gather(task: &dyn Task, buffers: &[BufferId]) -> Result<Option<Self>> {
         let NodeState { buffers: spread, ranks, .. } = &task.core().nodes;
-        let Some(over) = ranks.as_ref().filter(|over| over.is_partitioned()) else { return Ok(None) };
-        let mut whole = Self::empty(task, buffers, over)?;
+        let Some(rank_tables) = ranks.as_ref().filter(|rank_tables| rank_tables.is_partitioned()) else {
+            return Ok(None);
+        };
+        let mut whole = Self::empty(task, buffers, rank_tables)?;
         for (&from, &to) in buffers.iter().zip(&whole.buffers) {
             let own = task.core().store.raw(from)?;
             let bytes = match spread.contains(&from) {
-                true => Cow::Owned(gathered(over, own)?),
+                true => Cow::Owned(gathered(rank_tables, own)?),
                 false => Cow::Borrowed(own),
             };
-            if over.ranks().is_first() {
+            if rank_tables.ranks().is_first() {
                 whole.store.raw_mut(to)?.copy_from_slice(&bytes);
             }
         }
         Ok(Some(whole))
     }
     /// Returns zeros for the buffers `buffers` of a task.
-    fn empty(task: &dyn Task, buffers: &[BufferId], over: &RankTables) -> Result<Self> {
+    fn empty(task: &dyn Task, buffers: &[BufferId], rank_tables: &RankTables) -> Result<Self> {
         let (mut store, spread) = (Store::new(task.core().store.precision()), &task.core().nodes.buffers);
         let whole = |&id: &BufferId| {
             let spec = task.core().store.spec(id);
-            let spec = if spread.contains(&id) { over.whole(spec) } else { spec };
+            let spec = if spread.contains(&id) { rank_tables.whole(spec) } else { spec };
             store.zeros(task.core().store.name(id), spec)
         };
         let buffers = buffers.iter().map(whole).collect::<Result<_>>()?;
@@ -70,12 +72,12 @@ impl WholeState {
 }
 
 /// Returns the rows of all ranks in the order of the nodes, on the first rank; the others get nothing.
-fn gathered(over: &RankTables, own: &[u8]) -> Result<Vec<u8>> {
-    let (ranks, control) = (over.ranks(), over.ranks().channel(Channel::Control));
-    let row = own.len() / over.own().len().max(1);
+fn gathered(rank_tables: &RankTables, own: &[u8]) -> Result<Vec<u8>> {
+    let (ranks, control) = (rank_tables.ranks(), rank_tables.ranks().channel(Channel::Control));
+    let row = own.len() / rank_tables.own().len().max(1);
     // Without the copies of other ranks' rows.
-    let own: Cow<'_, [u8]> = match over.is_cached() {
-        true => over
+    let own: Cow<'_, [u8]> = match rank_tables.is_cached() {
+        true => rank_tables
             .nodes_of(ranks.rank())
             .iter()
             .flat_map(|&v| &own[v as usize * row..][..row])
@@ -87,7 +89,7 @@ fn gathered(over: &RankTables, own: &[u8]) -> Result<Vec<u8>> {
         control.send(0, &own)?;
         return Ok(Vec::new());
     }
-    let nodes: Vec<Vec<u32>> = (0..ranks.size()).map(|rank| over.nodes_of(rank)).collect();
+    let nodes: Vec<Vec<u32>> = (0..ranks.size()).map(|rank| rank_tables.nodes_of(rank)).collect();
     let mut all = vec![0; row * nodes.iter().map(Vec::len).sum::<usize>()];
     for (rank, nodes) in nodes.iter().enumerate() {
         let mut rows = own.to_vec();
@@ -123,9 +125,9 @@ pub(in crate::task) fn load(
     let Some(ranks) = task.core().device.ranks().cloned() else {
         return read(&mut task.core_mut().store, buffers);
     };
-    let over = task.core().nodes.ranks.clone().filter(RankTables::is_partitioned);
-    let mut whole = match &over {
-        Some(over) => Some(WholeState::empty(task, buffers, over)?),
+    let rank_tables = task.core().nodes.ranks.clone().filter(RankTables::is_partitioned);
+    let mut whole = match &rank_tables {
+        Some(rank_tables) => Some(WholeState::empty(task, buffers, rank_tables)?),
         None => None,
     };
     if ranks.is_first() {
@@ -136,7 +138,7 @@ pub(in crate::task) fn load(
     }
     let (control, spread) = (ranks.channel(Channel::Control), task.core().nodes.buffers.clone());
     for (at, &id) in buffers.iter().enumerate() {
-        let (Some(whole), Some(over)) = (&mut whole, &over) else {
+        let (Some(whole), Some(rank_tables)) = (&mut whole, &rank_tables) else {
             control.broadcast(0, task.core_mut().store.raw_mut(id)?)?;
             continue;
         };
@@ -147,8 +149,8 @@ pub(in crate::task) fn load(
             own.copy_from_slice(bytes);
             continue;
         }
-        let row = own.len() / over.own().len().max(1);
-        for (&v, own) in over.own().iter().zip(own.chunks_exact_mut(row.max(1))) {
+        let row = own.len() / rank_tables.own().len().max(1);
+        for (&v, own) in rank_tables.own().iter().zip(own.chunks_exact_mut(row.max(1))) {
             own.copy_from_slice(&bytes[v as usize * row..][..row]);
         }
     }

@@ -4,8 +4,8 @@
 //! ([`Config::plan_over`]). What only has no effect is said here.
 use crate::{
     plan::{
-        Deduplicate, FeaturesOver, First, Groups, MemoryOver, MicroBatches, OverRanks, Plan, StagePlacement,
-        UpdateOver, partition::Partitioner,
+        Deduplicate, First, Groups, MicroBatches, Plan, RankFeatures, RankMemory, RankPlan, RankUpdate,
+        StagePlacement, partition::Partitioner,
     },
     task::config::{Config, KeptOn},
 };
@@ -95,44 +95,46 @@ impl PlanUse<'_> {
         ranks.into_iter().chain(no_effect(owner, "one rank has the memory of all nodes")).collect()
     }
     fn of_several_ranks(&self) -> Vec<String> {
-        let (over, model) = (self.plan.ranks.unwrap_or_default(), self.config.model_name());
-        let mut notes = match (self.config.has_memory(), over.memory) {
-            (Some(false), _) => no_effect(&self.of_rows(&over, true), &format!("{model} has no node memory")),
-            (_, MemoryOver::Replicated) => {
-                no_effect(&self.of_rows(&over, false), "every rank has the memory of all nodes")
+        let (rank_plan, model) = (self.plan.ranks.unwrap_or_default(), self.config.model_name());
+        let mut notes = match (self.config.has_memory(), rank_plan.memory) {
+            (Some(false), _) => {
+                no_effect(&self.of_rows(&rank_plan, true), &format!("{model} has no node memory"))
             }
-            _ => self.of_dispatch(&over),
+            (_, RankMemory::Replicated) => {
+                no_effect(&self.of_rows(&rank_plan, false), "every rank has the memory of all nodes")
+            }
+            _ => self.of_dispatch(&rank_plan),
         };
-        if over.features == Some(FeaturesOver::Partitioned) && !self.has_features {
+        if rank_plan.features == Some(RankFeatures::Partitioned) && !self.has_features {
             notes.extend(no_effect(&["ranks.features"], "the data have no features"));
         }
         notes
     }
     /// The keys that say how rows of node memory travel, as far as they are set; with that of where it is.
-    fn of_rows(&self, over: &OverRanks, with_memory: bool) -> Vec<&'static str> {
+    fn of_rows(&self, rank_plan: &RankPlan, with_memory: bool) -> Vec<&'static str> {
         let set = [
-            (with_memory && over.memory != MemoryOver::default(), "ranks.memory"),
-            (over.partition != Partitioner::default(), "ranks.partition"),
+            (with_memory && rank_plan.memory != RankMemory::default(), "ranks.memory"),
+            (rank_plan.partition != Partitioner::default(), "ranks.partition"),
             (self.names_owners(), "partition"),
-            (over.update != UpdateOver::default(), "ranks.update"),
-            (over.deduplicate == Deduplicate::Aggregation, "ranks.deduplicate"),
-            (over.micro_batches != MicroBatches::Count(1), "ranks.micro_batches"),
+            (rank_plan.update != RankUpdate::default(), "ranks.update"),
+            (rank_plan.deduplicate == Deduplicate::Aggregation, "ranks.deduplicate"),
+            (rank_plan.micro_batches != MicroBatches::Count(1), "ranks.micro_batches"),
         ];
         set.into_iter().filter(|(set, _)| *set).map(|(_, key)| key).collect()
     }
     /// What a step has not taken up of the parts and the repeats of dispatched rows.
-    fn of_dispatch(&self, over: &OverRanks) -> Vec<String> {
+    fn of_dispatch(&self, rank_plan: &RankPlan) -> Vec<String> {
         let (mut notes, model) = (Vec::new(), self.config.model_name());
         let dispatches = |(node, _): &(&Node, Stage)| node.op.traffic() == Some(TrafficKind::Dispatch);
         let parts = self.step.stages().filter(dispatches).count().max(1);
-        if over.micro_batches.count() > parts {
+        if rank_plan.micro_batches.count() > parts {
             notes.extend(no_effect(
                 &["ranks.micro_batches"],
                 &format!("{model} updates its rows in one part"),
             ));
         }
         let once = self.config.event_model().is_ok_and(|model| model.lists_nodes_once());
-        if over.deduplicate != Deduplicate::Both && once {
+        if rank_plan.deduplicate != Deduplicate::Both && once {
             notes.extend(no_effect(&["ranks.deduplicate"], &format!("{model} lists a node once in a batch")));
         }
         notes

@@ -1,7 +1,7 @@
 //! The records of a run: a line of `metrics.jsonl` for every epoch, and `summary.json`.
 use super::{MemoryPlan, Task, fingerprint::Fingerprint};
 use crate::{
-    plan::{Bubble, Choice, FeaturesOver, MemoryOver, Parallel, Plan},
+    plan::{Bubble, Choice, Parallel, Plan, RankFeatures, RankMemory},
     task::{
         config::{NegativeKind, TaskName},
         evaluation::{Scores, ScoresByMemory, TestScores},
@@ -156,10 +156,10 @@ pub struct RanksRecord {
     /// How they were connected.
     pub by: String,
     /// Where node memory was.
-    pub memory: MemoryOver,
+    pub memory: RankMemory,
     /// Where features were.
     #[serde(default)]
-    pub features: FeaturesOver,
+    pub features: RankFeatures,
     /// How the ranks divided training: ranks that shared a batch, groups that shared a copy of the memory,
     /// and copies.
     #[serde(default)]
@@ -197,13 +197,13 @@ impl RanksRecord {
             .traffic()
             .of_all(&**control)?
             .map(|sent| sent.into_iter().filter(|t| t.2 > 0).map(record).collect());
-        let over = plan.ranks.unwrap_or_default();
-        let parallel = over.parallel.for_ranks(ranks.size())?;
+        let rank_plan = plan.ranks.unwrap_or_default();
+        let parallel = rank_plan.parallel.for_ranks(ranks.size())?;
         let features = match needed.features_partitioned {
-            true => FeaturesOver::Partitioned,
-            false => FeaturesOver::Replicated,
+            true => RankFeatures::Partitioned,
+            false => RankFeatures::Replicated,
         };
-        let (ranks, by, memory) = (ranks.size(), control.describe(), over.memory);
+        let (ranks, by, memory) = (ranks.size(), control.describe(), rank_plan.memory);
         Ok(Some(RanksRecord { ranks, by, memory, features, parallel, traffic, evaluation_traffic }))
     }
 }
