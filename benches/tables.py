@@ -364,6 +364,12 @@ def longer():
     return ["Wikipedia, test AP", "10 epochs", "more"], rows, [record]
 
 
+def dyrep():
+    record = newest("dyrep")
+    names = dict.fromkeys(row["name"] for row in record["rows"])
+    return ["DyRep, CollegeMsg", "test AP"], [[name, *runs_of(record, [(name, "ap", 3)])] for name in names], [record]
+
+
 def classes():
     record, rows = newest("classes"), []
     for shown, name in (("Wikipedia, `--task node`: who is banned after an edit (217 of 157,474)", "wikipedia, node"),
@@ -424,7 +430,7 @@ def on_gpu(draw):
 LINKS = [*((f"dyglib, {kind}", "ap") for kind in ("random", "historical", "inductive")), ("tgl", "ap"), ("disttgl", "mrr")]
 TABLES = {f.__name__.replace("_", "-"): f for f in (
     readme_speed, readme_scores, epochs_of_events, epochs_of_snapshots, prediction, ops, sparse_products, sampling, default_run, beside_pyg, beside_published, every_model, eval_batch,
-    snapshots_beside_torch, weekly, memory_anew, static_memory, longer, classes)}
+    snapshots_beside_torch, weekly, memory_anew, static_memory, longer, dyrep, classes)}
 TABLES |= {f"models-{name}": models_of(data, columns) for name, data, columns in (
     ("wikipedia", "wikipedia", LINKS), ("collegemsg", "CollegeMsg", LINKS), ("bitcoin", "soc-sign-bitcoinotc", LINKS))}
 TABLES |= {name: of_benchmark(record, draw) for name, record, draw in (
