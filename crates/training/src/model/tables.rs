@@ -31,8 +31,7 @@ pub struct EventTables {
     pub features: FeatureTables,
     /// `[nodes, c]`: static memory, if the caller sets it before the model is built.
     pub static_memory: Option<BufferId>,
-    /// How node memory and mails are kept: in f32 on the device, unless the caller changes it before the
-    /// model is built.
+    /// How node memory and mails are kept; in f32 unless the caller changes it before the model is built.
     pub memory: KeptMemory,
     /// The events, and where a pass is.
     pub cursor: Cursor,
@@ -49,8 +48,8 @@ pub struct EventTables {
 pub struct KeptMemory {
     /// Storage type.
     pub stored_as: StoredAs,
-    /// Whether devices keep them in host memory.
-    pub on_host: bool,
+    /// Whether devices keep them in host memory: see [`EventTables::keep_memory_on_host`].
+    pub(crate) on_host: bool,
 }
 
 /// f32, on the device.

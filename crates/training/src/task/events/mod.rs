@@ -180,7 +180,7 @@ fn embed_by<T: StreamTask>(
             task.remembering().map_or(Ok(()), |memory| memory.remember(Part::Test, &mut |_| {}))?;
             end
         }
-        _ => start,
+        After::Validation => start,
     };
     let (core, net, tables) = task.embedder();
     // The history ends with the events that memory knows, however late the queries are.
