@@ -167,9 +167,10 @@ struct Tables {
 
 // ---- a warp ----
 __device__ __forceinline__ unsigned lane_id() { return threadIdx.x % WARP; }
-// Returns the sum over the lanes, the same in every lane; the order of the additions is fixed.
-__device__ __forceinline__ float warp_sum(float v) {
-  for (unsigned o = WARP / 2; o; o /= 2) v += __shfl_xor_sync(ALL, v, int(o));
+// Returns the sum over the lanes, the same in every lane; the order of the additions is fixed. Or over every LANES
+// neighbouring lanes, a power of two.
+template <unsigned LANES = WARP> __device__ __forceinline__ float warp_sum(float v) {
+  for (unsigned o = LANES / 2; o; o /= 2) v += __shfl_xor_sync(ALL, v, int(o));
   return v;
 }
 __device__ __forceinline__ float warp_max(float v) {

@@ -143,7 +143,12 @@ __device__ __forceinline__ void write_weights(const MemoryUpdate& u, uint32_t co
 }
 
 // The messages of all mails; the memory of rows without a mail, which stays; and the weights of messages.
-extern "C" __global__ void __launch_bounds__(256, 4)
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
+constexpr unsigned MESSAGE_BLOCKS = 3;  // of a multiprocessor: with the registers of four, one would be spilled
+#else
+constexpr unsigned MESSAGE_BLOCKS = 4;
+#endif
+extern "C" __global__ void __launch_bounds__(256, MESSAGE_BLOCKS)
 memory_update_messages(MemoryUpdate u) {
   after_previous_kernel();
   uint32_t n = u.rows.live(), m = u.mails.live(), d = u.d, columns = d * (u.joint + 2 * u.apart);

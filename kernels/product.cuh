@@ -481,30 +481,40 @@ struct Part {
   __device__ __forceinline__ uint32_t last() const { return start(at + 1); }
 };
 
-// Scratch for partial sums of tiles, in the layout of the threads, and one ticket per tile. (`Grid::tile_parts`.)
+// Scratch for partial sums of tiles, in the layout of the threads, and tickets: one of each for every block.
+// (`Grid::tile_parts`, `Grid::count`.)
 struct TileParts {
   float* made;
   uint32_t* tickets;
 };
-// Turns the partial sums of this block's tile into the total; returns false in all but the last block.
+// Turns the partial sums of this block's tile into the total; returns false in all but the last block. The last of
+// every PARTS_AT_ONCE blocks adds their sums, in order; then the same with the sums of these.
+constexpr uint32_t PARTS_AT_ONCE = 16;  // `Grid::PARTS_AT_ONCE` on the host
 __device__ __forceinline__ bool add_parts(Sums& sums, Part part, TileParts to) {
-  if (part.of == 1) return true;
   uint32_t tile = (blockIdx.z / part.room * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
   float4* parts = reinterpret_cast<float4*>(to.made) + uint64_t(tile) * part.room * EACH * PRODUCT_THREADS + threadIdx.x;
-#pragma unroll
-  for (uint32_t i = 0; i < EACH; i++) {
-    const float(&row)[EACH] = sums.at[i];
-    parts[(part.at * EACH + i) * PRODUCT_THREADS] = make_float4(row[0], row[1], row[2], row[3]);
-  }
-  if (!comes_last(to.tickets + tile, part.of)) return false;
-  sums = {};
-#pragma unroll 4  // sixteen loads in flight at once
-  for (uint32_t p = 0; p < part.of; p++) {
+  uint32_t* tickets = to.tickets + tile * part.room;
+  uint32_t at = part.at, stride = EACH * PRODUCT_THREADS;  // which of the sums of this round is this block's
+#pragma unroll 1
+  for (uint32_t left = part.of; left > 1;) {
+    uint32_t group = at / PARTS_AT_ONCE, first = group * PARTS_AT_ONCE, n = min(left - first, PARTS_AT_ONCE);
 #pragma unroll
     for (uint32_t i = 0; i < EACH; i++) {
-      float4 row = __ldcg(parts + (p * EACH + i) * PRODUCT_THREADS);
-      sums.at[i][0] += row.x, sums.at[i][1] += row.y, sums.at[i][2] += row.z, sums.at[i][3] += row.w;
+      const float(&row)[EACH] = sums.at[i];
+      parts[at * stride + i * PRODUCT_THREADS] = make_float4(row[0], row[1], row[2], row[3]);
     }
+    if (!comes_last(tickets + group, n)) return false;
+    sums = {};
+#pragma unroll 4  // sixteen loads in flight at once
+    for (uint32_t p = first; p < first + n; p++) {
+#pragma unroll
+      for (uint32_t i = 0; i < EACH; i++) {
+        float4 row = __ldcg(parts + p * stride + i * PRODUCT_THREADS);
+        sums.at[i][0] += row.x, sums.at[i][1] += row.y, sums.at[i][2] += row.z, sums.at[i][3] += row.w;
+      }
+    }
+    left = (left + PARTS_AT_ONCE - 1) / PARTS_AT_ONCE;
+    tickets += left, at = group, stride *= PARTS_AT_ONCE;
   }
   return true;
 }

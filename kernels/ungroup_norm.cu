@@ -31,7 +31,7 @@ __device__ __forceinline__ void sum_rows(const float* x, const uint32_t* positio
 #pragma unroll
       for (int l = 0; l < V; l++) first[l] = c < WARP * V ? sum[l] : first[l];
     }
-    normalise_row<V>(z + at, first, gain, bias, y + at, stats + 2 * uint64_t(i), d, eps);
+    normalise_row<RowLanes<V>>(z + at, first, gain, bias, y + at, stats + 2 * uint64_t(i), d, eps);
   }
 }
 
@@ -54,7 +54,7 @@ __device__ __forceinline__ void gradient(const float* z, const float* gain, cons
     uint64_t at = uint64_t(i) * d;
     uint32_t p = position[i];
     float* to = dx && p < m ? dx + uint64_t(p) * d : nullptr;
-    norm_gradient_row<V>(z + at, gain, dy + at, stats[2 * uint64_t(i)], stats[2 * uint64_t(i) + 1], d,
+    norm_gradient_row<RowLanes<V>>(z + at, gain, dy + at, stats[2 * uint64_t(i)], stats[2 * uint64_t(i) + 1], d,
                          [=](uint32_t c, const float(&value)[V], float(&grad)[V]) {
                            uint32_t kept = epilogue.activation == 1 ? 0 : epilogue.drop.kept(at + c);
 #pragma unroll

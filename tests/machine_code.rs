@@ -66,7 +66,7 @@ fn claims() -> Vec<(String, usize, usize)> {
                 let name = rest.trim().split('(').next()?;
                 let blocks = match blocks {
                     "FULL" => 8,
-                    "FULL / 2" => 4,
+                    "FULL / 2" | "MESSAGE_BLOCKS" => 4,
                     blocks => blocks.parse().ok()?,
                 };
                 Some((name.to_owned(), threads.parse().ok()?, blocks))

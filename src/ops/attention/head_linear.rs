@@ -116,9 +116,9 @@ vectorised! {
 }
 
 impl HeadLinear {
-    /// Returns a grid over the tiles of the short rows of all heads.
-    fn tiles_down(&self, x: &Spec, w: &Spec) -> Grid {
-        Grid::tiles(x.rows.capacity, w.rows.capacity / self.heads).parts(self.heads)
+    /// Returns a grid over the tiles of the short rows of all heads, times the chunks of the depth.
+    fn grid_down(&self, x: &Spec, w: &Spec) -> Grid {
+        Grid::tiles(x.rows.capacity, w.rows.capacity / self.heads).parts(self.heads).over_depth(w.cols)
     }
 }
 
@@ -145,12 +145,10 @@ impl Op for HeadLinear {
         Ok(if self.down || ins.len() == 2 { vec![y] } else { vec![y, Spec::real(x.rows, h).into()] })
     }
     fn scratch(&self, ins: &[Spec]) -> usize {
-        let tiles =
-            self.down.then(|| self.tiles_down(&ins[at!(x)], &ins[at!(w)]).over_depth(ins[at!(w)].cols));
-        tiles.map_or(0, Grid::tile_parts)
+        if self.down { self.grid_down(&ins[at!(x)], &ins[at!(w)]).tile_parts() } else { 0 }
     }
     fn tickets(&self, ins: &[Spec]) -> usize {
-        if self.down { self.tiles_down(&ins[at!(x)], &ins[at!(w)]).count() } else { 0 }
+        if self.down { self.grid_down(&ins[at!(x)], &ins[at!(w)]).count() } else { 0 }
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
         Cost::streaming(ins, outs, 2 * ins[at!(x)].rows.capacity * ins[at!(w)].len())
@@ -217,7 +215,7 @@ impl Op for HeadLinear {
         if self.down {
             let s = if biased { on.input(at!(s)) } else { null() };
             let (sums, tickets) = (on.scratch(), on.tickets());
-            let grid = self.tiles_down(&on.spec(at!(x)), &on.spec(at!(w))).over_depth(c as usize);
+            let grid = self.grid_down(&on.spec(at!(x)), &on.spec(at!(w)));
             launch!(
                 k, on, head_linear_down[grid];
                 x, w, b, s, sums, tickets, y, rows, heads, p, c, on.precision()
@@ -245,10 +243,12 @@ impl Op for HeadLinear {
 }
 
 impl HeadWeightGrad {
-    /// Returns a grid over the tiles of the heads' gradients, the bias being one more column.
-    fn tiles(&self, ins: &[Spec]) -> Grid {
-        Grid::tiles(ins[at!(short)].cols / self.heads, ins[at!(long)].cols / self.heads + ins.len() - 2)
-            .parts(self.heads)
+    /// Returns a grid over the tiles of the heads' gradients, the bias being one more column, times the
+    /// chunks of the rows.
+    fn grid(&self, ins: &[Spec]) -> Grid {
+        let (short, long) = (&ins[at!(short)], &ins[at!(long)]);
+        let tiles = Grid::tiles(short.cols / self.heads, long.cols / self.heads + ins.len() - 2);
+        tiles.parts(self.heads).over_rows(short.rows.capacity)
     }
 }
 
@@ -267,11 +267,10 @@ impl Op for HeadWeightGrad {
         Ok(outs)
     }
     fn scratch(&self, ins: &[Spec]) -> usize {
-        let device = self.tiles(ins).over_rows(ins[at!(short)].rows.capacity).tile_parts();
-        device.max(parts::PARTS * ins[at!(short)].cols)
+        self.grid(ins).tile_parts().max(parts::PARTS * ins[at!(short)].cols)
     }
     fn tickets(&self, ins: &[Spec]) -> usize {
-        self.tiles(ins).count()
+        self.grid(ins).count()
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
         Cost::streaming(ins, outs, 2 * ins[at!(short)].rows.capacity * outs[0].len())
@@ -317,7 +316,7 @@ impl Op for HeadWeightGrad {
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let heads = self.heads as u32;
         let ins: Vec<Spec> = (0..on.inputs()).map(|i| on.spec(i)).collect();
-        let grid = self.tiles(&ins).over_rows(on.capacity(at!(short)));
+        let grid = self.grid(&ins);
         let (s, db) =
             if ins.len() > BIAS_WEIGHT { (on.input(BIAS_WEIGHT), on.out(1)) } else { (null(), null_mut()) };
         launch!(

@@ -22,6 +22,9 @@ use crate::runtime::{
     team::InParallel,
 };
 
+/// Largest width of a narrow map, which has a kernel of its own (`NARROW` in `kernels/linear.cu`).
+const NARROW: u32 = 32;
+
 /// See the [module](self).
 #[derive(Debug)]
 pub struct Linear {
@@ -91,6 +94,11 @@ vectorised! {
             *z = above_zero(*z);
         }
     }
+}
+
+/// Whether a map from `depth` to `m` columns is narrow.
+fn is_narrow(depth: u32, m: u32) -> bool {
+    [depth, m].iter().all(|width| (1..=NARROW).contains(width))
 }
 
 impl Linear {
@@ -164,12 +172,16 @@ impl Op for Linear {
         let (depth, m) = (on.cols(at!(x)), on.out_cols(0));
         let bias = self.bias().map_or(std::ptr::null(), |b| on.input(b));
         let residual = self.residual().map_or(std::ptr::null(), |r| on.input(r));
+        let (x, w, y, rows) = (on.input(at!(x)), on.input(at!(w)), on.out(0), on.rows(at!(x)));
+        let epilogue = self.epilogue.on_device(on);
+        if is_narrow(depth, m) {
+            let grid = Grid::items(on.capacity(at!(x)));
+            return launch!(k, on, linear_narrow[grid]; x, w, bias, residual, y, rows, depth, m, epilogue);
+        }
         let grid = Grid::tiles(on.capacity(at!(x)), m as usize);
-        let (x, w) = (on.input(at!(x)), on.input(at!(w)));
         launch!(
             k, on, linear[grid];
-            x, w, bias, residual, on.out(0), on.rows(at!(x)), depth, m, self.epilogue.on_device(on),
-            on.precision()
+            x, w, bias, residual, y, rows, depth, m, epilogue, on.precision()
         )
     }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
@@ -207,11 +219,13 @@ impl Op for LinearInputGrad {
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (m, depth) = (on.cols(0), on.cols(1));
+        let (dz, w, dx, rows) = (on.input(0), on.input(1), on.out(0), on.rows(0));
+        if is_narrow(depth, m) {
+            let grid = Grid::items(on.capacity(0));
+            return launch!(k, on, linear_narrow_input_grad[grid]; dz, w, dx, rows, m, depth);
+        }
         let grid = Grid::tiles(on.capacity(0), depth as usize);
-        launch!(
-            k, on, linear_input_grad[grid];
-            on.input(0), on.input(1), on.out(0), on.rows(0), m, depth, on.precision()
-        )
+        launch!(k, on, linear_input_grad[grid]; dz, w, dx, rows, m, depth, on.precision())
     }
 }
 
@@ -231,7 +245,7 @@ impl Op for LinearWeightGrad {
         (parts::PARTS * m + m * k).max(Self::grid(&ins[0], &ins[1]).tile_parts())
     }
     fn tickets(&self, ins: &[Spec]) -> usize {
-        Self::grid(&ins[0], &ins[1]).parts(1).count()
+        Self::grid(&ins[0], &ins[1]).count()
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
         Cost::streaming(ins, outs, 2 * ins[0].len() * ins[1].cols)
@@ -268,7 +282,7 @@ impl Op for LinearWeightGrad {
 }
 
 /// `[n, k, m, activation, bias and residual, dropout in percent]`; `n` of `n + 2` rows are live. One element,
-/// no row, ragged and full tiles.
+/// no row, ragged and full tiles; narrow maps, of which the last has sums of more parts than a block adds.
 pub(in crate::ops) const CASES: &[&[usize]] = &[
     &[1, 1, 1, 0, 1, 0],
     &[0, 5, 3, 0, 1, 30],
@@ -283,8 +297,16 @@ pub(in crate::ops) const CASES: &[&[usize]] = &[
     &[5, 7, 4, 3, 0, 30],
     &[70, 3, 65, 4, 1, 50],
     &[300, 20, 100, 1, 1, 10],
+    &[300, 32, 32, 1, 1, 30],
+    &[600, 20, 10, 0, 0, 0],
+    &[2_500, 2, 3, 0, 1, 10],
 ];
-pub(in crate::ops) const BENCH: &[&[usize]] = &[&[700, 100, 100, 0, 1, 0], &[1_800, 100, 100, 1, 1, 0]];
+pub(in crate::ops) const BENCH: &[&[usize]] = &[
+    &[700, 100, 100, 0, 1, 0],
+    &[1_800, 100, 100, 1, 1, 0],
+    &[36_000, 100, 400, 0, 1, 0],
+    &[180_000, 20, 10, 0, 1, 10],
+];
 pub(in crate::ops) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     let (n, k, m) = (dims[0], dims[1], dims[2]);
     let act = [

@@ -157,7 +157,7 @@ impl Op for LinearSumGrad {
         (PARTS * Self::learned(ins)).max(on_device[0].max(on_device[1]))
     }
     fn tickets(&self, ins: &[Spec]) -> usize {
-        Self::weight_grids(ins).map(|grid| grid.parts(1).count()).iter().sum()
+        Self::weight_grids(ins).map(Grid::count).iter().sum()
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
         let k: usize = Self::X.iter().map(|&x| ins[x].cols).sum();
@@ -246,7 +246,7 @@ impl Op for LinearSumGrad {
                 k, on, linear_weight_grad[grid];
                 dy, x, scratch, tickets, dw, db, rows, m, depth, on.precision()
             )?;
-            tickets = tickets.wrapping_add(grid.parts(1).count());
+            tickets = tickets.wrapping_add(grid.count());
         }
         Ok(())
     }

@@ -9,6 +9,12 @@
 use super::*;
 use crate::runtime::team::{self, InParallel};
 
+/// Most elements of a block that is transposed whole, with an odd row length (`MOST` in
+/// `kernels/transpose_blocks.cu`).
+const MOST: usize = 4096;
+/// Rows and columns of a tile of a larger block.
+const TILE: usize = 32;
+
 /// See the [module](self).
 #[derive(Debug)]
 pub struct TransposeBlocks {
@@ -76,10 +82,9 @@ impl Op for TransposeBlocks {
         pieces.in_parallel(1, |(out, x)| self.transpose(out, x, b));
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        const TILE: usize = 32;
-        let b = on.spec(0).cols;
-        let tiles = (on.capacity(0) / self.a) * self.a.div_ceil(TILE) * b.div_ceil(TILE);
-        let grid = Grid::items(tiles.saturating_mul(Grid::THREADS as usize));
+        let (a, b) = (self.a, on.spec(0).cols);
+        let tiles = if a * (b | 1) <= MOST { 1 } else { a.div_ceil(TILE) * b.div_ceil(TILE) };
+        let grid = Grid::items((on.capacity(0) / a * tiles).saturating_mul(Grid::THREADS as usize));
         launch!(k, on, transpose_blocks[grid]; on.input(0), on.out(0), on.rows(0), self.a as u32, on.cols(0))
     }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
@@ -88,9 +93,18 @@ impl Op for TransposeBlocks {
     }
 }
 
-/// `[n, a, b]`; `n` of `n + 2` blocks are live. Tiles of 32 x 32 that are full, ragged and several.
-pub(in crate::ops) const CASES: &[&[usize]] =
-    &[&[1, 1, 1], &[0, 2, 3], &[5, 3, 1], &[4, 20, 37], &[3, 33, 32], &[2, 65, 5]];
+/// `[n, a, b]`; `n` of `n + 2` blocks are live. The last ones are transposed by tiles of 32 x 32, full and
+/// ragged.
+pub(in crate::ops) const CASES: &[&[usize]] = &[
+    &[1, 1, 1],
+    &[0, 2, 3],
+    &[5, 3, 1],
+    &[4, 20, 37],
+    &[3, 33, 32],
+    &[2, 65, 5],
+    &[2, 64, 64],
+    &[1, 70, 90],
+];
 pub(in crate::ops) const BENCH: &[&[usize]] = &[&[1_800, 20, 100]];
 pub(in crate::ops) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     let [n, a, b] = [dims[0], dims[1], dims[2]];

@@ -415,7 +415,7 @@ impl Op for LinkDecoderWeightGrad {
         self.grid(&ins[0], &ins[1]).tile_parts().max(ins[0].cols * ins[1].cols)
     }
     fn tickets(&self, ins: &[Spec]) -> usize {
-        Self::tiles(&ins[0], &ins[1]).count()
+        self.grid(&ins[0], &ins[1]).count()
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
         Cost::streaming(ins, outs, 2 * ins[1].len() * ins[0].cols)

@@ -35,6 +35,8 @@ impl Grid {
     const TILE: usize = 64;
     /// Blocks that compute tiles on an H100 at the same time: two on each of its 132 multiprocessors.
     pub(crate) const TILES_AT_ONCE: usize = 264;
+    /// Partial sums that a block adds (`add_parts` in `kernels/product.cuh`).
+    const PARTS_AT_ONCE: usize = 16;
     /// Blocks of a cluster, at most: on every device that has clusters.
     const MOST_IN_CLUSTER: u32 = 8;
 
@@ -57,21 +59,21 @@ impl Grid {
         Grid { blocks: (tiles(rows), tiles(columns), 1), ..Self::new(1, Self::THREADS) }
     }
     /// Splits sums of `terms` terms, of which this is the grid of tiles, into ranges of at least `least`
-    /// terms each, at most 16, and at most as many as make `TILES_AT_ONCE` blocks: further ones would wait.
-    /// Kernels use fewer ranges if fewer terms are live (`Part` in `kernels/product.cuh`).
-    fn ranges(self, terms: usize, least: usize) -> Self {
+    /// terms each, at most `most`, and at most as many as make `TILES_AT_ONCE` blocks: further ones would
+    /// wait. Kernels use fewer ranges if fewer terms are live (`Part` in `kernels/product.cuh`).
+    fn ranges(self, terms: usize, least: usize, most: usize) -> Self {
         let (x, y, z) = self.blocks;
-        let ranges = (terms / least).clamp(1, 16).min((Self::TILES_AT_ONCE / self.count()).max(1));
+        let ranges = (terms / least).clamp(1, most).min((Self::TILES_AT_ONCE / self.count()).max(1));
         Grid { blocks: (x, y, z * ranges as u32), ..self }
     }
     /// Returns the grid of sums over `rows` rows, a capacity, if this is the grid of their tiles.
     pub(crate) fn over_rows(self, rows: usize) -> Self {
-        self.ranges(rows, 128)
+        self.ranges(rows, 128, Self::PARTS_AT_ONCE.pow(2))
     }
     /// Returns the grid of sums over `depth` columns, if this is the grid of their tiles: at most one block
     /// for each half of a multiprocessor. The blocks of a tile are a cluster, unless they are too many.
     pub(crate) fn over_depth(self, depth: usize) -> Self {
-        let grid = self.ranges(depth, 64);
+        let grid = self.ranges(depth, 64, Self::PARTS_AT_ONCE);
         let ranges = grid.blocks.2 / self.blocks.2;
         Grid { cluster: (1, 1, if ranges > Self::MOST_IN_CLUSTER { 1 } else { ranges }), ..grid }
     }

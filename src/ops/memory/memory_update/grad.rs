@@ -44,10 +44,15 @@ mod output {
 }
 
 impl<C: Cell> MemoryUpdateGrad<C> {
-    /// Returns the tiles of the product that computes all gradients, including `t` columns of the time
-    /// encoding.
-    fn tiles(messages: Spec, w_h: Spec, t: usize) -> Grid {
-        Grid::tiles(C::SUMS * w_h.cols, messages.cols + 2 * t + 1)
+    /// Returns the grid of the product that computes all gradients, including `t` columns of the time
+    /// encoding: its tiles, times the chunks of the messages.
+    fn grid(messages: &Spec, w_h: &Spec, t: usize) -> Grid {
+        Grid::tiles(C::SUMS * w_h.cols, messages.cols + 2 * t + 1).over_rows(messages.rows.capacity)
+    }
+    /// Returns the grids without and with the gradients of the time encoding. The first one has fewer tiles,
+    /// but may have more chunks.
+    fn grids(ins: &[Spec]) -> [Grid; 2] {
+        [0, ins[input::W].cols].map(|t| Self::grid(&ins[input::MESSAGE], &ins[input::W_H], t))
     }
 }
 
@@ -73,7 +78,7 @@ impl<C: Cell> Op for MemoryUpdateGrad<C> {
         Ok(())
     }
     fn scratch(&self, ins: &[Spec]) -> usize {
-        let (message, w_x, w_h) = (ins[input::MESSAGE], ins[input::W_X], ins[input::W_H]);
+        let (w_x, w_h) = (ins[input::W_X], ins[input::W_H]);
         let (n, d, t) = (ins[input::ROW].rows.capacity, w_h.cols, ins[input::W].cols);
         let sums = C::SUMS * d;
         // On the host: half a product, gradients before the gates, gradients of Phi, and the sums with their
@@ -81,12 +86,11 @@ impl<C: Cell> Op for MemoryUpdateGrad<C> {
         let host = w_x.len() + n * (sums + t) + sums * (parts::PARTS + 1) + (4 * parts::PARTS + 2) * t;
         // On a device: partial tiles of the product, gradients before the gates, the product's columns of the
         // time encoding.
-        // Fewer columns have fewer tiles, but may have more row ranges.
-        let tiles = [0, t].map(|t| Self::tiles(message, w_h, t).over_rows(n).tile_parts());
-        host.max(tiles[0].max(tiles[1]) + n * sums + 2 * C::GATES * d * t)
+        let tiles = Self::grids(ins).map(Grid::tile_parts).into_iter().max().unwrap_or(0);
+        host.max(tiles + n * sums + 2 * C::GATES * d * t)
     }
     fn tickets(&self, ins: &[Spec]) -> usize {
-        Self::tiles(ins[input::MESSAGE], ins[input::W_H], ins[input::W].cols).count()
+        Self::grids(ins).map(Grid::count).into_iter().max().unwrap_or(0)
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
         let (n, d) = (ins[input::ROW].rows.capacity, ins[input::W_H].cols);
@@ -178,7 +182,7 @@ impl<C: Cell> Op for MemoryUpdateGrad<C> {
         let t = if learn_time { on.cols(input::W) } else { 0 };
         let (joint, apart) = (C::JOINT as u32 * d, C::APART as u32 * d);
         let (messages, w_h) = (on.spec(input::MESSAGE), on.spec(input::W_H));
-        let grid = Self::tiles(messages, w_h, t as usize).over_rows(m);
+        let grid = Self::grid(&messages, &w_h, t as usize);
         // The scratch holds all three; the partial tiles come first, because they must be aligned.
         let tiles = on.scratch();
         let dpre = tiles.wrapping_add(grid.tile_parts());
