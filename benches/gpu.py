@@ -2,7 +2,7 @@
 
     python benches/gpu.py out/gpu-results --out benches/results/h200/DATE-NAME.json
 
-The tables have a column for every record that `RUNS` names: to show a later run, add its name there, or replace one.
+Several folders, of runs of the same program on the same machine, make one record. The tables have a column for every record that `RUNS` names: to show a later run, add its name there, or replace one.
 Needs only the standard library.
 """
 
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from record import steady
 
-FOLDER, RUNS = "h200", ("first-contact", "wgmma")
+FOLDER, RUNS = "h200", ("first-contact", "wgmma", "narrow-maps")
 HEAD = ("date", "commit", "machine", "command", "gpu", "driver", "more", "hardware")
 DEEPEST = 3  # level of a record whose values have lines of their own
 SHARES = 4  # the largest shares of allowed errors that a record keeps
@@ -72,11 +72,16 @@ def times(found):
     return rates | {"ops": ops, "missing_rivals": found["missing_rivals"], "not_timed": found["not_timed"]}
 
 
+def ops_of(found):
+    """Returns the times of the ops of a profile, by name."""
+    return {o["op"] + (f", {o['place']}" if o["place"] else ""): {"runs": o["runs"], "us": round(o["us"], 2)}
+            for o in found.get("ops", [])}
+
+
 def step_of(entries):
     """Returns the ops of a training step within graphs, and their kernels by ncu."""
     found = of_step(entries, "profile")
-    ops = {o["op"] + (f", {o['place']}" if o["place"] else ""): {"runs": o["runs"], "us": round(o["us"], 2)}
-           for o in found.get("step", {}).get("ops", [])}
+    ops = ops_of(found.get("step", {}))
     kept = ("kernel", "launches", "registers", "limit")
     kernels = [{"op": o["op"], **{key: k[key] for key in kept}, "us": round(k["us"], 2)}
                for o in found.get("ncu", {}).get("ops", []) for k in o["kernels"]]
@@ -90,6 +95,13 @@ def quality(entries):
             for e in entries if e.get("step") == "quality" and e["result"]}
 
 
+def sanitized(entries):
+    """Returns by tool of compute-sanitizer whether it found its planted mistake, and nothing in the kernels."""
+    well = {e["name"]: e["well"] for e in entries if e.get("step") == "sanitizers"}
+    return {tool: {"found_planted": well[f"planted {tool}"], "clean": well[tool]}
+            for tool in well if f"planted {tool}" in well}
+
+
 def losses(entries, summary):
     """Returns the losses of the short trainings, and how far from the CPU's they are, which only the summary says."""
     off = dict(re.findall(r"^  (\S+) .*  off by (\S+)  cpu ", summary, re.MULTILINE))
@@ -97,24 +109,31 @@ def losses(entries, summary):
             for model, run in of_step(entries, "losses").items() if model in off}
 
 
-def record_of(folder):
-    """Returns the record of what lies in the folder of a run's results."""
+def entries_of(folder):
+    """Returns what a run has recorded. If it was killed, the last line may be torn."""
     lines = (folder / "results.jsonl").read_text().splitlines(keepends=True)
-    # A run that was killed may have torn the last line.
-    entries = [json.loads(line) for line in lines if line.endswith("\n")]
-    about = {key: entries[0][key] for key in HEAD}
-    ended = {key: entries[-1].get(key) for key in ("seconds", "failed", "not_run")}
+    return [json.loads(line) for line in lines if line.endswith("\n")]
+
+
+def record_of(folders):
+    """Returns the record of what lies in the folders of results."""
+    runs = [entries_of(folder) for folder in folders]
+    about = {key: runs[0][0][key] for key in HEAD} | {"command": "; ".join(run[0]["command"] for run in runs)}
+    lists = {key: [name for run in runs for name in run[-1].get(key, [])] for key in ("failed", "not_run")}
+    seconds = sum(run[-1].get("seconds", 0) for run in runs)
+    entries, summary = sum(runs, []), "".join((folder / "summary.txt").read_text() for folder in folders)
     tests = [e for e in entries if e.get("step") == "tests"]
     verify, table = of_step(entries, "verify"), of_step(entries, "table")
     trained = {f"two ranks, {name}" if step == "ranks" else name: epochs(run)
-               for step in ("tgn", "pyg", "ranks", "snapshots", "models", "streams")
+               for step in ("tgn", "pyg", "ranks", "snapshots", "models", "torch", "streams")
                for name, run in of_step(entries, step).items() if isinstance(run, dict) and "epochs" in run}
-    return about | ended | {
+    return about | {"seconds": round(seconds, 1)} | lists | {
         "tests": {"ran": len(tests), "well": sum(t["well"] for t in tests)},
         "gaps": of_step(entries, "gaps").get("gaps", {}).get("gaps", []),
         "verify": {name: accuracy(found) for name, found in verify.items()},
-        "losses": losses(entries, (folder / "summary.txt").read_text()),
+        "losses": losses(entries, summary), "sanitizers": sanitized(entries),
         "epochs": trained, "quality": quality(entries), "step": step_of(entries),
+        "steps": {model: ops_of(found) for model, found in of_step(entries, "steps").items()},
         "table": {name: times(found) for name, found in table.items() if "ops" in found}}
 
 
@@ -156,11 +175,13 @@ def gaps(records):
 
 def trainings(records):
     first, rows = table("ms an epoch", records, lambda record: record["epochs"], lambda run: f"{run['median_ms']:.2f}")
-    for batch in (600, 4000):
-        ours, theirs = f"tgn {batch}", f"pyg {batch}"
+    pairs = [(f"tgn {batch}", f"pyg {batch}") for batch in (600, 4000)]
+    named = dict.fromkeys(name for record in records for name in record["epochs"])
+    pairs += [(name.removeprefix("torch "), name) for name in named if name.startswith("torch ") and name[6:] in named]
+    for ours, theirs in pairs:
         both = [record["epochs"] if {ours, theirs} <= record["epochs"].keys() else None for record in records]
-        rows.append([f"pyg {batch} / tgn {batch}",
-                     *(f"{of[theirs]['median_ms'] / of[ours]['median_ms']:.0f} times" if of else "" for of in both)])
+        rows.append([f"{theirs} / {ours}",
+                     *(f"{of[theirs]['median_ms'] / of[ours]['median_ms']:.3g} times" if of else "" for of in both)])
     return first, rows
 
 
@@ -192,7 +213,7 @@ TABLES = {"gpu-gaps": gaps, "gpu-trainings": trainings, "gpu-verified": verified
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("results", type=Path, help="the folder of results of scripts/gpu-run")
+    parser.add_argument("results", type=Path, nargs="+", help="folders of results of scripts/gpu-run")
     parser.add_argument("--out", type=Path, required=True, help="the record")
     a = parser.parse_args()
     a.out.parent.mkdir(parents=True, exist_ok=True)

@@ -77,29 +77,40 @@ struct BlockRows {
       : first(blockIdx.x * each), until(min(first + each, n)), blocks(max(1u, (n + each - 1) / each)) {}
 };
 
+// A column's part of {dgain | dbias}: the sums over `n` rows, every `step`-th one from `first` on.
+__device__ __forceinline__ float2 norm_weight_sums(const float* x, const float* stats, const float* dy, uint32_t first,
+                                                   uint32_t n, uint32_t step, uint32_t d, uint32_t c) {
+  float of_gain = 0, of_bias = 0;
+#pragma unroll 4  // sixteen loads in flight at once
+  for (uint32_t k = 0; k < n; k++) {
+    uint32_t i = first + k * step;
+    uint64_t at = uint64_t(i) * d + c;
+    of_gain += dy[at] * ((x[at] - stats[2 * uint64_t(i)]) * stats[2 * uint64_t(i) + 1]), of_bias += dy[at];
+  }
+  return make_float2(of_gain, of_bias);
+}
 // dgain = sum dy xh and dbias = sum dy. Each block writes the sums over its rows to its row {dgain | dbias} of `sums`;
-// the last block adds these rows in order. Either output may be null. A thread has a column, of every row of the block or,
-// if there are fewer columns than a quarter of the threads, of every `slices`-th one. Every thread must call it.
+// the last block adds these rows in order. Either output may be null. A thread has a column; of narrow rows, several
+// threads share a column. Every thread must call it.
 __device__ __forceinline__ void norm_weight_grads(const float* x, const float* stats, const float* dy, BlockRows rows,
                                                   float* sums, uint32_t* ticket, float* dgain, float* dbias, uint32_t d) {
-  __shared__ float2 of_threads[256];
-  uint32_t slices = 4 * d <= blockDim.x ? blockDim.x / d : 1, slice = slices > 1 ? threadIdx.x / d : 0;
   float* mine = sums + uint64_t(blockIdx.x) * 2 * d;
-  for (uint32_t c = threadIdx.x - slice * d; c < d; c += blockDim.x) {
-    float of_gain = 0, of_bias = 0;
-    for (uint32_t i = rows.first + slice; slice < slices && i < rows.until; i += slices) {
-      uint64_t at = uint64_t(i) * d + c;
-      of_gain += dy[at] * ((x[at] - stats[2 * uint64_t(i)]) * stats[2 * uint64_t(i) + 1]), of_bias += dy[at];
-    }
-    if (slices > 1) of_threads[threadIdx.x] = make_float2(of_gain, of_bias);
-    else mine[c] = of_gain, mine[d + c] = of_bias;
-  }
-  if (slices > 1) {
-    __syncthreads();  // the sums of all slices have been written
+  uint32_t n = rows.until - min(rows.first, rows.until);
+  auto write = [=](uint32_t c, float2 sum) { mine[c] = sum.x, mine[d + c] = sum.y; };
+  if (4 * d > blockDim.x) {
     for (uint32_t c = threadIdx.x; c < d; c += blockDim.x) {
+      write(c, norm_weight_sums(x, stats, dy, rows.first, n, 1, d, c));
+    }
+  } else {
+    __shared__ float2 of_threads[256];
+    uint32_t slices = blockDim.x / d, slice = threadIdx.x / d, c = threadIdx.x % d;
+    uint32_t of_slice = (n + slices - 1 - min(slice, slices - 1)) / slices;
+    if (slice < slices) of_threads[threadIdx.x] = norm_weight_sums(x, stats, dy, rows.first + slice, of_slice, slices, d, c);
+    __syncthreads();  // the sums of all slices have been written
+    if (slice == 0) {
       float2 sum = of_threads[c];
       for (uint32_t s = 1; s < slices; s++) sum.x += of_threads[s * d + c].x, sum.y += of_threads[s * d + c].y;
-      mine[c] = sum.x, mine[d + c] = sum.y;
+      write(c, sum);
     }
   }
   if (comes_last(ticket, rows.blocks)) add_block_sums(sums, rows.blocks, dgain, dbias, d);

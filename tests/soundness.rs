@@ -1,5 +1,6 @@
 //! Attempts of safe code outside of the crate that must be refused: each of them once read or wrote memory
 //! that was not its own, or gave meaningless results.
+use crate::support::devices::device;
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
@@ -371,6 +372,38 @@ fn a_batch_beyond_the_stream_is_sampled_as_by_the_definition_and_lists_beyond_th
                 let e = sampled(backend, 2, &offsets).expect_err("lists beyond the entries");
                 assert!(e.to_string().contains("sample_neighbors: row"), "{e}");
             }
+        }
+    }
+}
+
+/// Fills a table with each value, after runs that have written to it, and sometimes fetches it in between.
+#[test]
+fn a_filled_buffer_holds_the_value_on_the_host_and_for_the_next_run_on_a_device() {
+    let devices = device(0).map(|on| Backend::Cuda(on.gpu.clone()));
+    for backend in [Some(Backend::Cpu), devices].into_iter().flatten() {
+        let mut store = Store::new(F32);
+        let mut t = Tape::new(&store);
+        let index = t.input(&mut store, "index", Spec::ids(rows(1), 1), &[1u32]).unwrap();
+        let written = t.input(&mut store, "rows", Spec::ids(rows(1), 1), &[7u32]).unwrap();
+        let id = store.zeros("table", Spec::ids(rows(3), 1)).unwrap();
+        let table = t.stored(id).unwrap();
+        t.write_rows(table, index, written).unwrap();
+        let mut program = Program::new(&t, &[], F32, backend).unwrap();
+        for (i, value) in [0, 0, 9, NONE, NONE, 0, 0x0101_0101].into_iter().enumerate() {
+            for fetches in [false, true] {
+                store.fill(id, value).unwrap();
+                assert_eq!(store.read::<u32>(id).unwrap(), [value; 3], "{i}");
+                program.run(&mut store).unwrap();
+                if fetches {
+                    store.fetch(&[id]).unwrap();
+                    assert_eq!(store.read::<u32>(id).unwrap(), [value, 7, value], "{i}");
+                }
+            }
+            store.clear(id).unwrap();
+            store.get_mut::<u32>(id).unwrap()[0] = 5;
+            program.run(&mut store).unwrap();
+            store.fetch(&[id]).unwrap();
+            assert_eq!(store.read::<u32>(id).unwrap(), [5, 7, 0], "{i}");
         }
     }
 }

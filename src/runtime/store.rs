@@ -104,6 +104,8 @@ struct Buffer {
     data: Data,
     copy: DeviceCopy,
     newer: Newer,
+    /// The value of all bytes on the host, if known. A device then fills its copy by itself.
+    every_byte: Option<u8>,
 }
 
 /// The device's copy of a buffer.
@@ -138,8 +140,18 @@ impl Buffer {
         let Data::Own(bytes) = &mut self.data else {
             return Err(Error::shape(&self.name, "is a table, which is read-only"));
         };
-        self.newer = Newer::Host;
+        (self.newer, self.every_byte) = (Newer::Host, None);
         Ok(bytes)
+    }
+    /// Sets every byte of a writable buffer.
+    fn fill(&mut self, value: u8) -> Result<()> {
+        let before = self.every_byte;
+        let bytes = self.changed()?;
+        if before != Some(value) {
+            bytes.fill(value);
+        }
+        self.every_byte = Some(value);
+        Ok(())
     }
     /// Refuses elements of a type other than the buffer's.
     fn holds<T: Element>(&self, precision: Precision) -> Result<()> {
@@ -247,7 +259,9 @@ impl Store {
         let name = name.into();
         spec.check_size(&name)?;
         let bytes = memory::OwnBytes::zeros(spec.bytes(self.precision))?;
-        Ok(self.push(name, spec, Data::Own(bytes)))
+        let id = self.push(name, spec, Data::Own(bytes));
+        self.buffers[id.at].every_byte = Some(0);
+        Ok(id)
     }
     /// Adds a writable buffer with the contents `values`; real values are converted to the store's precision.
     ///
@@ -289,7 +303,8 @@ impl Store {
     fn push(&mut self, name: String, spec: Spec, data: Data) -> BufferId {
         let writable = !matches!(data, Data::Shared(_));
         self.listing.lock().push(Listed { spec, writable, on_host: false });
-        self.buffers.push(Buffer { name, spec, data, copy: DeviceCopy::None, newer: Newer::Host });
+        let (copy, newer, every_byte) = (DeviceCopy::None, Newer::Host, None);
+        self.buffers.push(Buffer { name, spec, data, copy, newer, every_byte });
         BufferId { store: self.id, at: self.buffers.len() - 1 }
     }
     /// Returns the buffer's name.
@@ -408,16 +423,20 @@ impl Store {
         let precision = self.precision;
         let b = self.find_mut(id)?;
         b.holds::<T>(precision)?;
-        bytemuck::cast_slice_mut(b.changed()?).fill(value);
-        Ok(())
+        match bytemuck::bytes_of(&value) {
+            [first, others @ ..] if others.iter().all(|byte| byte == first) => b.fill(*first),
+            _ => {
+                bytemuck::cast_slice_mut(b.changed()?).fill(value);
+                Ok(())
+            }
+        }
     }
     /// Sets every byte to zero.
     ///
     /// # Errors
     /// `Shape` if the buffer is a table or belongs to another store.
     pub fn clear(&mut self, id: BufferId) -> Result<()> {
-        self.find_mut(id)?.changed()?.fill(0);
-        Ok(())
+        self.find_mut(id)?.fill(0)
     }
     /// Returns the raw bytes of a buffer, for checkpoints.
     ///
@@ -445,6 +464,7 @@ impl Store {
         self.find(id)?;
         let b = &mut self.buffers[id.at];
         let (Newer::Device, Data::Own(bytes)) = (b.newer, &mut b.data) else { return Ok(()) };
+        b.every_byte = None;
         let gpu = match &b.copy {
             DeviceCopy::Device(copy) => copy.gpu(),
             DeviceCopy::Pinned(copy) => copy.gpu(),
@@ -462,7 +482,8 @@ impl Store {
         b.newer = Newer::Neither;
         Ok(())
     }
-    /// Returns the address of `id` for kernels, after uploading the host's changes in the order of `stream`.
+    /// Returns the address of `id` for kernels, after uploading the host's changes in the order of `stream`, or
+    /// filling the device's copy.
     /// The first call creates the device's copy.
     pub(crate) fn on_device(&mut self, id: BufferId, gpu: &Gpu, stream: &CudaStream) -> Result<u64> {
         let b = self.find_mut(id)?;
@@ -481,7 +502,10 @@ impl Store {
                     return Err(Error::new(ErrorKind::Device, what).remedy("give each device its own store"));
                 }
                 if b.newer == Newer::Host {
-                    copy.upload(b.data.bytes(), stream)?;
+                    match b.every_byte {
+                        Some(value) => copy.fill(value, stream)?,
+                        None => copy.upload(b.data.bytes(), stream)?,
+                    }
                     b.newer = Newer::Neither;
                 }
                 Ok(copy.address())
@@ -505,7 +529,7 @@ impl Store {
         let b = self.find_mut(id)?;
         b.fresh()?;
         // Even if the program only reads the buffer: the store does not know whether it writes.
-        b.newer = Newer::Host;
+        (b.newer, b.every_byte) = (Newer::Host, None);
         Ok(b.data.address())
     }
 }
