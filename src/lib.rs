@@ -8,7 +8,7 @@
 //! | `tgnn` | this one: operations, programs, devices |
 //! | `tgnn-data` | event streams, snapshots, features; readers of the common formats |
 //! | `tgnn-training` | models, plans, and the tasks that train and test them |
-//! | `tgnn-lab` | what the kernels are compared with |
+//! | `tgnn-lab` | how fast the kernels are, and beside what |
 //! | `tgnn-bench` | the program |
 //!
 //! See the README in the [repository](https://github.com/tgnn/tgnn), which also has the files `docs/*.md` that these

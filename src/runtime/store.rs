@@ -482,8 +482,8 @@ impl Store {
         b.newer = Newer::Neither;
         Ok(())
     }
-    /// Returns the address of `id` for kernels, after uploading the host's changes in the order of `stream`, or
-    /// filling the device's copy.
+    /// Returns the address of `id` for kernels, after uploading the host's changes in the order of `stream`,
+    /// or filling the device's copy.
     /// The first call creates the device's copy.
     pub(crate) fn on_device(&mut self, id: BufferId, gpu: &Gpu, stream: &CudaStream) -> Result<u64> {
         let b = self.find_mut(id)?;

@@ -1,5 +1,5 @@
 //! `tgnn-bench doctor`: reports what this machine has and lacks.
-use super::{ceilings::product_rate, output::say};
+use super::output::say;
 use tgnn::{
     error::Result,
     runtime::{
@@ -9,6 +9,7 @@ use tgnn::{
         vector,
     },
 };
+use tgnn_lab::ceilings::product_rate;
 
 /// Prints the report.
 pub fn run() -> Result<()> {

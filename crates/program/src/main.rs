@@ -1,6 +1,5 @@
 //! The subcommands of `tgnn-bench`, one file each. No other module prints.
 #![forbid(unsafe_code)]
-mod ceilings;
 mod compare;
 mod data;
 mod doctor;

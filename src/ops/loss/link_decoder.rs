@@ -141,8 +141,8 @@ impl LinkDecoderGrad {
     fn tiles(c: usize) -> Grid {
         Grid::new((c + 1).div_ceil(32), Grid::THREADS)
     }
-    /// Returns the same grid, times the chunks of the events: of at least 32 each, and at most 16, because one
-    /// block adds their sums.
+    /// Returns the same grid, times the chunks of the events: of at least 32 each, and at most 16, because
+    /// one block adds their sums.
     fn grid(dlogits: &Spec, c: usize) -> Grid {
         Self::tiles(c).over_rows((4 * dlogits.rows.capacity).min(16 * 128))
     }

@@ -1,9 +1,6 @@
 //! The times of the kernels of every op, beside those of their rivals and the rates of the device.
 use super::accuracy::{Accuracy, works};
-use crate::{
-    ceilings::{Caches, Ceilings, Effort, ReadyCase, Speed, Work, limit},
-    output::say,
-};
+use crate::output::say;
 use serde_json::{Value, json};
 use std::{collections::BTreeSet, ops::Range};
 use tgnn::{
@@ -13,7 +10,10 @@ use tgnn::{
     runtime::cuda::Gpu,
     testing::{self, Off},
 };
-use tgnn_lab::{Rival, Rivals};
+use tgnn_lab::{
+    Rival, Rivals,
+    ceilings::{Caches, Ceilings, Effort, ReadyCase, Speed, Work, limit},
+};
 
 /// The table.
 pub(super) struct Table {

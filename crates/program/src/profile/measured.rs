@@ -1,6 +1,6 @@
 //! How a subject is profiled, and what is measured.
-use crate::ceilings::{Caches, Work};
 use tgnn::autograd::OpTime;
+use tgnn_lab::ceilings::{Caches, Work};
 
 /// How it runs.
 #[derive(Clone, Copy)]

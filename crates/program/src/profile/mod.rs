@@ -1,5 +1,4 @@
 //! `tgnn-bench profile`: an op, steps or an epoch of training, by itself or under one of NVIDIA's tools.
-mod csv;
 mod measured;
 mod ncu;
 mod op;
@@ -8,10 +7,7 @@ mod table;
 mod tool;
 mod training;
 
-use super::{
-    ceilings::{Caches, Ceilings},
-    settings::Settings,
-};
+use super::settings::Settings;
 use clap::{ArgAction, Args, builder::Resettable};
 use measured::{How, Measured};
 use op::OpCases;
@@ -21,6 +17,7 @@ use tgnn::{
     error::{Error, Result},
     runtime::Device,
 };
+use tgnn_lab::ceilings::{Caches, Ceilings};
 use tgnn_training::task::{Config, config::table::keys_of};
 use tool::{Check, Tool};
 

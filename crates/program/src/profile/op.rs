@@ -1,6 +1,5 @@
 //! Profiles an op by itself: finds its cases, and runs it.
 use super::measured::{How, Measured};
-use crate::ceilings::{Caches, ReadyCase};
 use std::{
     collections::BTreeSet,
     panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook},
@@ -12,6 +11,7 @@ use tgnn::{
     runtime::{Device, cuda::ProfiledRange, nvtx},
 };
 use tgnn_data::text::similar;
+use tgnn_lab::ceilings::{Caches, ReadyCase};
 
 /// Number of times that warm runs are timed on a device.
 const TIMINGS: usize = 7;

@@ -1,9 +1,9 @@
 //! What a process that runs inside of a tool tells the one that started the tool, by a file.
 use super::measured::Measured;
-use crate::ceilings::Work;
 use serde::{Deserialize, Serialize};
 use std::{fs, path::Path};
 use tgnn::error::{Error, ErrorKind, Result};
+use tgnn_lab::ceilings::Work;
 
 /// What it has done, or why it could not.
 #[derive(Serialize, Deserialize)]

@@ -1,14 +1,12 @@
 //! The table of a profile without a tool, the same for every device.
 use super::measured::Measured;
-use crate::{
-    ceilings::{Caches, Ceilings},
-    output::{print_json, say},
-};
+use crate::output::{print_json, say};
 use serde_json::{Value, json};
 use tgnn::{
     error::Result,
     runtime::{Device, MatmulPrecision},
 };
+use tgnn_lab::ceilings::{Caches, Ceilings};
 
 /// Prints the table, or JSON.
 pub(super) fn print(

@@ -3,10 +3,7 @@ use super::{
     ProfileArgs, Subject, ncu,
     report::{OpDone, Report},
 };
-use crate::{
-    ceilings::Ceilings,
-    output::{print_json, quoted, say, tell},
-};
+use crate::output::{print_json, quoted, say, tell};
 use clap::ValueEnum;
 use serde_json::json;
 use std::{
@@ -17,6 +14,7 @@ use std::{
     process::{Command, ExitStatus, Output, Stdio},
 };
 use tgnn::error::{Error, ErrorKind, Result};
+use tgnn_lab::{ceilings::Ceilings, ncu as counted};
 use tgnn_training::task::Config;
 
 /// Exit code of compute-sanitizer if it finds faults; no exit code of this program.
@@ -148,7 +146,7 @@ impl ProfileArgs {
         let (ops, log) = session.run()?;
         match (tool, ceilings) {
             (_, Some(ceilings)) => {
-                let kernels = ncu::read(&log).map_err(|e| keep(&log, &out, e))?;
+                let kernels = counted::read(&log).map_err(|e| keep(&log, &out, e))?;
                 ncu::print(&ceilings, &kernels, &ops, self.caches(), self.json)
             }
             (Tool::Nsys, _) => self.written(&out),
@@ -180,7 +178,7 @@ impl ProfileArgs {
                 // them.
                 let mut words = plain(&["--profile-from-start", "off", "--nvtx", "--csv", "--page", "raw"]);
                 words.extend(plain(&["--print-units", "base", "--cache-control", cache]));
-                words.extend(plain(&["--clock-control", "none", "--metrics", &ncu::metrics()]));
+                words.extend(plain(&["--clock-control", "none", "--metrics", &counted::metrics()]));
                 words.extend(["--log-file".into(), log.into()]);
                 words
             }

@@ -1,4 +1,5 @@
 //! A case of an op whose program has run, so that single ops of it can be timed.
+use crate::Rival;
 use tgnn::{
     autograd::{Alone, OpTime, Program},
     error::Result,
@@ -6,10 +7,10 @@ use tgnn::{
     runtime::{BufferId, Store},
     testing,
 };
-use tgnn_lab::Rival;
 
 /// A case that has run once.
-pub(crate) struct ReadyCase {
+#[derive(Debug)]
+pub struct ReadyCase {
     program: Program,
     store: Store,
     /// What runs change, as it was at first: a cursor that has advanced would leave less work.

@@ -1,5 +1,6 @@
 //! Measures the ceilings of a CUDA device.
 use super::{Ceilings, Effort, ReadyCase, median};
+use crate::{Rival, Rivals};
 use tgnn::{
     autograd::Alone,
     error::Result,
@@ -9,7 +10,6 @@ use tgnn::{
         cuda::{Gpu, copy_rates},
     },
 };
-use tgnn_lab::{Rival, Rivals};
 
 /// Largest size of the large copy.
 const LARGE_COPY: usize = 1 << 30;

@@ -1,19 +1,18 @@
-//! The peak rates of a device, and how close the runs of ops come to them: what `kernels` and `profile` have
-//! in common.
+//! The peak rates of a device, and how close the runs of ops come to them.
 mod case;
 mod device;
 mod host;
 
-pub(super) use case::ReadyCase;
-pub(super) use host::product_rate;
+pub use case::ReadyCase;
+pub use host::product_rate;
 
+use crate::Rivals;
 use serde_json::{Value, json};
 use tgnn::{
     autograd::OpTime,
     error::Result,
     runtime::{Device, cuda::Gpu},
 };
-use tgnn_lab::Rivals;
 
 /// An op below this fraction of both ceilings is limited by latency: it waits for its own loads, or is too
 /// small.
@@ -22,8 +21,8 @@ const LATENCY_BOUND: f64 = 0.25;
 const PARTLY_CACHED: f64 = 2.0;
 
 /// How often an op is timed.
-#[derive(Clone, Copy)]
-pub(super) struct Effort {
+#[derive(Clone, Copy, Debug)]
+pub struct Effort {
     /// Number of runs per timing; of cold runs, the number of timings.
     pub runs: usize,
     /// Number of timings, whose median counts.
@@ -38,8 +37,8 @@ impl Effort {
 }
 
 /// Whether the caches hold the operands of an op when it begins.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Caches {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Caches {
     /// They hold what the run before has left.
     Warm,
     /// They were overwritten.
@@ -58,7 +57,7 @@ impl Caches {
 
 /// What a run of an op must do at least.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Work {
+pub struct Work {
     /// Compulsory bytes.
     pub bytes: f64,
     /// Floating-point operations.
@@ -74,7 +73,8 @@ impl Work {
 }
 
 /// The peak rates of a device, measured in the same run.
-pub(super) struct Ceilings {
+#[derive(Debug)]
+pub struct Ceilings {
     /// Bytes per second, read plus written, of a large copy.
     pub copy: f64,
     /// The same of a copy that fits in the cache.
@@ -89,11 +89,13 @@ pub(super) struct Ceilings {
 }
 
 /// How fast an op is, beside the ceilings.
-#[derive(Clone, Copy)]
-pub(super) struct Speed {
+#[derive(Clone, Copy, Debug)]
+pub struct Speed {
+    /// Compulsory bytes a second, in 1e9.
     pub gb_per_s: f64,
     /// Fraction of the rate of a copy.
     pub of_copy: f64,
+    /// Operations a second, in 1e9.
     pub gflops: f64,
     /// Fraction of the rate of a large product.
     pub of_product: f64,
@@ -109,7 +111,7 @@ impl Speed {
 }
 
 /// Returns what limits the speed of an op that reaches these fractions of the rates of memory and arithmetic.
-pub(super) fn limit(of_memory: f64, of_arithmetic: f64) -> &'static str {
+pub fn limit(of_memory: f64, of_arithmetic: f64) -> &'static str {
     match (of_memory, of_arithmetic) {
         (memory, arithmetic) if memory.max(arithmetic) < LATENCY_BOUND => "latency",
         (memory, arithmetic) if memory >= arithmetic => "memory",
@@ -119,6 +121,9 @@ pub(super) fn limit(of_memory: f64, of_arithmetic: f64) -> &'static str {
 
 impl Ceilings {
     /// Measures the ceilings of a device.
+    ///
+    /// # Errors
+    /// `OutOfMemory`; `Device`.
     pub fn of(device: &Device) -> Result<Self> {
         match device.gpu() {
             Some(gpu) => Self::of_gpu(gpu, &Rivals::new(gpu), Effort::on(gpu)),
@@ -172,7 +177,7 @@ impl Ceilings {
 }
 
 /// Returns the median of a non-empty list; the upper one of an even number of values.
-pub(super) fn median(mut values: Vec<f64>) -> f64 {
+pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_unstable_by(f64::total_cmp);
     values[values.len() / 2]
 }

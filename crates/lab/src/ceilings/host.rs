@@ -55,7 +55,7 @@ fn copy_rate(bytes: usize, times: usize) -> f64 {
 }
 
 /// Measures the operations per second of a large f32 product.
-pub(crate) fn product_rate(device: &Device) -> f64 {
+pub fn product_rate(device: &Device) -> f64 {
     let a: Vec<f32> = (0..SIDE * SIDE).map(|i| (i % 997) as f32 / 997.0).collect();
     let mut out = vec![0.0; SIDE * SIDE];
     let mat = || Mat::new(&a, SIDE, SIDE);
