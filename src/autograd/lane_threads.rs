@@ -1,12 +1,14 @@
 //! Executes schedules on threads of the host, each of which takes one lane or several.
 use super::{
     host::{BoundVariant, ViewBuffers},
-    lanes::MAX_LANES,
+    lanes::{LaneWork, MAX_LANES, lanes_of_threads, thread_shares},
     run::{self, NodeTime, OnProgress, VariantRuns},
     schedule::{Schedule, ScheduledNode},
     schedule_cache::ScheduleCache,
     stages::StageRange,
+    staleness::Staleness,
     trace::{Ran, Trace},
+    variant::Variant,
     windows::{Window, windows},
 };
 use crate::{
@@ -19,6 +21,7 @@ use crate::{
     },
 };
 use std::{
+    collections::BTreeMap,
     sync::{
         PoisonError,
         atomic::Ordering::{Acquire, Relaxed, Release},
@@ -31,6 +34,32 @@ use std::{
 pub(super) struct LaneThread {
     pub lanes: Vec<usize>,
     pub device: Device,
+}
+
+impl LaneThread {
+    /// Returns the threads for the lanes `in_use`; none if a device or the caller's thread takes them all.
+    ///
+    /// # Errors
+    /// `Device` if the system refuses a thread.
+    pub fn for_lanes(
+        in_use: BTreeMap<usize, LaneWork>,
+        variants: &[Variant],
+        device: &Device,
+    ) -> Result<Vec<Self>> {
+        // A single lane needs no schedule unless steps read older state.
+        let fresh = variants.iter().all(|variant| variant.staleness == Staleness::NONE);
+        if device.gpu().is_some() || (in_use.len() == 1 && fresh) {
+            return Ok(Vec::new());
+        }
+        let in_use: Vec<(usize, LaneWork)> = in_use.into_iter().collect();
+        let several = device.ranks().is_some_and(|ranks| ranks.size() > 1);
+        let waits = |lane| several && variants.iter().any(|variant| variant.communicates_on(lane));
+        let of_threads = lanes_of_threads(&in_use, device.threads(), waits);
+        let work: Vec<LaneWork> = of_threads.iter().map(|(_, work)| *work).collect();
+        let devices = device.lanes(&thread_shares(&work, device.threads()))?;
+        let lanes = of_threads.into_iter().map(|(lanes, _)| lanes);
+        Ok(lanes.zip(devices).map(|(lanes, device)| LaneThread { lanes, device }).collect())
+    }
 }
 
 /// What lanes run on.

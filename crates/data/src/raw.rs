@@ -80,15 +80,7 @@ impl Raw {
         self.sort();
         let numbering = Numbering::new(&self, bipartite);
         check_count(&self.file, numbering.ids.len(), "nodes")?;
-        let named = self.ids.names.is_some();
-        self.notes.extend(doubts::of_times(&self.time, self.ticks_per_second, &self.time_format));
-        self.notes.extend(doubts::of_destinations(&self.ids.dst));
-        if self.unnamed && bipartite.is_none() && numbering.split.is_none() && !named {
-            self.notes.extend(doubts::of_numbers(&unique(&self.ids.src), &unique(&self.ids.dst)));
-        }
-        if numbering.moved() && !named {
-            self.notes.push(numbering.note());
-        }
+        self.doubt(&numbering, bipartite);
         let (src, dst) = numbering.apply(&self.ids.src, &self.ids.dst);
         let moved = numbering.moved();
         let split = numbering.split;
@@ -136,6 +128,19 @@ impl Raw {
         };
         events.validate(&self.file)?;
         Ok(events)
+    }
+
+    /// Notes what may not be meant, and whether ids were numbered anew.
+    fn doubt(&mut self, numbering: &Numbering, bipartite: Option<bool>) {
+        let named = self.ids.names.is_some();
+        self.notes.extend(doubts::of_times(&self.time, self.ticks_per_second, &self.time_format));
+        self.notes.extend(doubts::of_destinations(&self.ids.dst));
+        if self.unnamed && bipartite.is_none() && numbering.split.is_none() && !named {
+            self.notes.extend(doubts::of_numbers(&unique(&self.ids.src), &unique(&self.ids.dst)));
+        }
+        if numbering.moved() && !named {
+            self.notes.push(numbering.note());
+        }
     }
 
     /// Returns the number of rows of the file.

@@ -104,6 +104,27 @@ impl Train {
             None => config,
         })
     }
+    /// Refuses files that cannot be written, now rather than after the last epoch.
+    fn check_output(&self, config: &Config) -> Result<()> {
+        let timeline = self.output.timeline.as_ref().and_then(Option::as_ref);
+        if matches!(self.output.timeline, Some(None)) && self.output.out.is_none() {
+            return Err(Error::usage("--timeline has neither a file nor a run folder to write into")
+                .remedy("give --timeline FILE, or --out"));
+        }
+        for (flag, path) in [("timeline", timeline), ("accesses", self.output.accesses.as_ref())] {
+            let folder = path.and_then(|path| path.parent());
+            if let Some(folder) = folder.filter(|f| !f.as_os_str().is_empty() && !f.is_dir()) {
+                let path = path.map_or(folder, PathBuf::as_path).display();
+                let what = format!("--{flag} {path}: there is no folder {}", folder.display());
+                return Err(Error::usage(what).remedy("make it first"));
+            }
+        }
+        if self.output.accesses.is_some() && config.has_memory() == Some(false) {
+            let what = format!("--accesses, and the model {} has no node memory", config.model_name());
+            return Err(Error::usage(what).remedy("leave it out"));
+        }
+        Ok(())
+    }
     /// Runs the command.
     pub fn run(&self) -> Result<()> {
         let (config, given, mut notes) = self.config()?;
@@ -127,24 +148,8 @@ impl Train {
             from: self.from.clone(),
             command: command_line(),
         };
-        // Checked now rather than after the last epoch.
+        self.check_output(&config)?;
         let timeline = self.output.timeline.as_ref().and_then(Option::as_ref);
-        if matches!(self.output.timeline, Some(None)) && self.output.out.is_none() {
-            return Err(Error::usage("--timeline has neither a file nor a run folder to write into")
-                .remedy("give --timeline FILE, or --out"));
-        }
-        for (flag, path) in [("timeline", timeline), ("accesses", self.output.accesses.as_ref())] {
-            let folder = path.and_then(|path| path.parent());
-            if let Some(folder) = folder.filter(|f| !f.as_os_str().is_empty() && !f.is_dir()) {
-                let path = path.map_or(folder, PathBuf::as_path).display();
-                let what = format!("--{flag} {path}: there is no folder {}", folder.display());
-                return Err(Error::usage(what).remedy("make it first"));
-            }
-        }
-        if self.output.accesses.is_some() && config.has_memory() == Some(false) {
-            let what = format!("--accesses, and the model {} has no node memory", config.model_name());
-            return Err(Error::usage(what).remedy("leave it out"));
-        }
         let wanted =
             Wanted { accesses: self.output.accesses.as_deref(), timeline: timeline.map(PathBuf::as_path) };
         let train = |device: &Device, watch: &mut dyn Watch| {

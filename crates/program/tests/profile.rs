@@ -174,7 +174,7 @@ fn what_cannot_be_profiled_is_refused_in_one_line() {
 #[cfg_attr(not(feature = "emu"), ignore = "wants --features emu")]
 fn a_profiled_range_has_the_kernels_of_the_op_and_no_others() {
     let tools = Tools::new(tempfile::tempdir().unwrap());
-    let linear = ["linear", "--case", "30x20x10x1x1x0", "--runs", "3"];
+    let linear = ["linear", "--case", "30x40x10x1x1x0", "--runs", "3"];
     assert_eq!(tools.profile(&[&linear[..], &["--cold"]].concat()).code, 0);
     assert_eq!(tools.kernels(), BTreeMap::from([("linear".into(), 3)]), "none of its inputs or gradients");
     assert_eq!(tools.profile(&[&linear[..], &["--with", "nsys", "--out", "here"]].concat()).code, 0);

@@ -8,12 +8,11 @@ use super::{
     host::{BoundVariant, NodeWatch, OnHost, ViewBuffers},
     idle::LeftOut,
     lane_threads::{self, LaneThread, OnLanes, one_by_one},
-    lanes::{LaneWork, Lanes, MAX_LANES, lanes_of_threads, thread_shares},
+    lanes::{Lanes, MAX_LANES},
     run::{self, NodeTime, OnProgress, RepeatProgress, VariantRuns},
     schedule::Schedule,
     schedule_cache::ScheduleCache,
     stages::Stage,
-    staleness::Staleness,
     trace::{NodeInfo, Ran, Span, Trace},
     variant::{Place, PlannedNode, Variant, bytes_of_zeros, lanes_in_use},
     windows::{Window, windows},
@@ -30,6 +29,24 @@ use timing::Profile;
 enum Memory {
     Host(Box<OnHost>),
     Device(Box<OnDevice>),
+}
+
+impl Memory {
+    /// Allocates the arenas of all variants; on a device, before the first run.
+    fn new(
+        backend: &Backend,
+        variants: &[Variant],
+        buffer_depth: [usize; MAX_LANES],
+        precision: Precision,
+    ) -> Result<Self> {
+        if let Backend::Cuda(gpu) = backend {
+            let sizes = ArenaSizes::for_variants(variants, buffer_depth);
+            return Ok(Memory::Device(Box::new(OnDevice::new(gpu, sizes))));
+        }
+        let bytes = |lane: usize| variants.iter().map(|v| v.arenas[lane].size()).max().unwrap_or(0);
+        let zeros = bytes_of_zeros(variants, precision);
+        Ok(Memory::Host(Box::new(OnHost::new(std::array::from_fn(bytes), buffer_depth, zeros)?)))
+    }
 }
 
 /// A tape with its memory planned.
@@ -168,32 +185,8 @@ impl Program {
             Lanes::Stages { .. } => Schedule::buffer_depth(&variants, least)?,
             _ => least,
         };
-        // A single lane needs no schedule unless steps read older state.
-        let fresh = variants.iter().all(|variant| variant.staleness == Staleness::NONE);
-        let threads = match on.filter(|device| device.gpu().is_none() && (in_use.len() > 1 || !fresh)) {
-            Some(device) => {
-                let in_use: Vec<(usize, LaneWork)> = in_use.into_iter().collect();
-                let several = device.ranks().is_some_and(|ranks| ranks.size() > 1);
-                let waits = |lane| several && variants.iter().any(|variant| variant.communicates_on(lane));
-                let of_threads = lanes_of_threads(&in_use, device.threads(), waits);
-                let work: Vec<LaneWork> = of_threads.iter().map(|(_, work)| *work).collect();
-                let devices = device.lanes(&thread_shares(&work, device.threads()))?;
-                let lanes = of_threads.into_iter().map(|(lanes, _)| lanes);
-                lanes.zip(devices).map(|(lanes, device)| LaneThread { lanes, device }).collect()
-            }
-            None => Vec::new(),
-        };
-        let memory = match &backend {
-            Backend::Cuda(gpu) => Memory::Device(Box::new(OnDevice::new(
-                gpu,
-                ArenaSizes::for_variants(&variants, buffer_depth),
-            ))),
-            _ => {
-                let bytes = |lane: usize| variants.iter().map(|v| v.arenas[lane].size()).max().unwrap_or(0);
-                let zeros = bytes_of_zeros(&variants, precision);
-                Memory::Host(Box::new(OnHost::new(std::array::from_fn(bytes), buffer_depth, zeros)?))
-            }
-        };
+        let threads = on.map_or(Ok(Vec::new()), |device| LaneThread::for_lanes(in_use, &variants, device))?;
+        let memory = Memory::new(&backend, &variants, buffer_depth, precision)?;
         Ok(Program {
             variants,
             vars: first.vars().collect(),
