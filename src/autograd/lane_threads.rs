@@ -91,8 +91,7 @@ pub(super) fn repeat(
     mut trace: Option<&mut Trace>,
     on_progress: OnProgress<'_>,
 ) -> Result<(), (Option<usize>, Error)> {
-    let (last_nodes, threads) = (LastNodes::new(runs), on.threads);
-    let others: Vec<usize> = threads.iter().flat_map(|thread| &thread.lanes).copied().skip(1).collect();
+    let last_nodes = LastNodes::new(runs);
     let mut reported = 0;
     let steps_before = trace.as_ref().map(|trace| trace.steps);
     let mut report = |runs: usize, store| {
@@ -106,50 +105,64 @@ pub(super) fn repeat(
         let first = window.first;
         let schedule = &schedules.get(runs.variants, window).map_err(|e| (None, e))?.schedule;
         let recorded = trace.as_ref().map_or(0, |trace| trace.recorded);
-        let worker = || {
+        let mut workers = Vec::new();
+        workers.resize_with(on.threads.len(), || {
             let before = steps_before.map(|steps| steps + first).filter(|before| *before < recorded);
             Worker::new(bound, window.variant_of_run, before)
-        };
-        let (mut first_worker, mut other_workers) = (worker(), Vec::new());
-        other_workers.resize_with(threads.len() - 1, worker);
-        // Runs that each lane but the first has finished.
-        let finished: [AtomicUsize; MAX_LANES] = Default::default();
-        let ran = execute(
-            schedule,
-            threads,
-            |e| on.abandon(e),
-            &mut |_, node| {
-                first_worker.run(node)?;
-                if last_nodes.ends(window, 0, node) {
-                    let by_others = others
-                        .iter()
-                        .map(|&lane| last_nodes.finished_by(lane, window, finished[lane].load(Acquire)));
-                    // The end of the window is reported when all lanes rest.
-                    let most = (node.run + 1).min(window.variant_of_run.len() - 1);
-                    report(first + by_others.fold(most, usize::min), None)?;
-                }
-                Ok(())
-            },
-            other_workers.iter_mut().map(|worker| {
-                let (last_nodes, finished) = (&last_nodes, &finished);
-                move |lane: usize, node: ScheduledNode| -> Result<()> {
-                    worker.run(node)?;
-                    if last_nodes.ends(window, lane, node) {
-                        finished[lane].store(node.run + 1, Release);
-                    }
-                    Ok(())
-                }
-            }),
-        );
+        });
+        let ran = run_window(window, schedule, &last_nodes, &mut workers, on, &mut |runs| {
+            // The end of the window is reported when all lanes rest.
+            report(first + runs.min(window.variant_of_run.len() - 1), None)
+        });
         if let Some(trace) = &mut trace {
-            let workers = std::iter::once(first_worker).chain(other_workers);
-            trace.ran.extend(workers.flat_map(|worker| worker.ran).filter(|ran| ran.step < trace.recorded));
+            let ran = workers.into_iter().flat_map(|worker| worker.ran);
+            trace.ran.extend(ran.filter(|ran| ran.step < trace.recorded));
             trace.steps += window.updates;
         }
         ran.map_err(|(run, e)| (Some(first + run), e))?;
         report(window.ended(), Some(store)).map_err(|e| (None, e))?;
     }
     Ok(())
+}
+
+/// Executes the schedule of a window by `workers`, one for each thread. `report` is called with the number of
+/// runs of the window that all lanes have finished.
+fn run_window(
+    window: Window<'_>,
+    schedule: &Schedule,
+    last_nodes: &LastNodes,
+    workers: &mut [Worker<'_>],
+    on: OnLanes<'_>,
+    report: &mut dyn FnMut(usize) -> Result<()>,
+) -> Result<(), (usize, Error)> {
+    let Some((first_worker, other_workers)) = workers.split_first_mut() else { return Ok(()) };
+    let other_lanes = || on.threads.iter().flat_map(|thread| &thread.lanes).skip(1);
+    // Runs that each lane but the first has finished.
+    let finished: [AtomicUsize; MAX_LANES] = Default::default();
+    execute(
+        schedule,
+        on.threads,
+        |e| on.abandon(e),
+        &mut |_, node| {
+            first_worker.run(node)?;
+            if last_nodes.ends(window, 0, node) {
+                let by_others = other_lanes()
+                    .map(|&lane| last_nodes.finished_by(lane, window, finished[lane].load(Acquire)));
+                report(by_others.fold(node.run + 1, usize::min))?;
+            }
+            Ok(())
+        },
+        other_workers.iter_mut().map(|worker| {
+            let finished = &finished;
+            move |lane: usize, node: ScheduledNode| -> Result<()> {
+                worker.run(node)?;
+                if last_nodes.ends(window, lane, node) {
+                    finished[lane].store(node.run + 1, Release);
+                }
+                Ok(())
+            }
+        }),
+    )
 }
 
 /// Executes the same schedules as [`repeat`], one node after the other on this thread, and adds the times of

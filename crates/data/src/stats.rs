@@ -163,29 +163,49 @@ const GAPS: [(f64, &str); 11] = [
     (f64::INFINITY, "longer"),
 ];
 
+/// What is counted event by event.
+struct Counts {
+    degree: Vec<u64>,
+    is_source: Vec<bool>,
+    is_destination: Vec<bool>,
+    self_loops: u64,
+    /// Time since the source's event before, by bucket of [`GAPS`].
+    gaps: [u64; GAPS.len()],
+}
+
+impl Counts {
+    fn new(events: &Events) -> Self {
+        let mut counts = Counts {
+            degree: vec![0; events.nodes],
+            is_source: vec![false; events.nodes],
+            is_destination: vec![false; events.nodes],
+            self_loops: 0,
+            gaps: [0; GAPS.len()],
+        };
+        // Times start at 0, so `i64::MIN` marks a source without an event.
+        let mut previous = vec![i64::MIN; events.nodes];
+        for ((&s, &d), &t) in events.src.iter().zip(&events.dst).zip(&events.time) {
+            let (s, d) = (s as usize, d as usize);
+            counts.degree[s] += 1;
+            counts.degree[d] += 1;
+            counts.is_source[s] = true;
+            counts.is_destination[d] = true;
+            counts.self_loops += u64::from(s == d);
+            if previous[s] != i64::MIN {
+                let seconds = (t - previous[s]) as f64 / events.ticks_per_second;
+                counts.gaps[GAPS.iter().position(|g| seconds <= g.0).unwrap_or(GAPS.len() - 1)] += 1;
+            }
+            previous[s] = t;
+        }
+        counts
+    }
+}
+
 impl Stats {
     /// Computes the statistics of a stream. Sorting one 64-bit number per event dominates time and memory.
     pub fn new(events: &Events) -> Self {
         let n = events.len() as u64;
-        let mut degree = vec![0u64; events.nodes];
-        let (mut is_source, mut is_destination) = (vec![false; events.nodes], vec![false; events.nodes]);
-        let mut previous = vec![i64::MIN; events.nodes];
-        let mut gaps = [0u64; GAPS.len()];
-        let mut self_loops = 0;
-        for ((&s, &d), &t) in events.src.iter().zip(&events.dst).zip(&events.time) {
-            let (s, d) = (s as usize, d as usize);
-            degree[s] += 1;
-            degree[d] += 1;
-            is_source[s] = true;
-            is_destination[d] = true;
-            self_loops += u64::from(s == d);
-            // Times start at 0, so `i64::MIN` marks a source without an event.
-            if previous[s] != i64::MIN {
-                let seconds = (t - previous[s]) as f64 / events.ticks_per_second;
-                gaps[GAPS.iter().position(|g| seconds <= g.0).unwrap_or(GAPS.len() - 1)] += 1;
-            }
-            previous[s] = t;
-        }
+        let Counts { degree, is_source, is_destination, self_loops, gaps } = Counts::new(events);
         let mut pairs: Vec<u64> =
             events.src.iter().zip(&events.dst).map(|(&s, &d)| u64::from(s) << 32 | u64::from(d)).collect();
         pairs.par_sort_unstable();

@@ -60,6 +60,17 @@ fn mspipe(name: &str) -> Option<PlanStaleness> {
     Some(PlanStaleness { memory, gradients: 0, mitigation })
 }
 
+/// Returns a plan with the four parts of Sven.
+fn sven(mut plan: Plan, memory: RankMemory) -> Plan {
+    let (partition, update) = (Partitioner::ReFlexBiCut, RankUpdate::Readers);
+    plan.ranks = Some(RankPlan { memory, partition, update, ..RankPlan::default() });
+    plan.staleness.gradients = 1;
+    for (stage, lane) in [(Stage::Dispatch, 3), (Stage::Aggregate, 3), (Stage::ReduceGradients, 4)] {
+        plan.stages.insert(stage, StagePlacement { lane, prefetch_depth: 0 });
+    }
+    plan
+}
+
 impl Plan {
     /// Names of the presets: the plans that need no file.
     pub const PRESETS: [&str; 14] = [
@@ -111,17 +122,8 @@ impl Plan {
                 Some(Plan { ranks, ..plan(&prefetched, None) })
             }
             "sven" | "sven-cached" => {
-                let (partition, update) = (Partitioner::ReFlexBiCut, RankUpdate::Readers);
                 let memory = if name == "sven" { RankMemory::Partitioned } else { RankMemory::Cached };
-                let ranks = Some(RankPlan { memory, partition, update, ..RankPlan::default() });
-                let mut plan = plan(&prefetched, None);
-                plan.staleness.gradients = 1;
-                for (stage, lane) in
-                    [(Stage::Dispatch, 3), (Stage::Aggregate, 3), (Stage::ReduceGradients, 4)]
-                {
-                    plan.stages.insert(stage, StagePlacement { lane, prefetch_depth: 0 });
-                }
-                Some(Plan { ranks, ..plan })
+                Some(sven(plan(&prefetched, None), memory))
             }
             "pipetgl" => {
                 let (batches, update) = (BatchesOver::InTurn, RankUpdate::Readers);

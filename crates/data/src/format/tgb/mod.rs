@@ -112,30 +112,8 @@ pub(super) fn read(file: &Path, options: &ReadOptions) -> Result<Raw> {
     }
     let kind = set.strip_prefix("tgbl-").and_then(|name| SETS.iter().find(|(known, _)| *known == name));
     let Some(&(_, kind)) = kind else { return Err(unsupported(file, set)) };
-    let mut raw = Raw::new(file);
-    raw.name = set.to_owned();
-    let mut reader =
-        Reader { kind, cut: false, names: Appearance::default(), values: Vec::new(), labels: Vec::new() };
-    let mut clock = Clock::default();
-    let mut records = records(Input::open(file)?, Delimiter::Byte(b','));
-    let (width, features) = match records.next()? {
-        Some(header) => reader.features(&header)?,
-        None => return Err(Error::data(file, "the file is empty").remedy("fetch the data set again")),
-    };
-    let mut columns = None;
-    while let Some(row) = records.next()? {
-        // In the JODIE layout all further columns are features, so every row must have the same width. The
-        // other layouts ignore further columns.
-        let wanted =
-            if kind == SetKind::Jodie { *columns.get_or_insert(row.len().max(width)) } else { width };
-        if row.len() < wanted || (kind == SetKind::Jodie && row.len() > wanted) {
-            let what = format!("this row has {} columns, expected {wanted}", row.len());
-            return Err(row.error(None, what).remedy("fix or remove the row"));
-        }
-        reader.row(&row, &features, &mut raw, &mut clock, options.strict)?;
-    }
-    raw.ticks_per_second = clock.ticks_per_second();
-    raw.time = clock.ticks;
+    let mut raw = Raw { name: set.to_owned(), ..Raw::new(file) };
+    let reader = read_rows(file, kind, options, &mut raw)?;
     if reader.cut {
         raw.notes.push("times truncated to whole seconds, as TGB does".into());
     }
@@ -161,6 +139,33 @@ pub(super) fn read(file: &Path, options: &ReadOptions) -> Result<Raw> {
         raw.edge_features = Some(Features::from_vec(events, reader.values.len() / events, reader.values)?);
     }
     Ok(raw)
+}
+
+/// Reads the rows of an edge list of links: ids and times to `raw`, the rest to the reader that is returned.
+fn read_rows(file: &Path, kind: SetKind, options: &ReadOptions, raw: &mut Raw) -> Result<Reader> {
+    let mut reader =
+        Reader { kind, cut: false, names: Appearance::default(), values: Vec::new(), labels: Vec::new() };
+    let mut clock = Clock::default();
+    let mut records = records(Input::open(file)?, Delimiter::Byte(b','));
+    let (width, features) = match records.next()? {
+        Some(header) => reader.features(&header)?,
+        None => return Err(Error::data(file, "the file is empty").remedy("fetch the data set again")),
+    };
+    let mut columns = None;
+    while let Some(row) = records.next()? {
+        // In the JODIE layout all further columns are features, so every row must have the same width. The
+        // other layouts ignore further columns.
+        let wanted =
+            if kind == SetKind::Jodie { *columns.get_or_insert(row.len().max(width)) } else { width };
+        if row.len() < wanted || (kind == SetKind::Jodie && row.len() > wanted) {
+            let what = format!("this row has {} columns, expected {wanted}", row.len());
+            return Err(row.error(None, what).remedy("fix or remove the row"));
+        }
+        reader.row(&row, &features, raw, &mut clock, options.strict)?;
+    }
+    raw.ticks_per_second = clock.ticks_per_second();
+    raw.time = clock.ticks;
+    Ok(reader)
 }
 
 /// Returns the error for an unknown set, with those that are known.
