@@ -140,14 +140,14 @@ fn as_bits(results: Results) -> Vec<Vec<u64>> {
 pub const WITH_PRODUCTS: [&str; 7] =
     ["gru_memory", "head_linear", "linear", "linear_pair", "linear_sum", "link_decoder", "rnn_memory"];
 
-/// Checks the kernels on every second case of each op, from case `first` on, and on the case of an op that
-/// has no other: two tests, one for each sanitizer in `.ci/run`.
+/// Checks the kernels on every fourth case of each op, from case `first` on, and on the case of an op that
+/// has no other: four tests, of which `.ci/run` runs one under each sanitizer.
 fn check_kernels(first: usize) {
     let Some(on) = device(0) else { return };
     let cases = cases();
     for of_op in cases.chunk_by(|a, b| a.op == b.op) {
         for (at, case) in of_op.iter().enumerate() {
-            if at % 2 == first || of_op.len() == 1 {
+            if at % 4 == first || of_op.len() == 1 {
                 let off =
                     worst(case, Backend::Cuda(on.gpu.clone())).unwrap_or_else(|e| panic!("{case}: {e}"));
                 assert!(off.within(), "{case}: {off}");
@@ -158,14 +158,26 @@ fn check_kernels(first: usize) {
 
 #[test]
 #[cfg_attr(not(feature = "emu"), ignore = "wants --features emu, or a GPU and TGNN_TEST_DEVICE=cuda")]
-fn the_kernels_of_every_op_agree_with_its_definition_in_even_cases() {
+fn the_kernels_of_every_op_agree_with_its_definition_in_the_first_quarter() {
     check_kernels(0);
 }
 
 #[test]
 #[cfg_attr(not(feature = "emu"), ignore = "wants --features emu, or a GPU and TGNN_TEST_DEVICE=cuda")]
-fn the_kernels_of_every_op_agree_with_its_definition_in_odd_cases() {
+fn the_kernels_of_every_op_agree_with_its_definition_in_the_second_quarter() {
     check_kernels(1);
+}
+
+#[test]
+#[cfg_attr(not(feature = "emu"), ignore = "wants --features emu, or a GPU and TGNN_TEST_DEVICE=cuda")]
+fn the_kernels_of_every_op_agree_with_its_definition_in_the_third_quarter() {
+    check_kernels(2);
+}
+
+#[test]
+#[cfg_attr(not(feature = "emu"), ignore = "wants --features emu, or a GPU and TGNN_TEST_DEVICE=cuda")]
+fn the_kernels_of_every_op_agree_with_its_definition_in_the_last_quarter() {
+    check_kernels(3);
 }
 
 #[test]
