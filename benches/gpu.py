@@ -216,6 +216,8 @@ def main():
     parser.add_argument("results", type=Path, nargs="+", help="folders of results of scripts/gpu-run")
     parser.add_argument("--out", type=Path, required=True, help="the record")
     a = parser.parse_args()
+    if missing := [folder for folder in a.results if not (folder / "results.jsonl").exists()]:
+        parser.error(f"{missing[0]} has no results.jsonl; give the folder in which scripts/gpu-run has left its results")
     a.out.parent.mkdir(parents=True, exist_ok=True)
     a.out.write_text(written(record_of(a.results)) + "\n")
 
