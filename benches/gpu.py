@@ -2,7 +2,8 @@
 
     python benches/gpu.py out/gpu-results --out benches/results/h200/DATE-NAME.json
 
-Several folders, of runs of the same program on the same machine, make one record. The tables have a column for every record that `RUNS` names: to show a later run, add its name there, or replace one.
+Several folders, of runs of the same program on the same machine, make one record. The tables have a column for every
+record that `RUNS` names: to show a later run, add its name there, or replace one.
 Needs only the standard library.
 """
 
@@ -10,6 +11,7 @@ import argparse
 import json
 import re
 import statistics
+import sys
 from pathlib import Path
 
 from record import steady
@@ -118,6 +120,9 @@ def entries_of(folder):
 def record_of(folders):
     """Returns the record of what lies in the folders of results."""
     runs = [entries_of(folder) for folder in folders]
+    for key in ("commit", "gpu", "driver", "hardware"):
+        if any(run[0][key] != runs[0][0][key] for run in runs):
+            sys.exit(f"gpu.py: the folders differ in their {key}; make a record of each")
     about = {key: runs[0][0][key] for key in HEAD} | {"command": "; ".join(run[0]["command"] for run in runs)}
     lists = {key: [name for run in runs for name in run[-1].get(key, [])] for key in ("failed", "not_run")}
     seconds = sum(run[-1].get("seconds", 0) for run in runs)
