@@ -17,6 +17,7 @@ use tgnn::{
         },
     },
 };
+use tgnn_data::NodeId;
 
 /// What keeps the memory of an array alive.
 enum Owner {
@@ -226,4 +227,22 @@ impl Typestr for i64 {
 }
 impl Typestr for u64 {
     const TYPESTR: &'static str = "<u8";
+}
+
+/// Ids: the bits of u64, or text.
+#[derive(FromPyObject)]
+pub enum IdColumn {
+    Numbers(Array),
+    Texts(Vec<String>),
+}
+
+impl IdColumn {
+    pub fn ids(&self) -> Result<Vec<NodeId>, Error> {
+        Ok(match self {
+            IdColumn::Numbers(ids) => {
+                ids.values::<i64>()?.iter().map(|id| NodeId::Number(id.cast_unsigned())).collect()
+            }
+            IdColumn::Texts(ids) => ids.iter().map(|id| NodeId::parse(id)).collect(),
+        })
+    }
 }

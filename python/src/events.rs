@@ -1,8 +1,7 @@
 //! Event streams.
 use crate::{
-    arrays::{Array, Buffer},
+    arrays::{Array, Buffer, IdColumn},
     error::Result,
-    predictor::IdColumn,
 };
 use pyo3::prelude::*;
 use std::{path::PathBuf, sync::Arc};

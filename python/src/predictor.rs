@@ -1,6 +1,6 @@
 //! Trained models: embeddings, and prediction on a stream that continues.
 use crate::{
-    arrays::{Array, Buffer},
+    arrays::{Array, Buffer, IdColumn},
     error::Result,
     events::Stream,
 };
@@ -94,24 +94,6 @@ impl State {
             let what =
                 format!("node {id} does not fit: the predictor holds {} nodes", self.predictor.nodes());
             Error::new(ErrorKind::Data, what).remedy("allow more with nodes=")
-        })
-    }
-}
-
-/// Ids: the bits of u64, or text.
-#[derive(FromPyObject)]
-pub enum IdColumn {
-    Numbers(Array),
-    Texts(Vec<String>),
-}
-
-impl IdColumn {
-    pub fn ids(&self) -> Result<Vec<NodeId>, Error> {
-        Ok(match self {
-            IdColumn::Numbers(ids) => {
-                ids.values::<i64>()?.iter().map(|id| NodeId::Number(id.cast_unsigned())).collect()
-            }
-            IdColumn::Texts(ids) => ids.iter().map(|id| NodeId::parse(id)).collect(),
         })
     }
 }

@@ -19,6 +19,7 @@ mod schedule;
 mod schedule_cache;
 mod stages;
 mod staleness;
+mod timed_graph;
 mod trace;
 mod variant;
 mod windows;

@@ -1,5 +1,7 @@
 //! Caches the schedules of the last windows.
-use super::{device::TimedGraph, lanes::MAX_LANES, schedule::Schedule, variant::Variant, windows::Window};
+use super::{
+    lanes::MAX_LANES, schedule::Schedule, timed_graph::TimedGraph, variant::Variant, windows::Window,
+};
 use crate::{error::Result, runtime::cuda::CudaGraph};
 
 /// Number of schedules that are cached.

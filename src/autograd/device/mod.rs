@@ -2,8 +2,6 @@
 //! the graphs that capture them.
 mod timing;
 
-pub(super) use timing::TimedGraph;
-
 use super::{
     lanes::MAX_LANES,
     run::{self, OnProgress, VariantRuns},

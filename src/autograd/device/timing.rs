@@ -7,6 +7,7 @@ use crate::{
         schedule::ScheduledNode,
         schedule_cache::{CachedSchedule, ScheduleCache},
         stages::StageRange,
+        timed_graph::{Marked, TimedGraph},
         variant::Variant,
         windows::windows,
     },
@@ -23,26 +24,6 @@ const PROFILED: usize = 512;
 
 /// The least time of a node in seconds.
 const LEAST_SECONDS: f64 = 1e-9;
-
-/// Nodes as a graph that also marks when each begins and ends: these are times of the device, however long
-/// the host takes for a launch.
-pub(in crate::autograd) struct TimedGraph {
-    graph: CudaGraph,
-    marked: Marked,
-}
-
-/// What launches of nodes leave to be read: when each ran, and how many rows were live.
-struct Marked {
-    events: Vec<CudaEvent>,
-    /// For each node, the events before and after it.
-    between: Vec<[usize; 2]>,
-    /// Number of kernels of each node.
-    kernels: Vec<usize>,
-    /// Counts of live rows, one u32 after another.
-    counts: DeviceBuffer,
-    /// The run and the value of each count.
-    counted: Vec<(usize, Var)>,
-}
 
 /// Records an event in a stream.
 type Record = fn(&CudaEvent, &CudaStream) -> Result<()>;

@@ -6,6 +6,7 @@
 pub mod abi;
 pub mod dlpack;
 mod error;
+mod exchange;
 mod launch;
 mod launching;
 mod memory;

@@ -7,9 +7,7 @@
 //!
 //! How kernels come to read the windows of other ranks is the affair of a [`Transport`].
 use super::{
-    CudaEvent, CudaStream, DeviceBuffer, Gpu, abi,
-    memory::PinnedWords,
-    transport::{self, Transport},
+    CudaEvent, CudaStream, DeviceBuffer, Gpu, abi, exchange, memory::PinnedWords, transport::Transport,
 };
 use crate::{
     error::{Error, Result},
@@ -193,7 +191,7 @@ impl Window {
     fn open(gpu: &Gpu, size: WindowSize<'_>) -> Result<Self> {
         let WindowSize { ranks, channel, .. } = size;
         let comm = Arc::clone(ranks.channel(channel));
-        let transport = transport::open(gpu, &size)?;
+        let transport = exchange::open(gpu, &size)?;
         let all = transport.blocks();
         let blocks = DeviceBuffer::new(gpu, size_of_val(all.as_slice()))?;
         let stream = CudaStream::new(gpu)?;

@@ -55,6 +55,15 @@ impl<'a> Cell<'a> {
         }
     }
 
+    /// Whether the cell holds a time in any format that is guessed.
+    pub(super) fn is_time(&self) -> bool {
+        match self {
+            Cell::Text(field) => TimeFormat::guess(field).parse(field).is_ok(),
+            Cell::Number(_) | Cell::Time(_) => true,
+            Cell::Missing | Cell::List(_) | Cell::Other(_) => false,
+        }
+    }
+
     /// Converts the cell to a node's id. Only an empty cell is none: `NA` may be a name.
     pub(super) fn id(&self) -> Result<IdField<'a>, Fault> {
         match self {

@@ -6,8 +6,6 @@ use tgnn::{error::Result, runtime::check_room};
 
 /// Files below this size, in bytes, are read without an estimate.
 const SMALL: u64 = 64 << 20;
-/// How much smaller a compressed file is than its text; a typical ratio.
-const RATIO: u64 = 5;
 /// Bytes of an event while it is read: two ids of 8 bytes, its time, its number in the order of times, and
 /// the two numbers of its nodes.
 const EVENT: u64 = 36;
@@ -69,13 +67,6 @@ impl Estimate {
             "read a part of the file, or leave out columns of features",
         )
     }
-}
-
-/// Returns the number of rows of a text of `size` bytes, given the bytes of the sampled rows.
-pub(super) fn rows_of_text(size: u64, compressed: bool, sample: &Sample) -> Option<u64> {
-    let bytes: usize = sample.rows.iter().flatten().map(|field| field.len() + 1).sum();
-    let size = if compressed { RATIO * size } else { size };
-    (bytes > 0).then(|| size * sample.rows.len() as u64 / bytes as u64)
 }
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
 //! Files of edge and node features that belong to an event file.
 use super::{
     cell::{self, Row},
+    column_names::{Role, listed, position, role, side, suggestion},
     columns::{ColumnName, FeatureColumns},
     feature_values::FeatureValues,
-    header::{Role, listed, position, role, side, suggestion},
     number::Fault,
     options::{Missing, ReadOptions},
     sample::Sample,

@@ -1,8 +1,8 @@
 //! Features from the columns of a table: numbers, categories and text.
 use super::{
     cell::{Cell, DECIMAL_COMMA, Row, has_decimal_comma},
+    column_names::{position, suggestion},
     columns::{ColumnName, FeatureColumns},
-    header::{position, suggestion},
     number::Fault,
 };
 use crate::{EncodedColumn, Encoding, FeatureEncoding, Features, feature_columns::hash_words};

@@ -1,8 +1,9 @@
 //! Recognition of a file's layout.
 use super::{
+    column_names::{Role, listed, position, role, suggestion},
     columns::{ColumnName, FeatureColumns},
     dyglib,
-    header::{Named, Role, listed, position, role, suggestion},
+    header::Named,
     id_rule::IdRule,
     jodie,
     options::{Format, ReadOptions},

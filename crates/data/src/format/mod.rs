@@ -23,6 +23,7 @@
 //! [`Events::class_labels`] returns the numbers that are classes.
 pub(super) mod array_columns;
 mod cell;
+pub(super) mod column_names;
 #[cfg(feature = "formats")]
 #[doc(hidden)]
 pub mod columnar;
@@ -35,7 +36,7 @@ mod feature_values;
 mod file_set;
 pub(super) mod graph;
 mod guessed_delimiter;
-pub(super) mod header;
+mod header;
 mod id_rule;
 mod input;
 mod jodie;
@@ -206,6 +207,6 @@ fn unread_negatives(path: &Path) -> Option<String> {
         |name: &String| name.ends_with("_ns.npy") && (path.is_dir() || name.starts_with(&of_file));
     let mut found: Vec<String> = names.filter(is_beside).collect();
     found.sort();
-    let names = (!found.is_empty()).then(|| header::listed(&found))?;
+    let names = (!found.is_empty()).then(|| column_names::listed(&found))?;
     Some(format!("not read: {names}; scores are not those of TGB-Seq, which ranks against these negatives"))
 }

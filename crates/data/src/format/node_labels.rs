@@ -1,7 +1,7 @@
 //! Tables of node labels: a time, a node, a label and its weight per row.
 use super::{
     cell::{self, Row},
-    header::{self, Role, listed, role},
+    column_names::{Role, listed, role, side},
     number::Fault,
     sample::Sample,
     source::Source,
@@ -161,7 +161,7 @@ impl TableColumns {
             weight: find(&WEIGHTS, &[]),
             width: names.len(),
             note: (role(&names[label]) == Role::Dst).then(|| names[label].clone()),
-            side: header::side(&names[node]),
+            side: side(&names[node]),
         })
     }
 }

@@ -1,7 +1,7 @@
 //! Delimiter, header and first rows of a file.
 use super::{
     cell::Cell,
-    header::{Role, is_time, position, role},
+    column_names::{Role, position, role},
     input::{HEAD, Input},
     number::{is_number, parse_decimal},
     records::{Delimiter, Span, is_skipped, split},
@@ -80,7 +80,7 @@ impl Sample {
 
     /// Whether every cell of column `i` that is not missing is a time, and there is one.
     pub(super) fn are_times(&self, i: usize) -> bool {
-        self.all(i, is_time)
+        self.all(i, |cell| cell.is_time())
     }
 
     /// Whether every cell of column `i` that is not missing is a number, and there is one.
@@ -204,5 +204,5 @@ fn is_header(fields: &[Vec<u8>]) -> bool {
         let name = String::from_utf8_lossy(f);
         !is_number(f) && role(&name) != Role::Other
     };
-    fields.iter().any(known) || !fields.iter().any(|f| is_number(f) || is_time(&Cell::Text(f)))
+    fields.iter().any(known) || !fields.iter().any(|f| is_number(f) || Cell::Text(f).is_time())
 }

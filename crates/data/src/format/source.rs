@@ -1,7 +1,6 @@
 //! Files with one event, or one row of features, per row: text, JSON lines, Parquet, Arrow, and sets of them.
 use super::{
     cell::Row,
-    estimate::rows_of_text,
     file_set::{self, FileSet},
     input::{Input, first_bytes, is_stream, opened},
     json_lines,
@@ -19,6 +18,9 @@ use std::{
     path::Path,
 };
 use tgnn::error::{Error, Result};
+
+/// How much smaller a compressed file is than its text; a typical ratio.
+const RATIO: u64 = 5;
 
 /// An open file with rows.
 pub(super) enum Source {
@@ -123,4 +125,11 @@ impl Source {
             Source::Set(files) => files.for_each(sample.delimiter, take),
         }
     }
+}
+
+/// Returns the number of rows of a text of `size` bytes, given the bytes of the sampled rows.
+fn rows_of_text(size: u64, compressed: bool, sample: &Sample) -> Option<u64> {
+    let bytes: usize = sample.rows.iter().flatten().map(|field| field.len() + 1).sum();
+    let size = if compressed { RATIO * size } else { size };
+    (bytes > 0).then(|| size * sample.rows.len() as u64 / bytes as u64)
 }

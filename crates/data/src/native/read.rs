@@ -8,8 +8,8 @@ use crate::{
     Classes, Events, Features, Ids,
     format::{
         array_columns,
+        column_names::listed,
         feature_files::{FeatureRows, attach, edge_rows, node_rows},
-        header::listed,
         options::ReadOptions,
     },
     npy::Array,

@@ -31,11 +31,11 @@ pub(crate) use list::for_each_model;
 pub use memory::{CellKind, NodeMemory, Updated};
 pub use neighborhood::{AttentionStack, Neighborhood, StackConfig};
 pub use net::{Forward, HeadKind, Negatives, Net};
-pub use open_end::{Arrivals, OpenEnd};
+pub use open_end::OpenEnd;
 pub(crate) use rows::RowPlan;
 pub use rows::{Asked, Dispatched, NewRows, RankTables, RowCounts, RowTravel};
 pub use snapshot::{SnapshotModel, SnapshotModelConfig, SnapshotTables, VertexInputs};
-pub use tables::{Cursor, EventTables, KeptMemory};
+pub use tables::{Arrivals, Cursor, EventTables, KeptMemory};
 
 /// Declares the file of each model and exports what it makes public.
 macro_rules! model_files {

@@ -2,7 +2,7 @@
 //! and the events of the latest batch.
 use super::{
     EventTables, FeatureTables, RowPlan,
-    tables::{Adjacency, Cursor, KeptMemory},
+    tables::{Adjacency, Arrivals, Cursor, KeptMemory},
 };
 use std::sync::Arc;
 use tgnn::{
@@ -38,26 +38,6 @@ pub struct OpenEnd {
     pub history: History,
     /// Storage type of node memory and mails.
     pub memory_as: StoredAs,
-}
-
-/// The buffers of an open-ended stream that change as events arrive.
-#[derive(Clone, Copy, Debug)]
-pub struct Arrivals {
-    /// `[batch]` u32: sources of the batch's events.
-    pub src: BufferId,
-    /// `[batch]` u32: destinations.
-    pub dst: BufferId,
-    /// `[batch]` i64: times in ticks.
-    pub time: BufferId,
-    /// `[batch]` u32: event ids.
-    pub event: BufferId,
-    /// `[batch, width]`: edge features.
-    pub features: BufferId,
-    /// `[nodes slots, 2]` i64: the most recent events of every node, see [`Entry`]. An empty slot has event
-    /// [`NONE`], and comes after all full ones.
-    pub entries: BufferId,
-    /// `[events, width]`: edge features by event id.
-    pub edge: BufferId,
 }
 
 impl EventTables {

@@ -1,5 +1,5 @@
 //! An event stream in a store: the tables that every model reads, and the cursor.
-use super::{FeatureTables, RankTables, RowPlan, open_end::Arrivals};
+use super::{FeatureTables, RankTables, RowPlan};
 use std::sync::Arc;
 use tgnn::{
     autograd::Parameters,
@@ -85,6 +85,26 @@ impl Cursor {
         let range = store.zeros("range", Spec::ids(Rows::fixed(1), 3))?;
         Ok(Cursor { clock, range, src, dst, time, arrivals })
     }
+}
+
+/// The buffers of an open-ended stream that change as events arrive.
+#[derive(Clone, Copy, Debug)]
+pub struct Arrivals {
+    /// `[batch]` u32: sources of the batch's events.
+    pub src: BufferId,
+    /// `[batch]` u32: destinations.
+    pub dst: BufferId,
+    /// `[batch]` i64: times in ticks.
+    pub time: BufferId,
+    /// `[batch]` u32: event ids.
+    pub event: BufferId,
+    /// `[batch, width]`: edge features.
+    pub features: BufferId,
+    /// `[nodes slots, 2]` i64: the most recent events of every node, see [`Entry`]. An empty slot has event
+    /// [`NONE`], and comes after all full ones.
+    pub entries: BufferId,
+    /// `[events, width]`: edge features by event id.
+    pub edge: BufferId,
 }
 
 /// The events of each node in the order of time: a T-CSR.

@@ -10,7 +10,7 @@ mod parquet_pages;
 
 use super::{
     cell::{Cell, Row},
-    header::listed,
+    column_names::listed,
     input::is_stream,
     number::{Decimal, Fault},
     records::Delimiter,

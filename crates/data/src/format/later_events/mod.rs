@@ -2,8 +2,9 @@
 //! typed columns.
 use super::{
     cell::{Cell, Row},
+    column_names::{listed, position},
     columns::{ColumnName, Columns},
-    header::{Named, listed, position},
+    header::Named,
     id_rule::IdRule,
     json_lines::{self, Object},
     later_input::LaterTable,

@@ -5,8 +5,8 @@
 //! holds. The others are in files of their own, so that a resumed run goes on with them.
 use super::{
     Checkpoint, Task, TaskCore,
-    checkpoint::{checked, crc, dtype_of, tensor_bytes},
     folder::write_whole,
+    tensor_files::{checked, crc, dtype_of, tensor_bytes},
 };
 use safetensors::tensor::TensorView;
 use tgnn::{

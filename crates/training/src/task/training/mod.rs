@@ -3,6 +3,7 @@ mod checkpoint;
 mod copies;
 mod evaluate;
 pub mod extract;
+mod extractor;
 mod fingerprint;
 #[doc(hidden)]
 pub mod folder;
@@ -15,12 +16,14 @@ mod plan_notes;
 mod run;
 mod summary;
 mod task;
+mod tensor_files;
 pub mod tensorboard;
 
 pub use checkpoint::{After, Checkpoint, LatestRecord, Manifest, StreamRecord};
 pub(super) use evaluate::{evaluate, restored};
+pub(super) use extract::Extract;
 pub use extract::ExtractRecord;
-pub(super) use extract::{Extract, Extractor};
+pub(super) use extractor::Extractor;
 pub use fingerprint::Fingerprint;
 pub(super) use fingerprint::stream;
 pub use matching::with_model_of;

@@ -2,14 +2,14 @@
 use super::{
     Checkpoint, DataRecord, DataTask, DeviceRecord, EpochRecord, Manifest, NodeState, PeakMemory, Progress,
     RanksRecord, Remembers, StageRecord, StartRecord, Summary, Task,
-    checkpoint::import_weights,
-    extract::Extractor,
+    extractor::Extractor,
     folder::{
         USE_A_COPY, as_json, is_free, locked, never_saved, open_run, read_metrics, write_metrics, write_whole,
     },
     lock::FolderLock,
     matching::{may_start, resumed},
     over_ranks::{from_first, load},
+    tensor_files::import_weights,
     tensorboard,
 };
 use crate::{
