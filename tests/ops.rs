@@ -140,14 +140,14 @@ fn as_bits(results: Results) -> Vec<Vec<u64>> {
 pub const WITH_PRODUCTS: [&str; 7] =
     ["gru_memory", "head_linear", "linear", "linear_pair", "linear_sum", "link_decoder", "rnn_memory"];
 
-/// Checks the kernels on every fourth case of each op, from case `first` on, and on the case of an op that
-/// has no other: four tests, of which `.ci/run` runs one under each sanitizer.
+/// Checks the kernels on every eighth case of each op, from case `first` on, and on the case of an op that
+/// has no other.
 fn check_kernels(first: usize) {
     let Some(on) = device(0) else { return };
     let cases = cases();
     for of_op in cases.chunk_by(|a, b| a.op == b.op) {
         for (at, case) in of_op.iter().enumerate() {
-            if at % 4 == first || of_op.len() == 1 {
+            if at % 8 == first || of_op.len() == 1 {
                 let off =
                     worst(case, Backend::Cuda(on.gpu.clone())).unwrap_or_else(|e| panic!("{case}: {e}"));
                 assert!(off.within(), "{case}: {off}");
@@ -156,28 +156,25 @@ fn check_kernels(first: usize) {
     }
 }
 
-#[test]
-#[cfg_attr(not(feature = "emu"), ignore = "wants --features emu, or a GPU and TGNN_TEST_DEVICE=cuda")]
-fn the_kernels_of_every_op_agree_with_its_definition_in_the_first_quarter() {
-    check_kernels(0);
+/// Declares the tests of the kernels: eight, of which `.ci/run` runs one under each sanitizer.
+macro_rules! kernels_agree {
+    ($($test:ident: $first:literal;)*) => {$(
+        #[test]
+        #[cfg_attr(not(feature = "emu"), ignore = "wants --features emu, or a GPU and TGNN_TEST_DEVICE=cuda")]
+        fn $test() {
+            check_kernels($first);
+        }
+    )*};
 }
-
-#[test]
-#[cfg_attr(not(feature = "emu"), ignore = "wants --features emu, or a GPU and TGNN_TEST_DEVICE=cuda")]
-fn the_kernels_of_every_op_agree_with_its_definition_in_the_second_quarter() {
-    check_kernels(1);
-}
-
-#[test]
-#[cfg_attr(not(feature = "emu"), ignore = "wants --features emu, or a GPU and TGNN_TEST_DEVICE=cuda")]
-fn the_kernels_of_every_op_agree_with_its_definition_in_the_third_quarter() {
-    check_kernels(2);
-}
-
-#[test]
-#[cfg_attr(not(feature = "emu"), ignore = "wants --features emu, or a GPU and TGNN_TEST_DEVICE=cuda")]
-fn the_kernels_of_every_op_agree_with_its_definition_in_the_last_quarter() {
-    check_kernels(3);
+kernels_agree! {
+    the_kernels_of_every_op_agree_with_its_definition_in_the_first_eighth: 0;
+    the_kernels_of_every_op_agree_with_its_definition_in_the_second_eighth: 1;
+    the_kernels_of_every_op_agree_with_its_definition_in_the_third_eighth: 2;
+    the_kernels_of_every_op_agree_with_its_definition_in_the_fourth_eighth: 3;
+    the_kernels_of_every_op_agree_with_its_definition_in_the_fifth_eighth: 4;
+    the_kernels_of_every_op_agree_with_its_definition_in_the_sixth_eighth: 5;
+    the_kernels_of_every_op_agree_with_its_definition_in_the_seventh_eighth: 6;
+    the_kernels_of_every_op_agree_with_its_definition_in_the_last_eighth: 7;
 }
 
 #[test]

@@ -1,8 +1,8 @@
-//! Dense products on the CPU: strided views over the `gemm` crate, split over threads without changing a bit.
+//! Dense products on the CPU: strided views over the `gemm-f32` crate, split over threads without changing a bit.
 //!
 //! Each thread computes whole rows (or columns) of the result, or one half of every sum if the sums are long
 //! ([`matmul_long`]). The order of the additions over the inner dimension is fixed, so the bits do not depend
-//! on the number of threads. `gemm` chooses its algorithm and its blocking by the shape of a product, and the
+//! on the number of threads. It chooses its algorithm and its blocking by the shape of a product, and the
 //! shapes of the threads' ranges differ from the whole. Therefore the inner dimension is blocked here, and no
 //! range is so small that `gemm` would choose another algorithm than for the whole product.
 //!
@@ -12,6 +12,8 @@ use super::{
     parts,
     team::{self, InParallel},
 };
+use gemm_common::Parallelism;
+use gemm_f32::gemm::f32::get_gemm_fn;
 use std::{cell::Cell, ops::Range};
 
 /// A read-only matrix with arbitrary strides.
@@ -203,30 +205,17 @@ fn product(out: MatMut<'_>, a: Mat<'_>, b: Mat<'_>, accumulate: bool, threads: u
         // An empty sum takes one round, which clears the result.
         for k0 in (0..k.max(1)).step_by(depth) {
             let l = depth.min(k - k0);
+            let (from_a, from_b) = match k {
+                0 => (0, 0),
+                _ => (r0 * a.row_stride + k0 * a.col_stride, k0 * b.row_stride + c0 * b.col_stride),
+            };
             // SAFETY: the views checked that all their indices are within their data; the ranges of the
             // result are disjoint.
             unsafe {
-                gemm::gemm(
-                    r,
-                    c,
-                    l,
-                    target.0.add(r0 * out.row_stride + c0),
-                    1,
-                    out.row_stride as isize,
-                    accumulate || k0 > 0,
-                    a.data.as_ptr().add(if k == 0 { 0 } else { r0 * a.row_stride + k0 * a.col_stride }),
-                    a.col_stride as isize,
-                    a.row_stride as isize,
-                    b.data.as_ptr().add(if k == 0 { 0 } else { k0 * b.row_stride + c0 * b.col_stride }),
-                    b.col_stride as isize,
-                    b.row_stride as isize,
-                    1.0f32,
-                    1.0f32,
-                    false,
-                    false,
-                    false,
-                    gemm::Parallelism::None,
-                );
+                let to = target.0.add(r0 * out.row_stride + c0);
+                let a = (a.data.as_ptr().add(from_a), a.row_stride as isize, a.col_stride as isize);
+                let b = (b.data.as_ptr().add(from_b), b.row_stride as isize, b.col_stride as isize);
+                multiply((r, c, l), (to, out.row_stride as isize), a, b, accumulate || k0 > 0);
             }
         }
     };
@@ -240,6 +229,55 @@ fn product(out: MatMut<'_>, a: Mat<'_>, b: Mat<'_>, accumulate: bool, threads: u
             multiply_block(0, m, start, end - start)
         }
     });
+}
+
+/// A matrix for the library: where it starts, and the strides of its rows and columns.
+type Strided = (*const f32, isize, isize);
+
+/// Computes the product of `a`, `m x k`, and `b`, `k x n`, into `to`, whose rows are `row` numbers apart; adds it
+/// if `add`.
+///
+/// # Safety
+/// All indices must be within the data, and no other thread may use the result.
+unsafe fn multiply(
+    (m, n, k): (usize, usize, usize),
+    (to, row): (*mut f32, isize),
+    a: Strided,
+    b: Strided,
+    add: bool,
+) {
+    let transposed = |(start, row, column)| (start, column, row);
+    // The columns of the library's results have no gaps, so the rows of ours are columns of the transpose.
+    let (m, n, strides, x, y) = match row > 1 {
+        true => (n, m, (row, 1), transposed(b), transposed(a)),
+        false => (m, n, (1, row), a, b),
+    };
+    // The library names the stride of the columns first.
+    let (product, one, conjugated) = (get_gemm_fn(), 1.0, false);
+    // SAFETY: guaranteed by the caller.
+    unsafe {
+        product(
+            m,
+            n,
+            k,
+            to,
+            strides.0,
+            strides.1,
+            add,
+            x.0,
+            x.2,
+            x.1,
+            y.0,
+            y.2,
+            y.1,
+            one,
+            one,
+            conjugated,
+            conjugated,
+            conjugated,
+            Parallelism::None,
+        );
+    }
 }
 
 thread_local! {

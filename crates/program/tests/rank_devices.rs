@@ -387,13 +387,14 @@ fn losses_scores_and_weights_of_ranks_on_devices_are_those_of_one() {
 fn ranks_compute_the_same_bits_on_a_device_of_their_own_and_on_one_that_they_share() {
     let events = small(450);
     let Some(devices) = devices(4, 3).filter(|devices| devices.len() == 4) else { return };
-    for (plan, model, ranks) in [
+    let plans = [
         ("auto", ModelName::Tgn, 3),
         ("sven", ModelName::Tgn, 3),
         ("pipetgl", ModelName::Jodie, 2),
         // Each of two groups of ranks has a rank on each of two devices.
         ("disttgl:2x1x2", ModelName::Jodie, 4),
-    ] {
+    ];
+    for (at, (plan, model, ranks)) in plans.into_iter().enumerate() {
         // The second epoch is a graph where it can be.
         let config = Config { evaluate: false, max_batches: 3, ..of_model(model, plan, 2) };
         let trained = |number: usize, connections: u32| {
@@ -408,7 +409,9 @@ fn ranks_compute_the_same_bits_on_a_device_of_their_own_and_on_one_that_they_sha
         let (losses, traffic, weights, graphs) = trained(ranks, 0);
         assert!(graphs > 0 || !["auto", "sven"].contains(&plan), "{plan}");
         // Devices that do everything in the order in which it was submitted, and wait whenever they may.
-        for (number, graphs_of) in [(ranks, graphs), (1, 0), (ranks.div_ceil(2), 0)] {
+        let numbers = [(ranks, graphs), (1, 0), (ranks.div_ceil(2), 0)];
+        for (number, graphs_of) in drawn(at, 2, numbers.len()).into_iter().map(|(number, _)| numbers[number])
+        {
             let found = trained(number, 1);
             let what = format!("{plan}, {ranks} ranks on {number} devices");
             assert!(found.0 == losses && found.1 == traffic && found.2 == weights, "{what}");

@@ -370,7 +370,8 @@ fn epochs_leave_no_device_memory_allocated() {
 fn graphs_are_captured_in_the_first_epoch_and_the_summary_says_so() {
     let dir = made();
     let captured = |plan: &str| {
-        let words = "--device emu --model jodie --batch 7 --epochs 3 --no-eval --json --plan";
+        let words = "--device emu --model jodie --set jodie.memory=8 --set jodie.time=8 \
+                     --batch 7 --epochs 3 --no-eval --json --plan";
         let words: Vec<&str> = words.split(' ').chain([plan]).collect();
         let summary = json(&done(dir.path(), &small_words(&words)).out);
         let epochs = summary["epochs"].as_array().unwrap().iter();
