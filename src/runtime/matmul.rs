@@ -1,10 +1,11 @@
-//! Dense products on the CPU: strided views over the `gemm-f32` crate, split over threads without changing a bit.
+//! Dense products on the CPU: strided views over the library `gemm-f32`, split over threads without changing
+//! a bit.
 //!
 //! Each thread computes whole rows (or columns) of the result, or one half of every sum if the sums are long
 //! ([`matmul_long`]). The order of the additions over the inner dimension is fixed, so the bits do not depend
-//! on the number of threads. It chooses its algorithm and its blocking by the shape of a product, and the
-//! shapes of the threads' ranges differ from the whole. Therefore the inner dimension is blocked here, and no
-//! range is so small that `gemm` would choose another algorithm than for the whole product.
+//! on the number of threads. The library chooses its algorithm and its blocking by the shape of a product,
+//! and the shapes of the threads' ranges differ from the whole. Therefore the inner dimension is blocked
+//! here, and no range is so small that the library would choose another algorithm than for the whole product.
 //!
 //! For the same reason, a row of `x W` does not depend on the other rows, nor on how many there are: ranks
 //! that compute different slices of a batch get the same bits.
@@ -110,9 +111,10 @@ const SPLIT_FROM: usize = 1 << 20;
 const TILE: (usize, usize) = (6, 32);
 /// Results with at least this many times more columns than rows are split by columns.
 const WIDE: usize = 4;
-/// The longest sum that `gemm` never splits, whatever the other dimensions.
+/// The longest sum that the library never splits, whatever the other dimensions.
 const DEPTH: usize = 512;
-/// For results of at most this many elements `gemm` uses another algorithm, with another order of additions.
+/// For results of at most this many elements the library uses another algorithm, with another order of
+/// additions.
 const TINY: usize = 16 * 16;
 /// Bytes of a result that stay in a core's cache until its rows have been processed further.
 pub const CACHED: usize = 1 << 20;
@@ -234,8 +236,8 @@ fn product(out: MatMut<'_>, a: Mat<'_>, b: Mat<'_>, accumulate: bool, threads: u
 /// A matrix for the library: where it starts, and the strides of its rows and columns.
 type Strided = (*const f32, isize, isize);
 
-/// Computes the product of `a`, `m x k`, and `b`, `k x n`, into `to`, whose rows are `row` numbers apart; adds it
-/// if `add`.
+/// Computes the product of `a`, `m x k`, and `b`, `k x n`, into `to`, whose rows are `row` numbers apart; adds
+/// it if `add`.
 ///
 /// # Safety
 /// All indices must be within the data, and no other thread may use the result.
@@ -285,7 +287,7 @@ thread_local! {
     static PADDED: Cell<Vec<f32>> = const { Cell::new(Vec::new()) };
 }
 
-/// Computes a product of few rows, padded with rows of zeros so that `gemm` uses the algorithm of larger
+/// Computes a product of few rows, padded with rows of zeros so that the library uses the algorithm of larger
 /// products.
 fn padded(out: MatMut<'_>, a: Mat<'_>, b: Mat<'_>, accumulate: bool, threads: usize) {
     let (m, n, k) = (out.rows, out.cols, a.cols);
@@ -360,8 +362,8 @@ mod tests {
 
     #[test]
     fn the_number_of_threads_does_not_change_a_bit() -> std::io::Result<()> {
-        // Includes ranges that `gemm` on its own would block differently (24 x 100), or compute with another
-        // algorithm: one column, one row, few elements.
+        // Includes ranges that the library on its own would block differently (24 x 100), or compute with
+        // another algorithm: one column, one row, few elements.
         for (m, n, k) in [
             (300, 472, 1165),
             (1165, 300, 472),
