@@ -236,8 +236,8 @@ fn product(out: MatMut<'_>, a: Mat<'_>, b: Mat<'_>, accumulate: bool, threads: u
 /// A matrix for the library: where it starts, and the strides of its rows and columns.
 type Strided = (*const f32, isize, isize);
 
-/// Computes the product of `a`, `m x k`, and `b`, `k x n`, into `to`, whose rows are `row` numbers apart; adds
-/// it if `add`.
+/// Computes the product of `a`, `m x k`, and `b`, `k x n`, into `to`, whose rows are `row` numbers apart;
+/// adds it if `add`.
 ///
 /// # Safety
 /// All indices must be within the data, and no other thread may use the result.
