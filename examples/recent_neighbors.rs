@@ -9,7 +9,7 @@ fn main() -> Result<()> {
     // Who met whom, and when; in time order.
     let (src, dst) = ([0, 1, 0, 2, 0], [1, 2, 2, 3, 3]);
     let time = [100, 200, 300, 400, 500];
-    let events = EventLists::of(&src, &dst, &time, 4)?;
+    let events = EventLists::new(&src, &dst, &time, 4)?;
 
     // Whom did nodes 0, 2 and 3 meet last before these times? Two answers each.
     let (nodes, times, k) = ([0, 2, 3], [500, 450, 400], 2);

@@ -235,7 +235,7 @@ impl Op for AddTo {
         let (x, by) = (io.state::<R>(0), io.input::<R>(1));
         assert_eq!(io.scratch::<R>().len(), 3);
         x.iter_mut().zip(by).for_each(|(x, &by)| *x += by);
-        io.out::<R>(0)[0] = R::of(7.0);
+        io.out::<R>(0)[0] = R::from_f64(7.0);
         io.out::<u32>(1)[0] = 1;
         if by.iter().any(|by| by.f64() > 100.0) {
             io.row_of(1, 1000, 10);

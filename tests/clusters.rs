@@ -33,7 +33,7 @@ fn pairs(on: &TestDevice, (blocks, threads): (u32, u32), body: &str) -> Vec<u32>
     let text = module(&format!("{HEAD}{body}"));
     let count = (blocks * threads) as usize;
     let (input, out) = (on.words(&vec![0; count]), on.words(&vec![0; count]));
-    let shape = Shape { cluster: Some((2, 1, 1)), ..Shape::of((blocks, threads, 4 * threads)) };
+    let shape = Shape { cluster: Some((2, 1, 1)), ..Shape::new((blocks, threads, 4 * threads)) };
     let arguments: [&[u64]; 2] = [&[input.address()], &[out.address()]];
     assert_eq!(on.submit(on.load(text.as_bytes()), "k", shape, &arguments), SUCCESS, "{body}");
     on.wait();
@@ -55,7 +55,7 @@ fn the_driver_takes_clusters_of_at_most_eight_blocks_that_divide_the_grid() {
         ((0, 1, 1), INVALID_VALUE),
         ((2, 2, 6), INVALID_CLUSTER_SIZE),
     ] {
-        let shape = Shape { grid: (4, 2, 6), cluster: Some(cluster), ..Shape::of((1, 32, 0)) };
+        let shape = Shape { grid: (4, 2, 6), cluster: Some(cluster), ..Shape::new((1, 32, 0)) };
         let arguments: [&[u64]; 2] = [&[words.address()], &[words.address()]];
         assert_eq!(on.submit(loaded, "k", shape, &arguments), want, "{cluster:?}");
     }
@@ -73,7 +73,7 @@ fn a_block_reads_another_ones_shared_memory_between_two_barriers_of_their_cluste
     // Returns what a kernel gives back, or its fault.
     let run = |name: &str, cluster: u32| {
         let (input, out) = (on.words(&x), on.words(&vec![0; count]));
-        let shape = Shape { cluster: Some((cluster, 1, 1)), ..Shape::of((16, THREADS as u32, 0)) };
+        let shape = Shape { cluster: Some((cluster, 1, 1)), ..Shape::new((16, THREADS as u32, 0)) };
         let arguments: [&[u64]; 2] = [&[input.address()], &[out.address()]];
         assert_eq!(on.submit(std::ptr::null_mut(), name, shape, &arguments), SUCCESS);
         on.wait();
@@ -125,7 +125,7 @@ fn mistakes_of_host_code_in_clusters_are_faults_that_name_block_thread_and_line(
         ),
         ("planted_missing_block", ["asks for block 2 of its cluster, which has 2", "line"]),
     ] {
-        let shape = Shape { cluster: Some((2, 1, 1)), ..Shape::of((2, 64, 0)) };
+        let shape = Shape { cluster: Some((2, 1, 1)), ..Shape::new((2, 64, 0)) };
         let arguments: [&[u64]; 2] = [&[words.address()], &[words.address()]];
         assert_eq!(on.submit(std::ptr::null_mut(), name, shape, &arguments), SUCCESS);
         on.wait();
@@ -164,7 +164,7 @@ fn special_registers_tell_the_cluster_and_the_place_of_a_block_in_it() {
     for (cluster, seed) in [(None, 0), (Some((2, 2, 1)), 0), (Some((1, 2, 3)), 0), (Some((1, 2, 3)), 5)] {
         on.schedule(seed);
         let out = on.words(&vec![0; (8 * nx * ny * nz) as usize]);
-        let shape = Shape { grid: (nx, ny, nz), cluster, ..Shape::of((1, 1, 0)) };
+        let shape = Shape { grid: (nx, ny, nz), cluster, ..Shape::new((1, 1, 0)) };
         assert_eq!(on.submit(loaded, "k", shape, &[&[0], &[out.address()]]), SUCCESS);
         on.wait();
         let found = on.read(&out);

@@ -268,7 +268,7 @@ fn a_kernel_is_launched_on_the_device_of_its_module_alone() {
 #[cfg_attr(not(feature = "emu"), ignore = "wants --features emu, or a GPU and TGNN_TEST_DEVICE=cuda")]
 fn columns_that_a_sparse_matrix_does_not_have_are_a_fault_on_the_host_and_on_a_device() {
     let op =
-        Spmm::new(2, LongRows::of(&[1, 2], 2).most, false, 0, false, Activation::Identity).with_columns(3);
+        Spmm::new(2, LongRows::new(&[1, 2], 2).most, false, 0, false, Activation::Identity).with_columns(3);
     let (x, scale, column_scale) = ([1.0f32, 10.0, 100.0], [1.0f32; 2], [1.0f32; 3]);
     for (col, fault) in [([2u32, 0, NONE], None), ([2, 3, 0], Some("spmm: row 1"))] {
         let mut y = [0.0f32; 2];

@@ -165,10 +165,10 @@ fn arrays_that_are_no_csr_or_no_events_are_refused_with_the_first_place() {
     let none = csr(&[0], &[], None).unwrap();
     assert!(none.is_empty() && spmm(&none, &[], 4, &mut []).is_ok());
 
-    refused(EventLists::of(&[0], &[], &[1], 3), "events: 1 sources, 0 destinations and 1 times");
-    refused(EventLists::of(&[0, 1], &[1, 3], &[1, 2], 3), "events: event 1 is of nodes 1 and 3, of 3");
-    refused(EventLists::of(&[0, 1], &[1, 2], &[2, 1], 3), "events: event 1 is earlier");
-    let events = EventLists::of(&[0], &[1], &[5], 2).unwrap();
+    refused(EventLists::new(&[0], &[], &[1], 3), "events: 1 sources, 0 destinations and 1 times");
+    refused(EventLists::new(&[0, 1], &[1, 3], &[1, 2], 3), "events: event 1 is of nodes 1 and 3, of 3");
+    refused(EventLists::new(&[0, 1], &[1, 2], &[2, 1], 3), "events: event 1 is earlier");
+    let events = EventLists::new(&[0], &[1], &[5], 2).unwrap();
     let recent = |node: &[u32], time: &[i64], k: usize, [a, b, c, d]: [usize; 4]| {
         let (mut node_out, mut event, mut dt, mut count) = (vec![0; a], vec![0; b], vec![0.0; c], vec![0; d]);
         let slots = RecentSlots { node: &mut node_out, event: &mut event, dt: &mut dt, count: &mut count };
@@ -189,7 +189,7 @@ fn the_recent_neighbours_are_the_latest_events_before_the_query() {
     let (nodes, n, k) = (7u32, 200usize, 4);
     let ids = |salt| drawn(n, salt).iter().map(|u| ((u + 1.0) * 3.5) as u32 % nodes).collect::<Vec<u32>>();
     let (src, dst, time) = (ids(1), ids(2), (0..n as i64).map(|i| i / 3 - 20).collect::<Vec<i64>>());
-    let events = EventLists::of(&src, &dst, &time, nodes as usize).unwrap();
+    let events = EventLists::new(&src, &dst, &time, nodes as usize).unwrap();
     assert_eq!(events.len(), n);
     let query: Vec<u32> = (0..50).map(|i| i % nodes).collect();
     let at: Vec<i64> = (0..50).map(|i| i64::from(i) - 21).collect();

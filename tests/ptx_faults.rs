@@ -26,7 +26,7 @@ fn a_kernel_that_starts_early_must_wait_before_it_uses_memory_and_must_follow_a_
     let words = on.words(&[0; 63]);
     let arguments: [&[u64]; 2] = [&[words.address()], &[words.address()]];
     let submit = |body: &str, early: bool| {
-        let shape = Shape { early, ..Shape::of((1, 64, 64)) };
+        let shape = Shape { early, ..Shape::new((1, 64, 64)) };
         on.submit(on.load(module(&format!("{HEAD}{body}")).as_bytes()), "k", shape, &arguments)
     };
     let writes = "st.global.u32 [%x1], %w0;";

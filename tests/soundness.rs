@@ -143,7 +143,7 @@ impl Op for Liar {
     }
     fn define<R: tgnn::runtime::Real>(&self, io: &Io<'_>) {
         let x: f64 = if self.reads_f64 { io.input::<f64>(0).iter().sum() } else { 0.0 };
-        io.out::<R>(0).fill(R::of(x));
+        io.out::<R>(0).fill(R::from_f64(x));
     }
 }
 

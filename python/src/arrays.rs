@@ -42,7 +42,7 @@ const USED_DLTENSOR: &CStr = c"used_dltensor";
 
 impl Array {
     /// Borrows an array.
-    pub fn of(object: &Bound<'_, PyAny>) -> Result<Self> {
+    pub fn from_object(object: &Bound<'_, PyAny>) -> Result<Self> {
         match object.getattr("__array_interface__") {
             Ok(interface) => Self::of_numpy(object, interface.cast::<PyDict>().map_err(PyErr::from)?),
             Err(_) if object.hasattr("__dlpack__")? => Self::of_capsule(object),
@@ -173,7 +173,7 @@ unsafe impl Bytes for Array {
 impl<'py> FromPyObject<'_, 'py> for Array {
     type Error = PyErr;
     fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
-        Ok(Self::of(&object)?)
+        Ok(Self::from_object(&object)?)
     }
 }
 

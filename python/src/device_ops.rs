@@ -47,12 +47,12 @@ impl Gpu {
         let mut outs = Vec::new();
         for Spec { dtype, rows, cols } in call.outputs()? {
             let out = empty.call1((rows.capacity, cols, name_of(dtype)))?;
-            call = call.output(Array::of(&out)?.on(&self.0)?)?;
+            call = call.output(Array::from_object(&out)?.on(&self.0)?)?;
             outs.push(out);
         }
         let words = call.workspace_bytes()?.div_ceil(size_of::<i64>());
         let workspace = empty.call1((words, 1, name_of(DType::I64)))?.call_method0("zero_")?;
-        let room = Array::of(&workspace)?.on(&self.0)?;
+        let room = Array::from_object(&workspace)?.on(&self.0)?;
         let call = py.detach(|| {
             // SAFETY: the package passes the current stream of the device, which torch never destroys.
             let stream = unsafe { cuda::CudaStream::borrowed(&self.0, stream as *mut c_void) };

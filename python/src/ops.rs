@@ -88,7 +88,7 @@ impl EventLists {
     fn new(py: Python<'_>, src: Array, dst: Array, time: Array, nodes: usize) -> Result<Self> {
         on_cores(py, || {
             let (src, dst) = (ids("events", &src)?, ids("events", &dst)?);
-            Ok(EventLists(Arc::new(functions::EventLists::of(&src, &dst, time.values()?, nodes)?)))
+            Ok(EventLists(Arc::new(functions::EventLists::new(&src, &dst, time.values()?, nodes)?)))
         })
     }
     fn __len__(&self) -> usize {

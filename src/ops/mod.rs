@@ -206,7 +206,7 @@ pub trait Op: Sized + std::fmt::Debug + Send + Sync + 'static {
     }
     /// Returns the indices of the inputs that are state and are changed in place.
     fn writes(&self, inputs: usize) -> Vec<usize> {
-        signature::of::<Self>().writes(&|operand| self.has(operand), inputs)
+        signature::of_op::<Self>().writes(&|operand| self.has(operand), inputs)
     }
     /// Returns what the op exchanges with other ranks; `None` if it does not communicate.
     fn traffic(&self) -> Option<TrafficKind> {
@@ -291,7 +291,7 @@ pub trait Op: Sized + std::fmt::Debug + Send + Sync + 'static {
 /// let mut program = Program::new(&tape, &[y], Precision::F64, Backend::Definition)?;
 /// program.run(&mut store)?;
 /// assert!((program.read::<f64>(y, &store)?[0] - 0.5f64.exp()).abs() < 1e-15);
-/// assert!(matches!(Backend::of(&Device::cpu(1)?), Backend::Cpu)); // the fast one, in f32
+/// assert!(matches!(Backend::for_device(&Device::cpu(1)?), Backend::Cpu)); // the fast one, in f32
 /// # Ok::<(), tgnn::error::Error>(())
 /// ```
 #[derive(Clone, Debug)]
@@ -306,7 +306,7 @@ pub enum Backend {
 
 impl Backend {
     /// Returns the fast backend for `device`.
-    pub fn of(device: &Device) -> Self {
+    pub fn for_device(device: &Device) -> Self {
         device.gpu().map_or(Backend::Cpu, |gpu| Backend::Cuda(gpu.clone()))
     }
     /// Returns the format in which dense products multiply.
@@ -359,11 +359,11 @@ impl<T: Op> DynOp for T {
         T::KIND
     }
     fn input_name(&self, i: usize) -> String {
-        let name = signature::of::<T>().input_name(&|operand| self.has(operand), i);
+        let name = signature::of_op::<T>().input_name(&|operand| self.has(operand), i);
         name.unwrap_or_else(|| format!("input {i}"))
     }
     fn output_name(&self, k: usize) -> String {
-        let name = signature::of::<T>().output_name(&|operand| self.has(operand), k);
+        let name = signature::of_op::<T>().output_name(&|operand| self.has(operand), k);
         format!("output {}", name.map_or_else(|| k.to_string(), str::to_owned))
     }
     fn row(&self) -> &'static str {
@@ -435,7 +435,7 @@ macro_rules! at {
         at!(Self, $name)
     };
     ($op:ty, $name:ident) => {
-        const { signature::of::<$op>().position(stringify!($name)) }
+        const { signature::of_op::<$op>().position(stringify!($name)) }
     };
 }
 

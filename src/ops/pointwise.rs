@@ -43,7 +43,7 @@ macro_rules! pointwise {
                 Cost::streaming(ins, outs, $flops * outs[0].len())
             }
             fn define<R: Real>(&self, io: &Io<'_>) {
-                $(let $s = R::of(pointwise!(@constant self $s).into());)?
+                $(let $s = R::from_f64(pointwise!(@constant self $s).into());)?
                 let [$($x),+] = inputs::<R, { [$(stringify!($x)),+].len() }>(io);
                 for (i, out) in io.out::<R>(0).iter_mut().enumerate() {
                     $(let $x = $x[i];)+

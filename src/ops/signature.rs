@@ -145,7 +145,7 @@ impl Signature {
     ///
     /// # Panics
     /// If it has a mistake. It is to be read in a constant, so that it then does not compile.
-    const fn of(text: &'static str) -> Self {
+    const fn parse(text: &'static str) -> Self {
         let none = Operand {
             name: "",
             shape: [""; 2],
@@ -275,12 +275,12 @@ impl Signature {
 /// # Errors
 /// `Shape`, with the shape found and the shape expected.
 pub fn infer<T: Op>(op: &T, ins: &[Spec]) -> Result<Vec<Out>> {
-    of::<T>().infer(T::NAME, &|operand| op.has(operand), op.sizes(), ins)
+    of_op::<T>().infer(T::NAME, &|operand| op.has(operand), op.sizes(), ins)
 }
 
 /// Returns the signature of an op.
-pub(super) const fn of<T: Op>() -> &'static Signature {
-    const { &Signature::of(T::SIGNATURE) }
+pub(super) const fn of_op<T: Op>() -> &'static Signature {
+    const { &Signature::parse(T::SIGNATURE) }
 }
 
 const fn same(a: &str, b: &str) -> bool {
@@ -489,7 +489,7 @@ impl Known<'_> {
 mod tests {
     use super::*;
 
-    const READ: Signature = Signature::of(
+    const READ: Signature = Signature::parse(
         "x [n k, d], w [d, m] kept, v [m s] kept state, o [n + 1] ids, b? [1, m], {p [R, q], s [q] state} \
         -> y [n, m], list [n] ids by count, count [1] ids, z? [k]",
     );

@@ -245,7 +245,7 @@ pub trait Real:
     /// The number 1.
     const ONE: Self;
     /// Returns the value nearest to `x`.
-    fn of(x: f64) -> Self;
+    fn from_f64(x: f64) -> Self;
     /// Returns the value as f64.
     fn f64(self) -> f64;
     /// Returns e^self.
@@ -292,7 +292,7 @@ macro_rules! real {
             const PRECISION: Precision = Precision::$precision;
             const ZERO: Self = 0.0;
             const ONE: Self = 1.0;
-            fn of(x: f64) -> Self {
+            fn from_f64(x: f64) -> Self {
                 x as $t
             }
             fn f64(self) -> f64 {

@@ -411,7 +411,7 @@ impl Store {
         } else {
             let (to, from): (&mut [f32], &[f64]) =
                 (bytemuck::cast_slice_mut(bytes), bytemuck::cast_slice(values));
-            to.iter_mut().zip(from).for_each(|(d, &s)| *d = f32::of(s));
+            to.iter_mut().zip(from).for_each(|(d, &s)| *d = f32::from_f64(s));
         }
         Ok(())
     }

@@ -36,7 +36,7 @@ pub struct Shape {
 
 impl Shape {
     /// Returns a plain launch of blocks along x.
-    pub fn of((blocks, threads, shared): (u32, u32, u32)) -> Self {
+    pub fn new((blocks, threads, shared): (u32, u32, u32)) -> Self {
         Shape { grid: (blocks, 1, 1), threads, shared, cluster: None, early: false }
     }
 }
@@ -207,7 +207,7 @@ impl TestDevice {
     /// bytes of dynamic shared memory per block. Each argument is words of eight bytes; a narrower parameter
     /// takes the lower bytes.
     pub fn launch(&self, module: *mut c_void, name: &str, size: (u32, u32, u32), arguments: &[&[u64]]) {
-        assert_eq!(self.submit(module, name, Shape::of(size), arguments), 0, "{name:?}");
+        assert_eq!(self.submit(module, name, Shape::new(size), arguments), 0, "{name:?}");
         self.wait();
     }
     /// Waits for all work of the device.

@@ -29,7 +29,7 @@ impl Tcsr {
         events.validate(&events.name)?;
         let bytes = size_of::<i64>() * (events.nodes + 1) + (2 * size_of::<Entry>() + 8) * events.len();
         check_room("lists of the nodes' events", bytes, "use fewer events, or number the nodes densely")?;
-        let lists = EventLists::of(&events.src, &events.dst, &events.time, events.nodes)?;
+        let lists = EventLists::new(&events.src, &events.dst, &events.time, events.nodes)?;
         let (offsets, entries, position) = lists.into_parts();
         Ok(Tcsr { offsets, entries, position })
     }

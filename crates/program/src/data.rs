@@ -162,7 +162,7 @@ pub fn run(command: &DataCommand) -> Result<()> {
         }
         DataCommand::Info(args) if args.read.tells_nothing() && Snapshots::are_at(&args.path) => {
             args.read.options().refuse_writing("snapshots")?;
-            return Describe::of(&args.path, args.json).run();
+            return Describe::new(&args.path, args.json).run();
         }
         DataCommand::Info(args) => {
             announce(&args.path, &args.read.options());

@@ -73,7 +73,7 @@ pub struct Describe {
 
 impl Describe {
     /// Returns the arguments that describe the snapshots at `path`.
-    pub(super) fn of(path: &str, json: bool) -> Self {
+    pub(super) fn new(path: &str, json: bool) -> Self {
         Describe {
             path: path.into(),
             all: false,
@@ -320,7 +320,7 @@ mod tests {
         let content =
             r#"{"edges": [[0, 1]], "FX": [[1, 2], [3, 4], [5, 6]], "node_ids": {"PEST": 1, "ZALA": 0}}"#;
         std::fs::write(&path, content).unwrap();
-        let (stats, task) = Describe::of(path.to_str().unwrap(), false).stats().unwrap();
+        let (stats, task) = Describe::new(path.to_str().unwrap(), false).stats().unwrap();
         let text = table(&stats, task, false);
         for said in
             ["ids             ZALA, PEST\n", "1 edge in every step", "task            regression, for "]

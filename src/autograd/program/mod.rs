@@ -122,7 +122,7 @@ impl Program {
         device: &Device,
         lanes: Lanes,
     ) -> Result<Self> {
-        Self::plan(&[(tape, lanes)], keep, precision, Backend::of(device), Some(device))
+        Self::plan(&[(tape, lanes)], keep, precision, Backend::for_device(device), Some(device))
     }
     /// Plans a step in several variants, one of which each run executes ([`repeat_in`](Self::repeat_in)):
     /// other placements, other orders of products, or work that comes between steps, such as an update.
@@ -132,7 +132,7 @@ impl Program {
     /// # Errors
     /// As [`on_lanes`](Self::on_lanes); `Shape` if there is no tape, or tapes are over different stores.
     pub fn with_variants(tapes: &[(&Tape, Lanes)], precision: Precision, device: &Device) -> Result<Self> {
-        Self::plan(tapes, &[], precision, Backend::of(device), Some(device))
+        Self::plan(tapes, &[], precision, Backend::for_device(device), Some(device))
     }
     /// Plans a step as [`with_variants`](Self::with_variants) does, with one variant more, the last one, for
     /// runs in which the values `empty` of the first tape have no rows. It does what the first variant then
@@ -146,7 +146,7 @@ impl Program {
         precision: Precision,
         device: &Device,
     ) -> Result<Self> {
-        Self::plan_with(tapes, &[], Some(empty), precision, Backend::of(device), Some(device))
+        Self::plan_with(tapes, &[], Some(empty), precision, Backend::for_device(device), Some(device))
     }
     fn plan(
         tapes: &[(&Tape, Lanes)],

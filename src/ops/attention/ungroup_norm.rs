@@ -129,7 +129,7 @@ impl Op for UngroupNorm {
             let (own, x) = self.rows::<R>(io, i);
             for (j, z) in z.iter_mut().enumerate() {
                 let sum = own.map_or(R::ZERO, |own| own[j]) + x.map_or(R::ZERO, |x| x[j]);
-                *z = self.0.of(io, sum, i * d + j);
+                *z = self.0.apply(io, sum, i * d + j);
             }
         }
         layer_norm::normalised(z, io.input(at!(gain)), io.input(at!(bias)), io.out(0), io.out(2));

@@ -140,11 +140,11 @@ impl Activation {
         Epilogue { act: self, drop: drop.filter(|(rate, _)| rate.p != 0.0), per_event: 0 }
     }
     /// Returns the value at `z`.
-    pub(in crate::ops) fn of<R: Real>(self, z: R) -> R {
+    pub(in crate::ops) fn apply<R: Real>(self, z: R) -> R {
         match self {
             Activation::Identity => z,
             Activation::Relu => above_zero(z),
-            Activation::LeakyRelu(s) => z.max(R::of(f64::from(s)) * z),
+            Activation::LeakyRelu(s) => z.max(R::from_f64(f64::from(s)) * z),
             Activation::Tanh => z.tanh(),
             Activation::Sigmoid => z.sigmoid(),
         }
@@ -163,8 +163,8 @@ impl Activation {
     fn slope<R: Real>(self, y: R) -> R {
         match self {
             Activation::Identity => R::ONE,
-            Activation::Relu => R::of(f64::from(u8::from(y > R::ZERO))),
-            Activation::LeakyRelu(s) => R::of(if y > R::ZERO { 1.0 } else { f64::from(s) }),
+            Activation::Relu => R::from_f64(f64::from(u8::from(y > R::ZERO))),
+            Activation::LeakyRelu(s) => R::from_f64(if y > R::ZERO { 1.0 } else { f64::from(s) }),
             Activation::Tanh => R::ONE - y * y,
             Activation::Sigmoid => y * (R::ONE - y),
         }
@@ -225,15 +225,15 @@ impl Epilogue {
     }
     /// Returns the drop-out's factor of element `i` for an op that runs on `io`; 1 without drop-out.
     fn factor<R: Real>(&self, io: &Io<'_>, i: usize) -> R {
-        R::of(self.drop.map_or(1.0, |(rate, _)| rate.factor(self.key(io, rate), i)))
+        R::from_f64(self.drop.map_or(1.0, |(rate, _)| rate.factor(self.key(io, rate), i)))
     }
     /// Returns the key of the drop-out for an op that runs on `io`.
     fn key(&self, io: &Io<'_>, rate: DropRate) -> Key {
         rate.key(io.input(io.inputs() - 1), self.per_event)
     }
     /// Returns y of `z`, element `i`, by the definition.
-    pub(in crate::ops) fn of<R: Real>(&self, io: &Io<'_>, z: R, i: usize) -> R {
-        self.act.of(z) * self.factor(io, i)
+    pub(in crate::ops) fn apply<R: Real>(&self, io: &Io<'_>, z: R, i: usize) -> R {
+        self.act.apply(z) * self.factor(io, i)
     }
     /// Applies the drop-out alone, in place, to the elements from `first` on; fast paths call it while these
     /// are in cache.
@@ -244,7 +244,7 @@ impl Epilogue {
     }
     /// Returns dz of `y` and `dy`, element `i`, by the definition.
     pub(in crate::ops) fn grad_of<R: Real>(&self, io: &Io<'_>, y: R, dy: R, i: usize) -> R {
-        dy * self.factor(io, i) * self.act.slope(y / R::of(self.scale()))
+        dy * self.factor(io, i) * self.act.slope(y / R::from_f64(self.scale()))
     }
     /// Computes dz in place for the elements from `first` on: `dz` holds dy before, and `y` holds the values.
     pub(in crate::ops) fn grad_in_place(&self, io: &Io<'_>, first: usize, dz: &mut [f32], y: &[f32]) {

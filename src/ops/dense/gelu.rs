@@ -61,12 +61,12 @@ impl Tape {
 
 /// Returns P(x).
 fn below<R: Real>(x: R) -> R {
-    R::of(0.5) * (R::ONE + (x * R::of(FRAC_1_SQRT_2)).erf())
+    R::from_f64(0.5) * (R::ONE + (x * R::from_f64(FRAC_1_SQRT_2)).erf())
 }
 
 /// Returns p(x).
 fn density<R: Real>(x: R) -> R {
-    (-(x * x) * R::of(0.5)).exp() * R::of(1.0 / (2.0 * PI).sqrt())
+    (-(x * x) * R::from_f64(0.5)).exp() * R::from_f64(1.0 / (2.0 * PI).sqrt())
 }
 
 /// As [`below`], for vector code.
@@ -103,7 +103,7 @@ impl Op for Gelu {
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
         for (i, (y, &x)) in io.out::<R>(0).iter_mut().zip(io.input::<R>(0)).enumerate() {
-            *y = self.0.of(io, x * below(x), i);
+            *y = self.0.apply(io, x * below(x), i);
         }
     }
     fn cpu(&self, io: &Io<'_>) {
@@ -143,7 +143,7 @@ impl Op for GeluGrad {
     fn define<R: Real>(&self, io: &Io<'_>) {
         let (x, dy) = (io.input::<R>(0), io.input::<R>(1));
         for (i, dx) in io.out::<R>(0).iter_mut().enumerate() {
-            *dx = self.0.of(io, dy[i] * (below(x[i]) + x[i] * density(x[i])), i);
+            *dx = self.0.apply(io, dy[i] * (below(x[i]) + x[i] * density(x[i])), i);
         }
     }
     fn cpu(&self, io: &Io<'_>) {

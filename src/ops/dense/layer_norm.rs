@@ -141,10 +141,10 @@ impl Op for LayerNorm {
 
 /// Returns the mean and `rstd` of a row.
 fn moments<R: Real>(x: &[R]) -> (R, R) {
-    let d = R::of(x.len() as f64);
+    let d = R::from_f64(x.len() as f64);
     let mean = x.iter().copied().sum::<R>() / d;
     let var = x.iter().map(|&x| (x - mean) * (x - mean)).sum::<R>() / d;
-    (mean, R::ONE / (var + R::of(EPS)).sqrt())
+    (mean, R::ONE / (var + R::from_f64(EPS)).sqrt())
 }
 
 /// Writes `y` and `stats` for the rows `x`, by definition.
@@ -174,7 +174,7 @@ pub(in crate::ops) fn gradients<R: Real>(
     for ((x, dy), dx) in x.chunks_exact(d).zip(dy.chunks_exact(d)).zip(dx.chunks_exact_mut(d)) {
         let (mean, rstd) = moments(x);
         let xh = |j: usize| (x[j] - mean) * rstd;
-        let width = R::of(d as f64);
+        let width = R::from_f64(d as f64);
         let mean_g = (0..d).map(|j| dy[j] * gain[j]).sum::<R>() / width;
         let mean_gx = (0..d).map(|j| dy[j] * gain[j] * xh(j)).sum::<R>() / width;
         for j in 0..d {

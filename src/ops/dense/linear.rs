@@ -139,7 +139,7 @@ impl Op for Linear {
             let (i, j) = (at / m, at % m);
             let product: R = (0..k).map(|l| x[i * k + l] * w[j * k + l]).sum();
             let z = product + bias.map_or(R::ZERO, |b| b[j]) + residual.map_or(R::ZERO, |r| r[at]);
-            *y = self.epilogue.of(io, z, at);
+            *y = self.epilogue.apply(io, z, at);
         }
     }
     fn cpu(&self, io: &Io<'_>) {
@@ -163,7 +163,7 @@ impl Op for Linear {
                 None => {}
             }
             if !matches!(act, Activation::Identity | Activation::Relu) {
-                y.iter_mut().for_each(|z| *z = act.of(*z));
+                y.iter_mut().for_each(|z| *z = act.apply(*z));
             }
             self.epilogue.drop(io, rows.start * m, y);
         });

@@ -60,7 +60,7 @@ vectorised! {
 
 /// Returns `1 / n`, or 0 if `n` is 0.
 fn reciprocal<R: Real>(n: usize) -> R {
-    if n == 0 { R::ZERO } else { R::of(1.0 / n as f64) }
+    if n == 0 { R::ZERO } else { R::from_f64(1.0 / n as f64) }
 }
 
 impl Op for Mean {

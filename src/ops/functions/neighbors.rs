@@ -13,9 +13,9 @@ use crate::{
 /// # Examples
 /// ```
 /// use tgnn::ops::functions::EventLists;
-/// let events = EventLists::of(&[0, 0, 1], &[1, 2, 2], &[10, 20, 30], 3)?;
+/// let events = EventLists::new(&[0, 0, 1], &[1, 2, 2], &[10, 20, 30], 3)?;
 /// assert_eq!(events.len(), 3);
-/// let refused = EventLists::of(&[0, 0], &[1, 2], &[20, 10], 3).unwrap_err();
+/// let refused = EventLists::new(&[0, 0], &[1, 2], &[20, 10], 3).unwrap_err();
 /// assert_eq!(refused.to_string(), "events: event 1 is earlier than the one before it");
 /// # Ok::<(), tgnn::error::Error>(())
 /// ```
@@ -42,7 +42,7 @@ impl EventLists {
     /// # Errors
     /// `Data` if the arrays differ in length, a node is not below `nodes`, or an event is earlier than the
     /// one before it; the message names the first such event.
-    pub fn of(src: &[u32], dst: &[u32], time: &[i64], nodes: usize) -> Result<Self> {
+    pub fn new(src: &[u32], dst: &[u32], time: &[i64], nodes: usize) -> Result<Self> {
         let bad = |what: String| Err(Error::new(ErrorKind::Data, format!("events: {what}")));
         let n = src.len();
         if dst.len() != n || time.len() != n {
@@ -133,7 +133,7 @@ pub struct RecentSlots<'a> {
 ///
 /// ```
 /// use tgnn::ops::functions::{EventLists, RecentSlots, recent_neighbors};
-/// let events = EventLists::of(&[0, 0, 1], &[1, 2, 2], &[10, 20, 30], 3)?;
+/// let events = EventLists::new(&[0, 0, 1], &[1, 2, 2], &[10, 20, 30], 3)?;
 /// let (mut node, mut event, mut dt, mut count) = ([0; 2], [0; 2], [0.0; 2], [0; 1]);
 /// let slots = RecentSlots { node: &mut node, event: &mut event, dt: &mut dt, count: &mut count };
 /// recent_neighbors(&events, &[0], &[25], 2, slots)?; // node 0 at time 25

@@ -56,7 +56,7 @@ impl Csr {
     /// `Data` if the arrays contradict each other; the message names the first place.
     pub fn from_csr(indptr: &[u32], indices: &[u32], values: Option<&[f32]>) -> Result<Self> {
         let n = indptr.len().saturating_sub(1);
-        Self::of(indptr, indices, values, n, true)
+        Self::from_parts(indptr, indices, values, n, true)
     }
     /// Takes a matrix of any number of columns, otherwise as [`from_csr`](Self::from_csr): such as a sampled
     /// block, with a row for each destination and a column for each source.
@@ -81,9 +81,15 @@ impl Csr {
         indices: &[u32],
         values: Option<&[f32]>,
     ) -> Result<Self> {
-        Self::of(indptr, indices, values, columns, false)
+        Self::from_parts(indptr, indices, values, columns, false)
     }
-    fn of(indptr: &[u32], indices: &[u32], values: Option<&[f32]>, u: usize, square: bool) -> Result<Self> {
+    fn from_parts(
+        indptr: &[u32],
+        indices: &[u32],
+        values: Option<&[f32]>,
+        u: usize,
+        square: bool,
+    ) -> Result<Self> {
         check_csr(indptr, indices, values, u).map_err(|e| match e {
             Wrong::Arrays(what) => Error::new(ErrorKind::Data, format!("csr: {what}")),
             Wrong::Column(what) if square => {
@@ -462,7 +468,7 @@ impl CsrRows {
     fn new(starts: &[u32], col: Vec<u32>, weight: Option<Vec<f32>>) -> Self {
         let n = starts.len() - 1;
         let len: Vec<u32> = starts.windows(2).map(|ends| ends[1] - ends[0]).collect();
-        CsrRows { long: LongRows::of(&len, n), begin: starts[..n].to_vec(), len, col, weight }
+        CsrRows { long: LongRows::new(&len, n), begin: starts[..n].to_vec(), len, col, weight }
     }
 }
 

@@ -52,12 +52,12 @@ impl Tape {
 /// Returns one over the number of elements in the mean that `column` belongs to.
 fn weight<R: Real>(column: usize, rows: usize, cols: usize) -> R {
     let per_row = if column == 0 { 1 } else { cols - 1 };
-    R::of(1.0 / (rows * per_row) as f64)
+    R::from_f64(1.0 / (rows * per_row) as f64)
 }
 
 /// Returns the gradient of logit `x`, element `at` of `n` rows of `m`.
 pub(in crate::ops) fn define_gradient<R: Real>(x: R, at: usize, [n, m]: [usize; 2], dloss: R) -> R {
-    let label = R::of(f64::from(u8::from(at.is_multiple_of(m))));
+    let label = R::from_f64(f64::from(u8::from(at.is_multiple_of(m))));
     (x.sigmoid() - label) * weight::<R>(at % m, n, m) * dloss
 }
 

@@ -68,7 +68,7 @@ impl Tape {
 
 /// Returns one over the number of elements.
 fn mean_factor<R: Real>(n: usize, classes: usize) -> R {
-    R::of(1.0 / (n * classes) as f64)
+    R::from_f64(1.0 / (n * classes) as f64)
 }
 
 /// Columns of a row whose losses are computed at a time, then summed.
@@ -145,7 +145,7 @@ impl Op for LabelLoss {
                 let x = x[i * classes + c];
                 let is_positive = set.contains(&(c as u32));
                 sum += if is_positive {
-                    R::of(self.positive_weight.into()) * (-x).softplus()
+                    R::from_f64(self.positive_weight.into()) * (-x).softplus()
                 } else {
                     x.softplus()
                 };
@@ -210,7 +210,7 @@ impl Op for LabelLossGrad {
         for (at, dx) in io.out::<R>(0).iter_mut().enumerate() {
             let (i, c) = (at / classes, at % classes);
             let slope = if labels[i * set_size..][..set_size].contains(&(c as u32)) {
-                -R::of(self.positive_weight.into()) * (-x[at]).sigmoid()
+                -R::from_f64(self.positive_weight.into()) * (-x[at]).sigmoid()
             } else {
                 x[at].sigmoid()
             };

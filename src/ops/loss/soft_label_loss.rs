@@ -210,7 +210,7 @@ impl SoftLabelLoss {
     /// Writes the mean of the losses, whose sum is `sum`, and records a fault unless it is finite.
     fn finish<R: Real>(io: &Io<'_>, sum: R) {
         let n = io.rows(at!(logits));
-        let loss = if n == 0 { R::ZERO } else { sum * R::of(1.0 / n as f64) };
+        let loss = if n == 0 { R::ZERO } else { sum * R::from_f64(1.0 / n as f64) };
         io.write_loss(loss);
     }
 }
@@ -228,7 +228,7 @@ impl Op for SoftLabelLossGrad {
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
         let classes = io.cols(at!(logits));
-        let factor = R::of(1.0 / io.rows(at!(logits)).max(1) as f64) * io.input::<R>(at!(dloss))[0];
+        let factor = R::from_f64(1.0 / io.rows(at!(logits)).max(1) as f64) * io.input::<R>(at!(dloss))[0];
         let rows =
             io.input::<R>(at!(logits)).chunks_exact(classes).zip(io.out::<R>(0).chunks_exact_mut(classes));
         for (i, (x, dx)) in rows.enumerate() {

@@ -126,7 +126,7 @@ impl SquaredLoss {
     /// Writes both outputs for `known` squares that add up to `sum`; reports a fault if the mean is not
     /// finite.
     fn finish<R: Real>(&self, io: &Io<'_>, sum: R, known: usize) {
-        let loss = if known == 0 { R::ZERO } else { sum * R::of(1.0 / known as f64) };
+        let loss = if known == 0 { R::ZERO } else { sum * R::from_f64(1.0 / known as f64) };
         if !loss.f64().is_finite() {
             let mut elements = io.input::<R>(0).iter().zip(io.input::<R>(1));
             let first = elements.position(|(p, w)| !w.f64().is_nan() && !(*p - *w).f64().is_finite());
@@ -169,7 +169,7 @@ impl SquaredLossGrad {
     /// Returns the factor of `pred - want` in the gradient: `2 / known dloss`.
     fn scale<R: Real>(&self, io: &Io<'_>) -> R {
         let (known, dloss) = (io.input::<u32>(2)[0], io.input::<R>(3)[0]);
-        R::of(2.0 / f64::from(known.max(1))) * dloss
+        R::from_f64(2.0 / f64::from(known.max(1))) * dloss
     }
 }
 

@@ -247,7 +247,7 @@ impl DeliverMails {
             return;
         };
         let slot = v * k + boxes.next[v] as usize % k;
-        let weight = R::ONE / R::of(deliveries.len() as f64);
+        let weight = R::ONE / R::from_f64(deliveries.len() as f64);
         let deliveries = deliveries.iter().filter_map(|&delivery| io.row_of(row, delivery, sent));
         let roots = deliveries.map(|delivery| self.root(delivery));
         let out_row = |(i, side): (usize, usize)| &inputs.out[(self.stride * i + side) * d..][..d];

@@ -104,7 +104,7 @@ impl<'a, R: Real> Operands<'a, R> {
     /// it is `NONE`.
     fn root(&self, io: &Io<'_>, i: usize) -> Option<(&'a [R], R)> {
         let (row, d) = (io.row_of(i, self.row[i], self.node_time.len())?, self.w.len());
-        let seconds = |from, to| R::of(f64::from(self.gaps.seconds(from, to)));
+        let seconds = |from, to| R::from_f64(f64::from(self.gaps.seconds(from, to)));
         let delta = seconds(self.node_time[row], self.time[i]) / (seconds(0, self.time[i]) + R::ONE);
         Some((&self.h[row * d..][..d], delta))
     }

@@ -139,7 +139,7 @@ impl Op for ReadMails {
                     }
                     let slot = at * k + j;
                     (row[slot], event[slot]) = (from as u32, mail_event[from]);
-                    dt[slot] = R::of(f64::from(self.gaps.seconds(mail_time[from], time[i])));
+                    dt[slot] = R::from_f64(f64::from(self.gaps.seconds(mail_time[from], time[i])));
                     *count += 1;
                 }
             }

@@ -159,7 +159,7 @@ impl Tiles {
     const MOST: usize = 1024;
 
     /// Divides `n` occurrences.
-    fn of(n: usize) -> Self {
+    fn new(n: usize) -> Self {
         let pieces = n.div_ceil(Self::THREADS as usize);
         let rounds = pieces.div_ceil(Self::MOST).max(1);
         Tiles { tiles: pieces.div_ceil(rounds).max(1), rounds: rounds as u32 }
@@ -194,7 +194,7 @@ impl Op for Unique {
     }
     fn scratch(&self, ins: &[Spec]) -> usize {
         let n = ins[at!(roots)..].iter().map(Spec::len).sum();
-        2 * Tiles::words(n) + Tiles::of(n).tiles
+        2 * Tiles::words(n) + Tiles::new(n).tiles
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
         let n: usize = ins[at!(roots)..].iter().map(Spec::len).sum();
@@ -260,7 +260,7 @@ impl Op for Unique {
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let ids = self.id_lists(on)?;
         let n: usize = (at!(roots)..on.inputs()).map(|i| on.spec(i).len()).sum();
-        let Tiles { tiles, rounds } = Tiles::of(n);
+        let Tiles { tiles, rounds } = Tiles::new(n);
         let (words, tile_items) = (Tiles::words(n), rounds * Tiles::THREADS);
         let (stamp, nodes, phi) = (on.state(at!(stamp)), self.nodes as u32, on.kept(output::PHI));
         // `scratch` declares the memory of all three.

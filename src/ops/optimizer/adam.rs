@@ -288,8 +288,10 @@ impl Op for Adam {
         let rate = rate_of(io.input::<R>(at!(lr)), *step);
         let (lr, root) = corrected(rate, *step);
         let (keep, coupled) = self.decay.factors(rate);
-        let (keep, coupled, scale) = (R::of(keep), R::of(coupled), scale_of::<R>(io, self.scaled));
-        let (b1, b2, new1, new2) = (R::of(BETA1), R::of(BETA2), R::of(1.0 - BETA1), R::of(1.0 - BETA2));
+        let (keep, coupled, scale) =
+            (R::from_f64(keep), R::from_f64(coupled), scale_of::<R>(io, self.scaled));
+        let (b1, b2, new1, new2) =
+            (R::from_f64(BETA1), R::from_f64(BETA2), R::from_f64(1.0 - BETA1), R::from_f64(1.0 - BETA2));
         for (number, at) in numbered(io, self.slots(io.inputs())) {
             let (w, g, m, v) =
                 (io.state::<R>(at), io.input::<R>(at + G), io.state::<R>(at + M), io.state::<R>(at + V));
@@ -297,7 +299,8 @@ impl Op for Adam {
                 let g = scale * g[i] + coupled * w[i];
                 m[i] = b1 * m[i] + new1 * g;
                 v[i] = b2 * v[i] + new2 * g * g;
-                w[i] = keep * w[i] - R::of(lr) * m[i] / (v[i].sqrt() * R::of(root) + R::of(EPS));
+                w[i] = keep * w[i]
+                    - R::from_f64(lr) * m[i] / (v[i].sqrt() * R::from_f64(root) + R::from_f64(EPS));
                 [w[i], v[i]].into_iter().for_each(|x| check_number(io, number, x));
             }
         }

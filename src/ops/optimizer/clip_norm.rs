@@ -75,7 +75,7 @@ impl ClipNorm {
     /// Writes norm and factor.
     fn finish<R: Real>(&self, io: &Io<'_>, sum: R) {
         let norm = sum.sqrt();
-        let scale = R::of(self.most) / (norm + R::of(EPS));
+        let scale = R::from_f64(self.most) / (norm + R::from_f64(EPS));
         io.state::<R>(at!(norm))[0] = norm;
         // A norm that is not a number must not look like one that needs no clipping.
         io.out::<R>(0)[0] = if scale >= R::ONE { R::ONE } else { scale };

@@ -161,9 +161,9 @@ impl Op for Sgd {
         Cost { bytes: 4 * numbers * n, flops: 2 * self.inputs_each() * n }
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
-        let lr = R::of(Self::begin::<R>(io));
+        let lr = R::from_f64(Self::begin::<R>(io));
         let (momentum, decay, scale) =
-            (R::of(self.momentum), R::of(self.decay), scale_of::<R>(io, self.scaled));
+            (R::from_f64(self.momentum), R::from_f64(self.decay), scale_of::<R>(io, self.scaled));
         for (number, at) in numbered(io, self.slots(io.inputs())) {
             let (w, g) = (io.state::<R>(at), io.input::<R>(at + G));
             let mut v = (self.momentum != 0.0).then(|| io.state::<R>(at + V));

@@ -101,7 +101,7 @@ impl Op for MeanRows {
             let (i, c) = (at / d, at % d);
             let n = self.used(count, i);
             let sum: R = (0..n).map(|j| x[(i * self.k + j) * d + c]).sum();
-            *y = sum / R::of(n.max(1) as f64);
+            *y = sum / R::from_f64(n.max(1) as f64);
         }
     }
     fn cpu(&self, io: &Io<'_>) {
@@ -151,7 +151,7 @@ impl Op for MeanRowsGrad {
         for (at, dx) in io.out::<R>(0).iter_mut().enumerate() {
             let (i, j, c) = (at / (k * d), at / d % k, at % d);
             let n = self.0.used(count, i);
-            *dx = if j < n { dy[i * d + c] / R::of(n as f64) } else { R::ZERO };
+            *dx = if j < n { dy[i * d + c] / R::from_f64(n as f64) } else { R::ZERO };
         }
     }
     fn cpu(&self, io: &Io<'_>) {

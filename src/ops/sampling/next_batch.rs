@@ -44,10 +44,10 @@ pub struct Slice {
 
 impl Slice {
     /// All events of every batch.
-    pub const ALL: Slice = Slice::of(0, 1);
+    pub const ALL: Slice = Slice::new(0, 1);
 
     /// The slice of a rank, of `ranks` ranks that share every batch.
-    pub const fn of(rank: usize, ranks: usize) -> Self {
+    pub const fn new(rank: usize, ranks: usize) -> Self {
         Slice { rank, ranks, whole: false }
     }
 }
@@ -134,7 +134,7 @@ impl Tape {
     /// let range = tape.input(&mut store, "range", Spec::ids(Rows::fixed(1), 3), &[0u32, 3, 0])?;
     /// let clock = store.zeros("clock", Spec::ids(Rows::fixed(1), 2))?;
     /// let clock = tape.stored(clock)?;
-    /// let slice = tape.next_slice([src, dst, time], range, clock, 3, Slice::of(1, 2), None)?; // of rank 1
+    /// let slice = tape.next_slice([src, dst, time], range, clock, 3, Slice::new(1, 2), None)?; // of rank 1
     /// let keep = [slice.src, slice.now, slice.share];
     /// let mut program = Program::new(&tape, &keep, Precision::F32, Backend::Cpu)?;
     /// program.run(&mut store)?;
@@ -231,7 +231,7 @@ impl Op for NextBatch {
         };
         let share = if n == 0 { 0.0 } else { (past - before) as f64 / (n * self.batches) as f64 };
         let (first, n) = (first + before, past - before);
-        io.out::<R>(SHARE)[0] = R::of(share);
+        io.out::<R>(SHARE)[0] = R::from_f64(share);
         io.out::<u32>(COUNT)[0] = n as u32;
         io.out::<u32>(INDEX)[0] = step;
         io.out::<u32>(NOW).copy_from_slice(&[epoch, nth, before as u32]);

@@ -162,7 +162,7 @@ impl Tape {
     /// let mut store = Store::new(Precision::F32);
     /// let mut tape = Tape::new(&store);
     /// // Node 0 has event 0 with node 1 at time 10, and event 1 with node 2 at time 20; event 2 is later.
-    /// let lists = EventLists::of(&[0, 0, 1], &[1, 2, 2], &[10, 20, 30], 3)?;
+    /// let lists = EventLists::new(&[0, 0, 1], &[1, 2, 2], &[10, 20, 30], 3)?;
     /// let tcsr = lists.stored(&mut tape, &mut store)?;
     /// // A query for node 0 at time 25, in a batch that begins with event 2.
     /// let node = tape.input(&mut store, "node", Spec::ids(Rows::fixed(1), 1), &[0u32])?;
@@ -218,7 +218,7 @@ struct Slots<'a, R> {
 }
 
 impl<'a> Tables<'a> {
-    fn of(op: &SampleNeighbors, io: &Io<'a>) -> Self {
+    fn new(op: &SampleNeighbors, io: &Io<'a>) -> Self {
         let (batch, now) =
             (io.input::<u32>(at!(SampleNeighbors, event)), io.input::<u32>(at!(SampleNeighbors, now)));
         let (seed, salt) = op.seed();
@@ -324,7 +324,7 @@ impl SampleNeighbors {
         let (gaps, now) = (self.gaps, t.query_time[i]);
         let mut put = |j: usize, e: &Entry| {
             (node[j], event[j], time[j]) = (e.node, e.event, e.time);
-            dt[j] = R::of(f64::from(gaps.seconds(e.time, now)));
+            dt[j] = R::from_f64(f64::from(gaps.seconds(e.time, now)));
         };
         if self.strategy == Strategy::Recent || list.len() <= self.k {
             list.iter().rev().take(n).enumerate().for_each(|(j, e)| put(j, e));
@@ -363,7 +363,7 @@ impl Op for SampleNeighbors {
     fn define<R: Real>(&self, io: &Io<'_>) {
         let (node, event) = (io.out::<u32>(0), io.out::<u32>(1));
         let (dt, time, count) = (io.out::<R>(2), io.out::<i64>(3), io.out::<u32>(4));
-        let t = Tables::of(self, io);
+        let t = Tables::new(self, io);
         for (i, count) in count.iter_mut().enumerate() {
             let list = t.list(io, i);
             let earlier = |e: &&Entry| e.event < t.bound && e.time < t.query_time[i];
@@ -381,7 +381,7 @@ impl Op for SampleNeighbors {
     fn cpu(&self, io: &Io<'_>) {
         let (node, event) = (io.out::<u32>(0), io.out::<u32>(1));
         let (dt, time, count) = (io.out::<f32>(2), io.out::<i64>(3), io.out::<u32>(4));
-        let t = Tables::of(self, io);
+        let t = Tables::new(self, io);
         if self.k == 0 {
             return count.fill(0);
         }

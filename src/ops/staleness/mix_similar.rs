@@ -88,7 +88,7 @@ impl MixSimilar {
             }
         });
         let (picks, similar) = (io.input::<u32>(at!(picks)), io.input::<R>(at!(similar)));
-        let (lambda, rest) = (R::of(f64::from(self.lambda)), R::of(1.0 - f64::from(self.lambda)));
+        let (lambda, rest) = (R::from_f64(f64::from(self.lambda)), R::from_f64(1.0 - f64::from(self.lambda)));
         for (k, &row) in io.input::<u32>(at!(row)).iter().enumerate() {
             let Some(row) = io.row_of(k, row, node.len()) else { continue };
             let picked = || (0..s).filter(|j| picks[k * s + j] != NONE);
@@ -102,7 +102,7 @@ impl MixSimilar {
                     let similar = &similar[(k * s + j) * d + at * COLUMNS..][..out.len()];
                     sums.iter_mut().zip(similar).for_each(|(sum, &x)| *sum += x);
                 }
-                let mixed = sums.iter().map(|&sum| rest * (sum / R::of(count as f64)));
+                let mixed = sums.iter().map(|&sum| rest * (sum / R::from_f64(count as f64)));
                 out.iter_mut().zip(mixed).for_each(|(out, mixed)| *out = lambda * *out + mixed);
             }
         }

@@ -176,7 +176,7 @@ impl Local {
     pub(crate) fn devices(&self) -> Result<Vec<usize>> {
         let seats = &self.world.seats;
         let device = |rank: usize| {
-            let seat = seats.of(rank);
+            let seat = seats.seat(rank);
             self.wait_for((rank, seat), "the opening of devices", || seat.device().is_some())?;
             Ok(seat.device().flatten())
         };
@@ -185,11 +185,11 @@ impl Local {
     }
     /// Returns where this rank says what it does.
     pub(crate) fn seat(&self) -> &Seat {
-        self.world.seats.of(self.seat)
+        self.world.seats.seat(self.seat)
     }
     /// Returns where a rank of this connection says what it does.
     fn seat_of(&self, rank: usize) -> &Seat {
-        self.world.seats.of(self.seat - self.rank + rank)
+        self.world.seats.seat(self.seat - self.rank + rank)
     }
     /// Returns the name of a rank, with what it does if it is in a call of the driver.
     pub(crate) fn named(&self, rank: usize) -> String {

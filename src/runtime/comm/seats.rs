@@ -132,7 +132,7 @@ impl Seats {
     pub fn new(ranks: usize) -> Self {
         Seats { of: (0..ranks).map(|_| Seat::default()).collect(), failed: OnceLock::new() }
     }
-    pub fn of(&self, seat: usize) -> &Seat {
+    pub fn seat(&self, seat: usize) -> &Seat {
         &self.of[seat]
     }
     pub fn number(&self) -> usize {

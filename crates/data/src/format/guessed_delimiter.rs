@@ -55,7 +55,7 @@ fn divides_evenly(delimiter: Delimiter, lines: &[&[u8]]) -> bool {
 mod tests {
     use super::*;
 
-    fn of(text: &str) -> String {
+    fn guessed(text: &str) -> String {
         Delimiter::of_lines(&text.lines().map(str::as_bytes).collect::<Vec<_>>()).to_string()
     }
 
@@ -84,7 +84,7 @@ mod tests {
             ("one", "blanks"),
             ("", "blanks"),
         ] {
-            assert_eq!(of(text), wanted, "{text}");
+            assert_eq!(guessed(text), wanted, "{text}");
         }
     }
 }

@@ -124,7 +124,7 @@ impl Ceilings {
     ///
     /// # Errors
     /// `OutOfMemory`; `Device`.
-    pub fn of(device: &Device) -> Result<Self> {
+    pub fn measure(device: &Device) -> Result<Self> {
         match device.gpu() {
             Some(gpu) => Self::of_gpu(gpu, &Rivals::new(gpu), Effort::on(gpu)),
             None => Ok(Self::of_host(device)),

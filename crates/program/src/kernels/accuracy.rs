@@ -32,7 +32,7 @@ pub(super) struct OpAccuracy {
 }
 
 impl OpAccuracy {
-    fn of(op: &'static str) -> Self {
+    fn new(op: &'static str) -> Self {
         OpAccuracy { op, cases: 0, worst: 0.0, worst_case: String::new(), off: Vec::new() }
     }
     /// Whether all cases agree with the definition.
@@ -89,7 +89,7 @@ impl Accuracy {
                 all.not_tried.push(op);
                 continue;
             }
-            let mut accuracy = OpAccuracy::of(op);
+            let mut accuracy = OpAccuracy::new(op);
             for case in of_op {
                 let backend = Backend::Cuda(gpu.values_apart());
                 accuracy.add(case, testing::worst(&case.with_inputs(gpu.precision()), backend));

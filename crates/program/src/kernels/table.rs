@@ -54,7 +54,7 @@ struct Speeds {
 }
 
 impl Speeds {
-    fn of(ceilings: &Ceilings, work: Work, [warm, cold]: [f64; 2]) -> Self {
+    fn new(ceilings: &Ceilings, work: Work, [warm, cold]: [f64; 2]) -> Self {
         let speed = |seconds, caches| ceilings.speed(work, seconds, caches);
         Speeds { warm: speed(warm, Caches::Warm), cold: speed(cold, Caches::Cold) }
     }
@@ -120,7 +120,7 @@ impl Table {
     /// Prints the table. Rows of ops that are not verified say so.
     pub fn print(&self, accuracy: &Accuracy) {
         let row = |name: &str, seconds: [f64; 2], work: Work, limit: &str, last: &str| {
-            let Speeds { warm, cold } = Speeds::of(&self.ceilings, work, seconds);
+            let Speeds { warm, cold } = Speeds::new(&self.ceilings, work, seconds);
             say(format_args!(
                 "{name:<25}{:>10.1}{:>10.1}{:>9.0}{:>9.0} %{:>11.0} %{:>10.0}{:>9.0} %  {limit:<12}{last}",
                 1e6 * seconds[0],
@@ -138,7 +138,7 @@ impl Table {
             "op", "us", "us cold", "GB/s", "of copy", "of cached", "GFLOP/s", "of product", "limit"
         ));
         for l in &self.lines {
-            let limit = Speeds::of(&self.ceilings, l.work, l.seconds).limit();
+            let limit = Speeds::new(&self.ceilings, l.work, l.seconds).limit();
             let off = if accuracy.agrees(l.of) { "" } else { "; NOT VERIFIED, see above" };
             row(l.op, l.seconds, l.work, limit, &format!("{}{off}", l.case));
             for r in &l.rivals {
@@ -176,7 +176,7 @@ impl Line {
                 "within_allowance": r.off.within(), "off_by": r.off.error, "allowed": r.off.allowed,
             })
         });
-        let speeds = Speeds::of(ceilings, self.work, self.seconds);
+        let speeds = Speeds::new(ceilings, self.work, self.seconds);
         let Speeds { warm, cold } = &speeds;
         json!({
             "op": self.op, "case": self.case, "verified": verified,

@@ -25,7 +25,7 @@ pub struct Measured {
 
 impl Measured {
     /// Returns what was measured of an op.
-    pub fn of(time: &OpTime, place: String) -> Self {
+    pub fn new(time: &OpTime, place: String) -> Self {
         let (runs, work) = (time.runs, Work::of_run(time));
         let kernels = time.kernels / runs.max(1);
         Measured { op: time.op, place, runs, kernels, seconds: time.median, work }

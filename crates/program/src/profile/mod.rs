@@ -101,11 +101,11 @@ impl ProfileArgs {
     pub fn run(&self) -> Result<()> {
         let (subject, config) = (self.subject()?, self.config()?);
         match (&self.inside, self.with) {
-            (Some(file), _) => Report::of(|| self.measured(&subject, &config)).write(file),
+            (Some(file), _) => Report::from_work(|| self.measured(&subject, &config)).write(file),
             (None, Some(tool)) => self.under(tool, &subject, &config),
             (None, None) => {
                 let device = config.open_device()?;
-                let ceilings = Ceilings::of(&device)?;
+                let ceilings = Ceilings::measure(&device)?;
                 let found = subject.measure(&config, &device, self.how(&subject)?)?;
                 table::print(&device, &ceilings, &found, self.caches(), self.json)
             }
@@ -119,7 +119,7 @@ impl ProfileArgs {
         let subject = match self.what.as_str() {
             "step" => Subject::Steps { warm_up: self.warm_up },
             "epoch" => Subject::Epochs,
-            name => return OpCases::of(name, self.case.as_deref()).map(Subject::Op),
+            name => return OpCases::find(name, self.case.as_deref()).map(Subject::Op),
         };
         if let Some(case) = &self.case {
             let what = format!("--case {case} is for an op, and this is `{}`", self.what);

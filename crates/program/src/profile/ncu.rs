@@ -35,7 +35,7 @@ pub(super) fn print(
         "x floor"
     ));
     for op in runs.names() {
-        let (seconds, floor) = runs.of(op);
+        let (seconds, floor) = runs.time_of(op);
         let name = if op.is_empty() { "outside of ops" } else { op };
         say(format_args!("{name:<43}{:>10.1}{:>75}", 1e6 * seconds, floors(floor)));
         kernels.iter().filter(|kernel| kernel.op == op).for_each(line);
@@ -80,7 +80,7 @@ impl<'a> OpRuns<'a> {
     }
     /// Returns the seconds of a run of an op, and how many times as long that is as its floor; NaN if it is
     /// not known.
-    fn of(&self, op: &str) -> (f64, f64) {
+    fn time_of(&self, op: &str) -> (f64, f64) {
         let of_op = self.kernels.iter().filter(|kernel| kernel.op == op);
         let total: f64 = of_op.map(|kernel| kernel.total).sum();
         let done: Vec<&OpDone> = self.ops.iter().filter(|done| done.op == op).collect();
@@ -108,7 +108,7 @@ impl<'a> OpRuns<'a> {
                 .collect()
         };
         let op = |op: &str| {
-            let (seconds, floor) = self.of(op);
+            let (seconds, floor) = self.time_of(op);
             json!({"op": op, "us": 1e6 * seconds, "times_floor": floor, "kernels": kernels_of(op)})
         };
         let mut table = json!({"schema": 1, "version": env!("CARGO_PKG_VERSION"), "tool": "ncu",

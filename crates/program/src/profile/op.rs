@@ -29,7 +29,7 @@ impl OpCases {
     ///
     /// # Errors
     /// `Usage` if there is no such op, or the sizes do not suit it.
-    pub fn of(name: &str, dims: Option<&str>) -> Result<Self> {
+    pub fn find(name: &str, dims: Option<&str>) -> Result<Self> {
         let (all, bench) = (cases(), bench_cases());
         let mut owners: Vec<&Case> = all.iter().filter(|case| belongs_to(name, case.op)).collect();
         // The longest name first, so that linear_pair_grad is of linear_pair and not of linear; then the
@@ -54,7 +54,7 @@ impl OpCases {
     /// # Errors
     /// `Usage` if a case cannot have its sizes; those of the ops.
     pub fn measure(&self, device: &Device, how: How) -> Result<Vec<Measured>> {
-        let backend = Backend::of(device);
+        let backend = Backend::for_device(device);
         device.keep_awake(|| {
             let ready = |case: &Case| built(case, || ReadyCase::new(case, backend.clone()));
             let mut ready = self.cases.iter().map(ready).collect::<Result<Vec<_>>>()?;
@@ -70,7 +70,7 @@ impl OpCases {
                     let what = format!("{} does not run in the case {case}", self.op);
                     return Err(Error::usage(what).remedy("give other sizes"));
                 }
-                found.extend(times.iter().map(|time| Measured::of(time, case.to_string())));
+                found.extend(times.iter().map(|time| Measured::new(time, case.to_string())));
             }
             Ok(found)
         })
@@ -142,10 +142,10 @@ mod tests {
     #[test]
     fn every_op_that_a_case_runs_is_found_by_its_name() {
         for name in cases().iter().map(|case| case.op).collect::<BTreeSet<_>>() {
-            let found = OpCases::of(name, None).unwrap();
+            let found = OpCases::find(name, None).unwrap();
             assert_eq!((found.op, found.cases[0].op), (name, name));
         }
-        let grad = OpCases::of("linear_pair_input_grad", None).unwrap();
+        let grad = OpCases::find("linear_pair_input_grad", None).unwrap();
         assert_eq!((grad.op, grad.cases[0].op), ("linear_pair_input_grad", "linear_pair"));
     }
 }

@@ -30,7 +30,7 @@ impl OpDone {
 
 impl Report {
     /// Reports what `work` has done.
-    pub fn of(work: impl FnOnce() -> Result<Vec<Measured>>) -> Self {
+    pub fn from_work(work: impl FnOnce() -> Result<Vec<Measured>>) -> Self {
         let done = |m: Measured| {
             let Work { bytes, flops } = m.work;
             OpDone { op: m.op.into(), runs: m.runs, bytes, flops }

@@ -141,7 +141,7 @@ impl ProfileArgs {
         let command = session.words.iter().map(|word| quoted(word.to_string_lossy().into_owned()));
         self.note(command.collect::<Vec<_>>().join(" "));
         // Measured here, because a tool would slow it down.
-        let ceilings = (tool == Tool::Ncu).then(|| Ceilings::of(&device)).transpose()?;
+        let ceilings = (tool == Tool::Ncu).then(|| Ceilings::measure(&device)).transpose()?;
         drop(device);
         let (ops, log) = session.run()?;
         match (tool, ceilings) {

@@ -49,5 +49,5 @@ fn task(config: &Config, device: &Device) -> Result<Box<dyn Task>> {
 /// Returns the ops of a step, each with its lane.
 fn measured(times: &[OpTime]) -> Vec<Measured> {
     let place = |time: &OpTime| if time.lane > 0 { format!("lane {}", time.lane + 1) } else { String::new() };
-    times.iter().map(|time| Measured::of(time, place(time))).collect()
+    times.iter().map(|time| Measured::new(time, place(time))).collect()
 }

@@ -78,7 +78,7 @@ struct Progressing {
 
 impl Progressing {
     /// Finds out which trials have finished already.
-    fn of(runner: &Runner<'_>) -> Result<Self> {
+    fn open(runner: &Runner<'_>) -> Result<Self> {
         let folders: Vec<PathBuf> = runner.trials.iter().map(|trial| runner.out.join(&trial.name)).collect();
         let (mut waiting, mut finished) = (VecDeque::new(), BTreeMap::new());
         for (at, (trial, dir)) in runner.trials.iter().zip(&folders).enumerate() {
@@ -129,7 +129,7 @@ impl Runner<'_> {
     pub fn run(&self, notes: &[String], quiet: bool) -> Result<Outcome> {
         let lock = locked(self.out)?;
         lock.note().iter().for_each(|note| tell(format_args!("note: {note}")));
-        let mut trials = Progressing::of(self)?;
+        let mut trials = Progressing::open(self)?;
         let mut board = Board::new(quiet, self.trials.len(), trials.finished.len());
         notes.iter().for_each(|note| board.line(format_args!("note      {note}")));
         self.describe(&board, trials.finished.len());

@@ -32,7 +32,7 @@ impl Side {
             let spec = Spec::ids(Rows::fixed(values.len() / cols), cols);
             store.table(format!("{side} {name}"), spec, Arc::new(values))
         };
-        let long = LongRows::of(&n.len, nodes);
+        let long = LongRows::new(&n.len, nodes);
         let ids = [
             ids("begin", n.begin.clone(), 1)?,
             ids("len", n.len.clone(), 1)?,

@@ -102,7 +102,7 @@ impl Op for TemporalAttentionGrad {
         Cost { bytes: forward.bytes + 4 * rows, flops: 3 * forward.flops }
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
-        let o = Operands::<R>::of(&self.0, io);
+        let o = Operands::<R>::new(&self.0, io);
         let base = self.0.operands();
         let [weights, dmix, dsum] =
             [saved::WEIGHT, saved::DMIX, saved::DSUM].map(|at| io.input::<R>(base + at));
@@ -120,7 +120,7 @@ impl Op for TemporalAttentionGrad {
                 };
                 let mean: R = (0..n).map(|j| a(j) * da(j)).sum();
                 for j in 0..n {
-                    let (slot, ds) = (i * k + j, a(j) * (da(j) - mean) * R::of(o.scale));
+                    let (slot, ds) = (i * k + j, a(j) * (da(j) - mean) * R::from_f64(o.scale));
                     let a = a(j) * o.kept(i, h, j);
                     for l in 0..c {
                         dquery[(query * heads + h) * c + l] += ds * o.z(slot, l);
@@ -141,7 +141,7 @@ impl Op for TemporalAttentionGrad {
         }
     }
     fn cpu(&self, io: &Io<'_>) {
-        let o = Operands::<f32>::of(&self.0, io);
+        let o = Operands::<f32>::new(&self.0, io);
         let base = self.0.operands();
         let [weights, dmix, dsum] =
             [saved::WEIGHT, saved::DMIX, saved::DSUM].map(|at| io.input::<f32>(base + at));

@@ -266,7 +266,7 @@ impl Op for TemporalAttention {
         Cost { bytes, flops: slots * (4 * self.heads * c + 20 * w.cols) }
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
-        let o = Operands::<R>::of(self, io);
+        let o = Operands::<R>::new(self, io);
         let (mix, sums, weights) =
             (io.out::<R>(output::MIX), io.out::<R>(output::SUM), io.out::<R>(output::WEIGHT));
         let (c, k) = (o.width(), o.k);
@@ -274,8 +274,9 @@ impl Op for TemporalAttention {
         for (query, at, i, n) in o.roots() {
             for h in 0..self.heads {
                 let (row, q) = (at * self.heads + h, o.query_of(query, h));
-                let score = |j: usize| (0..c).map(|l| q[l] * o.z(i * k + j, l)).sum::<R>() * R::of(o.scale);
-                let top = (0..n).map(score).fold(R::of(f64::NEG_INFINITY), R::max);
+                let score =
+                    |j: usize| (0..c).map(|l| q[l] * o.z(i * k + j, l)).sum::<R>() * R::from_f64(o.scale);
+                let top = (0..n).map(score).fold(R::from_f64(f64::NEG_INFINITY), R::max);
                 let total: R = (0..n).map(|j| (score(j) - top).exp()).sum();
                 for j in 0..n {
                     let a = (score(j) - top).exp() / total;
@@ -288,7 +289,7 @@ impl Op for TemporalAttention {
         }
     }
     fn cpu(&self, io: &Io<'_>) {
-        let o = Operands::<f32>::of(self, io);
+        let o = Operands::<f32>::new(self, io);
         let (c, k, heads) = (o.width(), o.k, self.heads);
         let (mut mix, mut sums, mut weights) =
             (io.out::<f32>(output::MIX), io.out::<f32>(output::SUM), io.out::<f32>(output::WEIGHT));

@@ -34,7 +34,7 @@ pub(super) struct Operands<'a, R> {
 
 impl<'a, R: Real> Operands<'a, R> {
     /// Reads the inputs; reports a fault if `starts` does not divide all of `order`.
-    pub(super) fn of(op: &TemporalAttention, io: &'a Io<'a>) -> Self {
+    pub(super) fn new(op: &TemporalAttention, io: &'a Io<'a>) -> Self {
         let (starts, order) = (io.input::<u32>(input::STARTS), io.input::<u32>(input::ORDER));
         let queries = io.rows(input::QUERY);
         let ends = [starts[0], starts[queries]].map(|end| end as usize);
@@ -120,7 +120,7 @@ impl<'a, R: Real> Operands<'a, R> {
     }
     /// Returns the drop-out factor of the weight of head `h` and neighbour `j` of root `i`.
     pub(super) fn kept(&self, i: usize, h: usize, j: usize) -> R {
-        R::of(self.drop.map_or(1.0, |(rate, key)| rate.factor(key, (i * self.heads + h) * self.k + j)))
+        R::from_f64(self.drop.map_or(1.0, |(rate, key)| rate.factor(key, (i * self.heads + h) * self.k + j)))
     }
     /// Whether the roots at indices `a` and `b` of `order` have the same neighbours; their gaps may differ.
     pub(super) fn same_neighbors(&self, a: usize, b: usize) -> bool {

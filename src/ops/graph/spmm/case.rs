@@ -17,7 +17,7 @@ fn case_adjacency(c: &mut CaseBuilder, rows: &CaseRows, vertices: usize, weighte
     let len: Vec<u32> = rows.iter().map(|row| row.len() as u32).collect();
     let begin: Vec<u32> = len.iter().scan(0, |end, n| Some(std::mem::replace(end, *end + n))).collect();
     let entries = || rows.iter().flatten();
-    let plan = LongRows::of(&len, vertices);
+    let plan = LongRows::new(&len, vertices);
     let weights: Vec<f32> = entries().map(|e| e.1).collect();
     AdjacencyVars {
         begin: c.ids(&begin, 1),

@@ -384,7 +384,7 @@ fn finish(y: &mut [f32], scale: f32, bias: Option<&[f32]>, act: Activation) {
         }
         Activation::Relu | Activation::LeakyRelu(_) => {
             for y in y {
-                *y = act.of(*y);
+                *y = act.apply(*y);
             }
         }
     }
@@ -514,7 +514,7 @@ mod tests {
                 bias: Some(&bias),
                 act: Activation::Relu,
             };
-            let long = LongRows::of(&len, v);
+            let long = LongRows::new(&len, v);
             let run = |threads: usize| {
                 let team = team::Team::new(threads)?;
                 let mut scratch = vec![0.0; long.most.slices * d + stripes_len(v, d, 4)];

@@ -47,13 +47,13 @@ impl LongRows {
     /// ```
     /// use tgnn::ops::spmm::LongRows;
     /// // One step of three vertices. A row with more than 32 neighbours is long; a slice has 1024.
-    /// let plan = LongRows::of(&[32, 2048, 0], 3);
+    /// let plan = LongRows::new(&[32, 2048, 0], 3);
     /// assert_eq!((plan.most.short, plan.most.rows, plan.most.slices), (32, 1, 2));
     /// assert_eq!(plan.first, [0, 2]);
     /// assert_eq!(plan.slices, [1, 0, 2, 0, 1, 1, 2, 0]); // slices 0 and 1 of 2 of vertex 1
     /// # Ok::<(), tgnn::error::Error>(())
     /// ```
-    pub fn of(len: &[u32], vertices: usize) -> Self {
+    pub fn new(len: &[u32], vertices: usize) -> Self {
         let steps = || len.chunks(vertices.max(1));
         let count_neighbors = |len: &[u32]| len.iter().map(|&n| n as usize).sum::<usize>();
         let neighbors = steps().map(count_neighbors).max().unwrap_or(0);
@@ -88,7 +88,7 @@ mod tests {
     #[test]
     fn every_neighbor_of_a_long_row_is_in_one_slice_of_its_step() {
         // Two steps of three vertices.
-        let plan = LongRows::of(&[32, 33, 2048, 0, 5000, 1], 3);
+        let plan = LongRows::new(&[32, 33, 2048, 0, 5000, 1], 3);
         assert_eq!(plan.first, [0, 3, 8]);
         let slices: Vec<&[u32]> = plan.slices.chunks_exact(4).collect();
         assert_eq!(slices[..3], [[1, 0, 1, 0], [2, 0, 2, 1], [2, 1, 2, 1]]);
@@ -98,8 +98,8 @@ mod tests {
 
     #[test]
     fn a_row_is_long_only_if_it_exceeds_an_even_split_over_the_groups() {
-        let plan = LongRows::of(&[100; 1 << 15], 1 << 15);
+        let plan = LongRows::new(&[100; 1 << 15], 1 << 15);
         assert_eq!((plan.most.short, plan.first), (200, vec![0, 0]));
-        assert_eq!(LongRows::of(&[], 0).first, [0]);
+        assert_eq!(LongRows::new(&[], 0).first, [0]);
     }
 }

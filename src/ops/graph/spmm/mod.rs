@@ -122,7 +122,7 @@ impl Tape {
     /// let len = tape.input(&mut store, "len", Spec::ids(Rows::fixed(3), 1), &[2u32, 3, 2])?;
     /// let col = tape.input(&mut store, "col", Spec::ids(Rows::fixed(7), 1), &[0u32, 1, 0, 1, 2, 1, 2])?;
     /// let scale = tape.input(&mut store, "scale", Spec::real(Rows::fixed(3), 1), &[1.0f32, 1.0, 1.0])?;
-    /// let LongRows { first, slices, most } = LongRows::of(&[2, 3, 2], 3); // no row is long
+    /// let LongRows { first, slices, most } = LongRows::new(&[2, 3, 2], 3); // no row is long
     /// let first = tape.input(&mut store, "first", Spec::ids(Rows::fixed(2), 1), &first)?;
     /// let slices = tape.input(&mut store, "slices", Spec::ids(Rows::fixed(0), 4), &slices)?;
     /// let steps = store.zeros("steps", Spec::ids(Rows::fixed(1), 1))?;
@@ -396,7 +396,7 @@ impl Spmm {
             }
             let row_scale = at.map_or(R::ZERO, |at| scale[at]);
             for (c, y) in y.iter_mut().enumerate() {
-                *y = self.act.of(row_scale * *y + bias.map_or(R::ZERO, |b| b[c]));
+                *y = self.act.apply(row_scale * *y + bias.map_or(R::ZERO, |b| b[c]));
             }
         }
     }

@@ -172,7 +172,7 @@ struct Widths {
 
 impl Widths {
     /// Returns the widths, given the shape and type of each input.
-    fn of(spec: impl Fn(usize) -> Spec) -> Self {
+    fn from_specs(spec: impl Fn(usize) -> Spec) -> Self {
         Widths { d: spec(input::MEMORY).cols, f: spec(input::EDGE).cols, t: spec(input::W).cols }
     }
     /// Returns the width of a message, saturating.
@@ -224,7 +224,7 @@ struct Tables<'a, R> {
 }
 
 impl<'a, R: Real> Tables<'a, R> {
-    fn of(io: &Io<'a>) -> Self {
+    fn new(io: &Io<'a>) -> Self {
         Tables {
             unique: io.input(input::UNIQUE),
             memory: io.input(input::MEMORY),
@@ -235,7 +235,7 @@ impl<'a, R: Real> Tables<'a, R> {
             edge: io.input(input::EDGE),
             time_w: io.input(input::W),
             time_b: io.input(input::B),
-            widths: Widths::of(|i| io.spec(i)),
+            widths: Widths::from_specs(|i| io.spec(i)),
         }
     }
     /// Returns the seconds between the last update of node `v` and its mail, as f32.
@@ -277,7 +277,7 @@ impl<C> MemoryUpdate<C> {
             *time = if mailed { t.mail_time[v] } else { t.memory_time[v] };
             if mailed {
                 rows[m] = i as u32;
-                dt[m] = R::of(f64::from(t.dt(v, self.gaps)));
+                dt[m] = R::from_f64(f64::from(t.dt(v, self.gaps)));
                 m += 1;
             }
         }
@@ -342,12 +342,12 @@ impl<C: Cell> MemoryUpdate<C> {
     /// a time.
     fn prepared(on: &Launch<'_>) -> Prepared {
         let weights = on.scratch();
-        let node = weights.wrapping_add(Self::weights(Widths::of(|i| on.spec(i)))).cast::<u32>();
+        let node = weights.wrapping_add(Self::weights(Widths::from_specs(|i| on.spec(i)))).cast::<u32>();
         Prepared { node, feature: node.wrapping_add(on.capacity(input::UNIQUE)), weights }
     }
     /// Returns the arguments of a cell's kernel.
     fn arguments(&self, on: &Launch<'_>, to: &Prepared) -> abi::MemoryUpdate {
-        let Widths { d, f, t } = Widths::of(|i| on.spec(i));
+        let Widths { d, f, t } = Widths::from_specs(|i| on.spec(i));
         abi::MemoryUpdate {
             unique: on.input(input::UNIQUE),
             mail_event: on.input(input::MAIL_EVENT),
@@ -408,7 +408,7 @@ impl<C: Cell> Op for MemoryUpdate<C> {
             FeatureRow::Unique => n,
         };
         ensure!(Self::NAME, edge.rows.capacity >= least, "edge is {edge}, want at least {least} rows");
-        let width = Widths::of(|i| ins[i]).message();
+        let width = Widths::from_specs(|i| ins[i]).message();
         for (what, n) in [("nodes", v), ("rows", n), ("events", edge.rows.capacity), ("width", width)] {
             countable(Self::NAME, what, n)?;
         }
@@ -418,16 +418,16 @@ impl<C: Cell> Op for MemoryUpdate<C> {
         // On the host: the message weights with W_h folded into the joint gates. On a device: the weights of
         // whole messages, then node and feature row of every mail.
         let lists = 2 * ins[input::UNIQUE].rows.capacity;
-        ins[input::W_X].len().max(Self::weights(Widths::of(|i| ins[i])).saturating_add(lists))
+        ins[input::W_X].len().max(Self::weights(Widths::from_specs(|i| ins[i])).saturating_add(lists))
     }
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
-        let (n, w) = (ins[input::UNIQUE].rows.capacity, Widths::of(|i| ins[i]));
+        let (n, w) = (ins[input::UNIQUE].rows.capacity, Widths::from_specs(|i| ins[i]));
         let read = n * (w.message() - w.t + 6) + ins[input::W_X].len() + ins[input::W_H].len();
         let flops = 2 * n * w.d * (w.message() * C::GATES + w.d * C::APART);
         Cost { bytes: 4 * (read + outs[output::MEMORY].len()), flops }
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
-        let t = Tables::<R>::of(io);
+        let t = Tables::<R>::new(io);
         let (w_x, w_h) = (io.input::<R>(input::W_X), io.input::<R>(input::W_H));
         let (b_x, b_h) = (io.input::<R>(input::B_X), io.input::<R>(input::B_H));
         let w = t.widths;
@@ -442,7 +442,7 @@ impl<C: Cell> Op for MemoryUpdate<C> {
         for (k, &row) in rows[..m].iter().enumerate() {
             let (v, s, partner, edge) = self.parts(&t, row);
             let x = &mut messages[k * c..][..c];
-            let dt = R::of(f64::from(t.dt(v, self.gaps)));
+            let dt = R::from_f64(f64::from(t.dt(v, self.gaps)));
             x[..d].copy_from_slice(s);
             x[d..2 * d].copy_from_slice(partner);
             x[2 * d..w.phi()].copy_from_slice(edge);
@@ -462,7 +462,7 @@ impl<C: Cell> Op for MemoryUpdate<C> {
         }
     }
     fn cpu(&self, io: &Io<'_>) {
-        let t = Tables::<f32>::of(io);
+        let t = Tables::<f32>::new(io);
         let (w_x, w_h) = (io.input::<f32>(input::W_X), io.input::<f32>(input::W_H));
         let (b_x, b_h) = (io.input::<f32>(input::B_X), io.input::<f32>(input::B_H));
         let (d, c) = (t.widths.d, t.widths.message());

@@ -162,7 +162,7 @@ mod tests {
         load(path, &ReadOptions::default())
     }
 
-    fn of<T: serde::de::DeserializeOwned>(value: &Value) -> T {
+    fn parsed<T: serde::de::DeserializeOwned>(value: &Value) -> T {
         serde_json::from_value(value.clone()).unwrap()
     }
 
@@ -177,16 +177,19 @@ mod tests {
                 crate::NodeId::Text(name) => panic!("{name} is no number"),
             };
             let numbers = |nodes: &[u32]| nodes.iter().map(|&v| number(v)).collect::<Vec<_>>();
-            assert_eq!(numbers(&e.src), of::<Vec<u64>>(&wanted["src"]), "{set}");
-            assert_eq!(numbers(&e.dst), of::<Vec<u64>>(&wanted["dst"]), "{set}");
+            assert_eq!(numbers(&e.src), parsed::<Vec<u64>>(&wanted["src"]), "{set}");
+            assert_eq!(numbers(&e.dst), parsed::<Vec<u64>>(&wanted["dst"]), "{set}");
             let absolute = |times: &[i64]| times.iter().map(|t| t + e.origin).collect::<Vec<_>>();
-            assert_eq!(absolute(&e.time), of::<Vec<i64>>(&wanted["time"]), "{set}");
-            let rows: Vec<f32> = of::<Vec<Vec<f32>>>(&wanted["features"]).concat();
+            assert_eq!(absolute(&e.time), parsed::<Vec<i64>>(&wanted["time"]), "{set}");
+            let rows: Vec<f32> = parsed::<Vec<Vec<f32>>>(&wanted["features"]).concat();
             let features = e.edge_features.as_ref().unwrap().values().to_vec();
             let near = |(a, b): (&f32, &f32)| (a - b).abs() <= 1e-6 * b.abs();
             assert!(features.len() == rows.len() && features.iter().zip(&rows).all(near), "{set}");
             let split = Split::by_time(&e, 0.70, 0.15).unwrap();
-            assert_eq!((split.train.len(), split.val.len()), (of(&wanted["train"]), of(&wanted["val"])));
+            assert_eq!(
+                (split.train.len(), split.val.len()),
+                (parsed(&wanted["train"]), parsed(&wanted["val"]))
+            );
 
             let labels = e.node_labels.as_ref().unwrap();
             let dense = |row: usize| {
@@ -195,7 +198,7 @@ mod tests {
                 (absolute(&labels.times()[row..=row])[0], number(labels.nodes()[row]), weights)
             };
             let found: Vec<(i64, u64, Vec<f32>)> = (0..labels.len()).map(dense).collect();
-            assert_eq!(found, of::<Vec<(i64, u64, Vec<f32>)>>(&wanted["labels"]), "{set}");
+            assert_eq!(found, parsed::<Vec<(i64, u64, Vec<f32>)>>(&wanted["labels"]), "{set}");
             assert_eq!(labels.repeated(), 1);
         }
     }

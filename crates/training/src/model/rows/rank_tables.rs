@@ -165,7 +165,7 @@ impl RankTables {
             ranks: ranks.clone(),
             partitioned: owners.is_some(),
             travel,
-            slice: Slice::of(ranks.rank(), ranks.size()),
+            slice: Slice::new(ranks.rank(), ranks.size()),
             turns: Turns::ALL,
             most_events: 0,
             routes: Link::new(store, ranks, Channel::Routes)?,

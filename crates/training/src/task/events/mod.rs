@@ -198,7 +198,7 @@ fn embed_by<T: StreamTask>(
     let time = t.stored(time)?;
     let queries = Queries { node, time, event, now, stride: 0, batch: None, train: false };
     let z = net.model.embed(&mut t, tables, &queries)?.z;
-    let mut program = Program::new(&t, &[z], Precision::F32, Backend::of(&core.device))?;
+    let mut program = Program::new(&t, &[z], Precision::F32, Backend::for_device(&core.device))?;
     core.device.install(|| program.run(store))?;
     Ok(program.read::<f32>(z, store)?.to_vec())
 }

@@ -81,7 +81,7 @@ pub fn embed_snapshots(
     let queries = store.values("vertices", rows, vertices)?;
     let queries = t.stored(queries)?;
     let z = t.gather_rows(z, queries)?;
-    let mut program = Program::new(&t, &[z], Precision::F32, Backend::of(device))?;
+    let mut program = Program::new(&t, &[z], Precision::F32, Backend::for_device(device))?;
     tables.seek(store, 0, &[data.len() as u32])?;
     device.install(|| program.run(store))?;
     Ok((width, program.read::<f32>(z, store)?.to_vec()))

@@ -384,7 +384,7 @@ fn aggregate(store: &mut Store, tables: &SnapshotTables, device: &Device) -> Res
     let (VertexInputs::Vertices(id) | VertexInputs::Steps(id)) = tables.inputs;
     let (x, steps, graph) = (t.stored(id)?, t.stored(step)?, tables.graph.vars(&mut t)?);
     let y = t.spmm(graph, x, (steps, 0), None, Activation::Identity)?;
-    let mut program = Program::new(&t, &[y], Precision::F32, Backend::of(device))?;
+    let mut program = Program::new(&t, &[y], Precision::F32, Backend::for_device(device))?;
     for (s, out) in aggregated.chunks_exact_mut((tables.nodes * width).max(1)).enumerate() {
         store.write(step, &[s as u32])?;
         device.install(|| program.run(store))?;

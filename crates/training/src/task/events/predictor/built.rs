@@ -91,7 +91,7 @@ impl Built {
         let mut t = Tape::new(&store);
         record(&mut t, &net, &tables, outputs, sizes.batch, true)?;
         check_neighbors(&t, config)?;
-        let advance = Program::new(&t, &[], Precision::F32, Backend::of(device))?;
+        let advance = Program::new(&t, &[], Precision::F32, Backend::for_device(device))?;
         Ok(Built { store, parameters, net, tables, arrivals, outputs, looked, advance, look: None })
     }
     /// Records the program that only scores a batch, unless that is done.
@@ -99,7 +99,7 @@ impl Built {
         if self.look.is_none() {
             let mut t = Tape::new(&self.store);
             record(&mut t, &self.net, &self.tables, self.looked, batch, false)?;
-            self.look = Some(Program::new(&t, &[], Precision::F32, Backend::of(device))?);
+            self.look = Some(Program::new(&t, &[], Precision::F32, Backend::for_device(device))?);
         }
         Ok(())
     }
