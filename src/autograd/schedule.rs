@@ -249,7 +249,7 @@ pub fn in_order<I: Iterator<Item = Precedence>>(
 
 /// Memory that nodes of different runs may access.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-enum Tracked {
+enum AccessedMemory {
     Stored(BufferId),
     /// A value of a run, by its place, which it shares with its views.
     Value {
@@ -299,15 +299,15 @@ fn accessed(planned: &PlannedNode) -> impl Iterator<Item = (Place, bool)> {
 
 /// Read-write hazards between the nodes of successive runs, by accesses to stored buffers and to values.
 #[derive(Default)]
-struct Hazards(HashMap<Tracked, Accesses>);
+struct Hazards(HashMap<AccessedMemory, Accesses>);
 
 impl Hazards {
     /// Returns, for each lane, the number of its nodes that must have finished before the node at `index` of
     /// a lane starts, and records its accesses.
     fn after(&mut self, planned: &PlannedNode, run: usize, lane: usize, index: usize) -> [usize; MAX_LANES] {
         let tracked = |(place, writes)| match place {
-            Place::Stored(id) => Some((Tracked::Stored(id), writes)),
-            Place::Arena(..) => Some((Tracked::Value { run, place }, writes)),
+            Place::Stored(id) => Some((AccessedMemory::Stored(id), writes)),
+            Place::Arena(..) => Some((AccessedMemory::Value { run, place }, writes)),
             Place::Zeros => None,
         };
         let mut after = [0; MAX_LANES];

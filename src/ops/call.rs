@@ -15,11 +15,11 @@ pub(super) struct Shapes<'a> {
     states: Vec<usize>,
     /// Number of outputs given so far.
     given: usize,
-    checked: OnceCell<Checked>,
+    checked: OnceCell<CallFacts>,
 }
 
 /// What the op says of its inputs.
-pub(super) struct Checked {
+pub(super) struct CallFacts {
     /// Shapes of the outputs; rows that the op itself counts are all of the capacity.
     pub outs: Vec<Spec>,
     pub writes: Vec<usize>,
@@ -57,13 +57,13 @@ impl<'a> Shapes<'a> {
         Ok((at, spec))
     }
     /// Returns what the op says, after checking that all outputs were given.
-    pub fn complete(&self) -> Result<&Checked> {
+    pub fn complete(&self) -> Result<&CallFacts> {
         let (checked, given) = (self.checked()?, self.given);
         ensure!(self.op.name(), given == checked.outs.len(), "{given} outputs, want {}", checked.outs.len());
         Ok(checked)
     }
     /// Asks the op once what it makes of its inputs, and checks its answers as a tape does.
-    pub fn checked(&self) -> Result<&Checked> {
+    pub fn checked(&self) -> Result<&CallFacts> {
         if let Some(checked) = self.checked.get() {
             return Ok(checked);
         }
@@ -98,7 +98,7 @@ impl<'a> Shapes<'a> {
         Spec::real(Rows::fixed(scratch), 1).check_size(op)?;
         let tickets = self.op.tickets(&self.ins);
         Spec::ids(Rows::fixed(tickets), 1).check_size(op)?;
-        Ok(self.checked.get_or_init(|| Checked { outs, writes, scratch, tickets }))
+        Ok(self.checked.get_or_init(|| CallFacts { outs, writes, scratch, tickets }))
     }
 }
 

@@ -160,7 +160,7 @@ impl Tape {
         if let Some(&v) = self.stored.get(&id) {
             return Ok(v);
         }
-        let Some(Listed { spec, writable, on_host }) = self.store.find(id) else {
+        let Some(BufferInfo { spec, writable, on_host }) = self.store.find(id) else {
             return Err(Error::shape("stored", "the buffer is another store's"));
         };
         self.check_live("stored", spec)?;

@@ -42,7 +42,7 @@ pub use memory::{available_memory_bytes, peak_memory_bytes};
 pub use spec::{DType, Element, Live, NONE, Precision, Real, Rows, Spec, Var};
 pub use status::{Fault, Status};
 pub use store::{BufferId, Bytes, Store};
-pub(crate) use store::{Listed, Listing, StoreId};
+pub(crate) use store::{BufferInfo, Listing, StoreId};
 pub use stored::{Stored, StoredAs};
 #[doc(hidden)]
 pub use waiting::is_waiting;

@@ -163,7 +163,7 @@ impl Buffer {
 
 /// What a tape needs to know of a buffer.
 #[derive(Clone, Copy)]
-pub(crate) struct Listed {
+pub(crate) struct BufferInfo {
     pub spec: Spec,
     /// Whether programs may write it.
     pub writable: bool,
@@ -175,7 +175,7 @@ pub(crate) struct Listed {
 #[derive(Clone)]
 pub(crate) struct Listing {
     store: StoreId,
-    buffers: Arc<Mutex<Vec<Listed>>>,
+    buffers: Arc<Mutex<Vec<BufferInfo>>>,
 }
 
 impl Listing {
@@ -184,10 +184,10 @@ impl Listing {
         self.store
     }
     /// Returns what is known of a buffer; `None` if it is another store's.
-    pub fn find(&self, id: BufferId) -> Option<Listed> {
+    pub fn find(&self, id: BufferId) -> Option<BufferInfo> {
         (id.store == self.store).then(|| self.lock()[id.at])
     }
-    fn lock(&self) -> MutexGuard<'_, Vec<Listed>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<BufferInfo>> {
         self.buffers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -302,7 +302,7 @@ impl Store {
     }
     fn push(&mut self, name: String, spec: Spec, data: Data) -> BufferId {
         let writable = !matches!(data, Data::Shared(_));
-        self.listing.lock().push(Listed { spec, writable, on_host: false });
+        self.listing.lock().push(BufferInfo { spec, writable, on_host: false });
         let (copy, newer, every_byte) = (DeviceCopy::None, Newer::Host, None);
         self.buffers.push(Buffer { name, spec, data, copy, newer, every_byte });
         BufferId { store: self.id, at: self.buffers.len() - 1 }

@@ -1,7 +1,7 @@
 //! `tgnn-bench embed`: embeddings of nodes at given times.
 use super::{
     output::say,
-    settings::{Moved, Trained},
+    settings::{MovedData, TrainedModelArgs},
     train_data::Data,
 };
 use clap::Args;
@@ -17,9 +17,9 @@ use tgnn_training::task::{self, After, training::folder::write_whole};
 #[derive(Args)]
 pub struct Embed {
     #[command(flatten)]
-    trained: Trained,
+    trained: TrainedModelArgs,
     #[command(flatten)]
-    moved: Moved,
+    moved: MovedData,
     /// Nodes by their ids in the data: u36,p9 or a file with one per line [default: all]; src:3 or dst:3
     /// where a source and a destination share an id
     #[arg(long, value_name = "LIST")]

@@ -1,7 +1,7 @@
 //! `tgnn-bench eval`: tests a checkpoint.
 use super::{
     output::{command_line, print_json},
-    settings::{Moved, RankArgs, Trained},
+    settings::{MovedData, RankArgs, TrainedModelArgs},
     watch::Display,
 };
 use clap::Args;
@@ -12,9 +12,9 @@ use tgnn_training::task::{HistoryRule, NegativeKind, Protocol, Watch};
 #[derive(Args)]
 pub struct Eval {
     #[command(flatten)]
-    trained: Trained,
+    trained: TrainedModelArgs,
     #[command(flatten)]
-    moved: Moved,
+    moved: MovedData,
     /// dyglib, tgl, disttgl or tgb: how negatives are drawn and which metrics are computed [default: the
     /// run's]
     #[arg(long)]

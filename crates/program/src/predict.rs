@@ -1,5 +1,5 @@
 //! `tgnn-bench predict`: scores events as they arrive.
-use super::{output::tell, settings::Trained};
+use super::{output::tell, settings::TrainedModelArgs};
 use clap::Args;
 use std::{
     fs::File,
@@ -30,7 +30,7 @@ const LONGEST_LINE: usize = 1 << 24;
 #[derive(Args)]
 pub struct Predict {
     #[command(flatten)]
-    trained: Trained,
+    trained: TrainedModelArgs,
     /// Events after those that the model knows, in time order: lines of `src,dst,time` and the columns of
     /// features, written as in the data, or in the order of a header; or any other table that data may be; a
     /// file, or - for standard input

@@ -1,7 +1,7 @@
 //! `tgnn-bench train`: trains a model.
 use super::{
     output::{command_line, print_json},
-    plan::{Logged, Wanted, planned},
+    plan::{LogFiles, LoggingWatch, planned},
     settings::{Settings, headings::TRAINING, set_flag, with_flag},
     train_data::Data,
     trials::end_with_parent,
@@ -151,9 +151,9 @@ impl Train {
         self.check_output(&config)?;
         let timeline = self.output.timeline.as_ref().and_then(Option::as_ref);
         let wanted =
-            Wanted { accesses: self.output.accesses.as_deref(), timeline: timeline.map(PathBuf::as_path) };
+            LogFiles { accesses: self.output.accesses.as_deref(), timeline: timeline.map(PathBuf::as_path) };
         let train = |device: &Device, watch: &mut dyn Watch| {
-            let mut logged = Logged::new(watch, wanted);
+            let mut logged = LoggingWatch::new(watch, wanted);
             let summary = data.train(&config, device, &options, &mut logged)?;
             logged.write(device)?;
             Ok(summary)

@@ -95,9 +95,9 @@ struct Rowwise {
     rows: BufferId,
 }
 impl EventModel for Rowwise {
-    fn embed(&self, t: &mut Tape, _: &EventTables, q: &Queries) -> Result<Embedded> {
+    fn embed(&self, t: &mut Tape, _: &EventTables, q: &Queries) -> Result<Embeddings> {
         let rows = t.stored(self.rows)?;
-        Ok(Embedded::new(t.gather_rows(rows, q.node)?))
+        Ok(Embeddings::new(t.gather_rows(rows, q.node)?))
     }
 }
 
@@ -105,9 +105,9 @@ struct Few {
     rows: BufferId,
 }
 impl EventModel for Few {
-    fn embed(&self, t: &mut Tape, _: &EventTables, q: &Queries) -> Result<Embedded> {
+    fn embed(&self, t: &mut Tape, _: &EventTables, q: &Queries) -> Result<Embeddings> {
         let (rows, event) = (t.stored(self.rows)?, q.event);
-        Ok(Embedded::new(t.gather_rows(rows, event)?))
+        Ok(Embeddings::new(t.gather_rows(rows, event)?))
     }
 }
 
@@ -118,7 +118,7 @@ struct Neighborly {
     node: BufferId,
 }
 impl EventModel for Neighborly {
-    fn embed(&self, t: &mut Tape, data: &EventTables, q: &Queries) -> Result<Embedded> {
+    fn embed(&self, t: &mut Tape, data: &EventTables, q: &Queries) -> Result<Embeddings> {
         let [rows, near_w, edge_w, node_w] = t.stored_all([self.rows, self.near, self.edge, self.node])?;
         let (tcsr, how) = (data.tcsr(t)?, data.sampling(NEIGHBORS, Strategy::Recent));
         let near = t.sample_neighbors(tcsr, (q.node, q.time), (q.event, q.now), q.stride, how)?;
@@ -137,7 +137,7 @@ impl EventModel for Neighborly {
             let features = t.gather_rows(features, unique.psi[0])?;
             z = t.linear(features, node_w, None, Some(z), Activation::Tanh)?;
         }
-        Ok(Embedded::new(z))
+        Ok(Embeddings::new(z))
     }
 }
 
@@ -153,17 +153,17 @@ impl EventModel for Last {
     fn reset(&self, store: &mut Store) -> Result<()> {
         store.clear(self.last)
     }
-    fn embed(&self, t: &mut Tape, data: &EventTables, q: &Queries) -> Result<Embedded> {
+    fn embed(&self, t: &mut Tape, data: &EventTables, q: &Queries) -> Result<Embeddings> {
         let [rows, w, last] = t.stored_all([self.rows, self.w, self.last])?;
         let unique = data.unique(t, q.node, &[], q.classes())?;
         let (rows, last) = (t.gather_rows(rows, unique.node)?, t.gather_rows(last, unique.node)?);
         let new = t.linear(last, w, None, Some(rows), Activation::Tanh)?;
         let z = t.gather_rows(new, unique.psi[0])?;
-        let mut embedded = Embedded::new(z);
+        let mut embedded = Embeddings::new(z);
         (embedded.unique, embedded.kept) = (Some(unique), vec![z]);
         Ok(embedded)
     }
-    fn write(&self, t: &mut Tape, _: &EventTables, _: &Batch, _: usize, e: &Embedded) -> Result<()> {
+    fn write(&self, t: &mut Tape, _: &EventTables, _: &Batch, _: usize, e: &Embeddings) -> Result<()> {
         let (last, unique) = (t.stored(self.last)?, e.unique_nodes()?);
         t.write_latest(last, (unique.node, unique.phi), e.kept[0])
     }
@@ -183,11 +183,11 @@ impl EventModel for Remembering {
     fn reset(&self, store: &mut Store) -> Result<()> {
         self.memory.reset(store)
     }
-    fn embed(&self, t: &mut Tape, data: &EventTables, q: &Queries) -> Result<Embedded> {
+    fn embed(&self, t: &mut Tape, data: &EventTables, q: &Queries) -> Result<Embeddings> {
         let unique = data.unique(t, q.node, &[], q.classes())?;
         let updated = self.memory.update(t, data, &self.time, &unique, q.batch.as_ref())?;
         let z = t.gather_rows(updated.memory, unique.psi[0])?;
-        Ok(Embedded::new(z).with_memory(unique, updated))
+        Ok(Embeddings::new(z).with_memory(unique, updated))
     }
     fn write(
         &self,
@@ -195,7 +195,7 @@ impl EventModel for Remembering {
         data: &EventTables,
         batch: &Batch,
         stride: usize,
-        e: &Embedded,
+        e: &Embeddings,
     ) -> Result<()> {
         self.memory.write(t, data, batch, stride, e)
     }

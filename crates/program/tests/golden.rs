@@ -25,8 +25,8 @@ use tgnn::{
 use tgnn_data::{Events, Features};
 use tgnn_training::model::NeighborTime;
 use tgnn_training::model::{
-    ApanConfig, Attention, DyRepConfig, EventTables, GraphMixerConfig, HeadKind, JodieConfig, Looked,
-    ModelConfig, Negatives, Net, TgatConfig, TgnConfig, TimeEncoding, TimeStart,
+    ApanConfig, Attention, AttentionInputs, DyRepConfig, EventTables, GraphMixerConfig, HeadKind,
+    JodieConfig, ModelConfig, Negatives, Net, TgatConfig, TgnConfig, TimeEncoding, TimeStart,
 };
 
 /// Allowed error relative to the largest number of a tensor: the effect in f64 of another order of summation,
@@ -519,7 +519,7 @@ fn an_attention_layer_and_its_gradients_equal_the_plain_form() {
         let (event, count) = (ids(t, store, "edge", 4), ids(t, store, "count", 1));
         let times = store.zeros("time", Spec { cols: 4, ..Spec::times(Rows::fixed(6)) }).unwrap();
         let near = Neighbors { node: row, event, dt, time: t.stored(times).unwrap(), count };
-        let looked = Looked { h, learn_h: true, roots: h, root, row, near, edge, drop_now: None };
+        let looked = AttentionInputs { h, learn_h: true, roots: h, root, row, near, edge, drop_now: None };
         let out = layer.record(t, &time, looked).unwrap();
         let dout = real(t, store, "dout", 6, 6, &g.real("dout"));
         let grads = t.backward_many(&[(out, dout)]).unwrap();

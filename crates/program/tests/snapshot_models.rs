@@ -11,7 +11,7 @@ use tgnn::{
 };
 use tgnn_data::{Adjacency, Features, Snapshots};
 use tgnn_training::model::{
-    EvolveGcn, Exchanged, GcnConfig, SnapshotModelConfig, SnapshotTables, TGcn, VertexInputs, WdGcn,
+    EvolveGcn, GcnConfig, SnapshotModelConfig, SnapshotTables, SwappedLayers, TGcn, VertexInputs, WdGcn,
 };
 
 const MODELS: [(&str, &[u8]); 4] = [
@@ -80,7 +80,7 @@ fn ready(
     data: &Snapshots,
     config: &dyn SnapshotModelConfig,
     (target, length): (u32, usize),
-    exchanged: &Exchanged,
+    exchanged: &SwappedLayers,
     prepare: impl Fn(&mut Store, &mut SnapshotTables, &Adjacency),
 ) -> (Parameters, Var) {
     let mut parameters = Parameters::new(store, 3, 0.0).unwrap();
@@ -98,7 +98,7 @@ fn ready(
 fn embeddings(data: &Snapshots, config: &dyn SnapshotModelConfig, group: (u32, usize)) -> Vec<Vec<f32>> {
     let mut store = Store::new(Precision::F32);
     let mut t = Tape::new(&store);
-    let (_, z) = ready(&mut t, &mut store, data, config, group, &Exchanged::default(), |_, _, _| {});
+    let (_, z) = ready(&mut t, &mut store, data, config, group, &SwappedLayers::default(), |_, _, _| {});
     let mut program = Program::new(&t, &[z], Precision::F32, Backend::Cpu).unwrap();
     program.run(&mut store).unwrap();
     program.read::<f32>(z, &store).unwrap().chunks(config.width()).map(<[f32]>::to_vec).collect()
@@ -147,7 +147,7 @@ fn rounds(config: &dyn SnapshotModelConfig, device: &Device, divided: bool) -> V
     let kinds = [(1, [[false; 2]; 2]), (2, [[true, false], [false, true]]), (1, [[true; 2]; 2])];
     let mut tapes: Vec<(Tape, Lanes)> = Vec::new();
     for (first, layers) in kinds {
-        let (mut t, exchanged) = (Tape::new(&store), Exchanged { first, layers: layers.map(Vec::from) });
+        let (mut t, exchanged) = (Tape::new(&store), SwappedLayers { first, layers: layers.map(Vec::from) });
         let group = tables.next_group(&mut t, 3).unwrap();
         let z = model.embed(&mut t, &tables, &group, &exchanged).unwrap();
         let dz = *dz.get_or_insert_with(|| {
@@ -224,7 +224,7 @@ fn embeddings_and_gradients_of_every_model_equal_the_plain_formulas_in_every_ord
                 ("auto", true, [[false, true], [true, false]]),
             ] {
                 println!("{name}, {group}, {order}, aggregated once: {once}, exchanged: {layers:?}");
-                let exchanged = Exchanged { first: 2, layers: layers.map(Vec::from) };
+                let exchanged = SwappedLayers { first: 2, layers: layers.map(Vec::from) };
                 let prepare = |store: &mut Store, tables: &mut SnapshotTables, adjacency: &Adjacency| {
                     if store.precision() == Precision::F64 {
                         // The tables were loaded through f32; the fixture has all digits.
@@ -326,7 +326,7 @@ fn learned_rows_of_vertices_have_a_gradient_in_every_model_and_order() {
                 &data,
                 &*config(name, 8, order),
                 (6, 3),
-                &Exchanged::default(),
+                &SwappedLayers::default(),
                 |_, _, _| {},
             );
             let grads = t.backward_many(&[(z, z)]).unwrap();
@@ -364,7 +364,7 @@ fn only_values_that_are_read_are_convolved() {
             &data,
             &*config(name, 8, order),
             (6, 4),
-            &Exchanged::default(),
+            &SwappedLayers::default(),
             |_, _, _| {},
         );
         let found = t.nodes().iter().filter(|n| n.op.name() == "spmm").count();

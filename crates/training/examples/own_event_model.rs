@@ -8,7 +8,7 @@ use tgnn::{
 };
 use tgnn_data::{Events, Features};
 use tgnn_training::{
-    model::{Embedded, EventModel, EventTables, ModelConfig, Queries},
+    model::{Embeddings, EventModel, EventTables, ModelConfig, Queries},
     task::{Checkpoint, Config, CustomModel, NewEvent, Predictor, PredictorOptions, RunOptions, train},
 };
 
@@ -64,7 +64,7 @@ struct Recent {
 }
 
 impl EventModel for Recent {
-    fn embed(&self, t: &mut Tape, data: &EventTables, q: &Queries) -> Result<Embedded> {
+    fn embed(&self, t: &mut Tape, data: &EventTables, q: &Queries) -> Result<Embeddings> {
         let k = self.neighbors;
         let [rows, w_near, w_edge, bias] = t.stored_all([self.rows, self.w_near, self.w_edge, self.bias])?;
         let (tcsr, how) = (data.tcsr(t)?, data.sampling(k, Strategy::Recent));
@@ -78,7 +78,7 @@ impl EventModel for Recent {
         let features = t.gather_rows(edge, events[0])?;
         let features = t.mean_rows(features, k, Some(near.count))?;
         let z = t.linear(others, w_near, Some(bias), Some(own), Activation::Identity)?;
-        Ok(Embedded::new(t.linear(features, w_edge, None, Some(z), Activation::Relu)?))
+        Ok(Embeddings::new(t.linear(features, w_edge, None, Some(z), Activation::Relu)?))
     }
 }
 

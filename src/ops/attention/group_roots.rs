@@ -25,7 +25,7 @@ pub struct GroupRoots {
 
 /// The roots with neighbours, grouped by query.
 #[derive(Clone, Copy, Debug)]
-pub struct Grouped {
+pub struct RootGroups {
     /// `[q + 1]` u32 starts of the groups in `order`.
     pub starts: Var,
     /// `[m]` u32 roots, group by group.
@@ -65,11 +65,11 @@ impl Tape {
         query: Var,
         count: impl Into<Option<Var>>,
         queries: Rows,
-    ) -> Result<Grouped> {
+    ) -> Result<RootGroups> {
         let count = count.into();
         let ins: Vec<Var> = [query].into_iter().chain(queries.live.map(|l| l.var)).chain(count).collect();
         let o = self.push(GroupRoots { queries, counted: count.is_some() }, &ins)?;
-        Ok(Grouped { starts: o[0], order: o[1], position: o[2], own: o[4] })
+        Ok(RootGroups { starts: o[0], order: o[1], position: o[2], own: o[4] })
     }
 }
 

@@ -59,7 +59,7 @@ pub struct WriteMemory {
 ///
 /// Example: [`Tape::write_memory`].
 #[derive(Clone, Debug)]
-pub struct Written {
+pub struct WrittenBatch {
     /// `[<= v]` unique nodes.
     pub node: Var,
     /// Latest root of each unique node.
@@ -134,7 +134,7 @@ impl Tape {
     pub fn write_memory(
         &mut self,
         state: MemoryVars,
-        w: &Written,
+        w: &WrittenBatch,
         combiner: Combiner,
         stride: usize,
     ) -> Result<()> {
@@ -494,7 +494,7 @@ pub(in crate::ops) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built
     let own = dims.get(6) == Some(&1);
     let content = own.then(|| if half_mean { c.few_bits(2 * b, d) } else { c.real(2 * b, d) });
     let event = c.ids(&(5..5 + b as u32).collect::<Vec<_>>(), 1);
-    let written = Written {
+    let written = WrittenBatch {
         memory: s,
         content,
         time: c.values(Spec::times(n.rows), &(0..v.min(3 * b) as i64).collect::<Vec<_>>()),

@@ -26,7 +26,7 @@ pub struct RepeatedRoots {
 
 /// The nodes of two lists: see the [module](self).
 #[derive(Clone, Copy, Debug)]
-pub struct Repeated {
+pub struct RepeatedRows {
     /// Rows in the first list.
     pub row: Var,
     /// Rows in the other list.
@@ -82,11 +82,11 @@ impl Tape {
         step: Var,
         ahead: usize,
         ranks: usize,
-    ) -> Result<Repeated> {
+    ) -> Result<RepeatedRows> {
         let outs = self.push(RepeatedRoots { ahead, ranks }, &[stamp, node, other, step])?;
         let [row, at, rest, counts] =
             [output::ROW, output::AT, output::REST, output::COUNTS].map(|out| outs[out]);
-        Ok(Repeated { row, at, rest, counts })
+        Ok(RepeatedRows { row, at, rest, counts })
     }
 }
 

@@ -39,7 +39,7 @@ impl From<(Var, Var)> for Owners {
 
 /// Nodes grouped by their owners.
 #[derive(Clone, Copy, Debug)]
-pub struct Routed {
+pub struct Routes {
     /// Rows of the list of nodes, grouped by owner.
     pub order: Var,
     /// Row of each of these nodes in its owner's tables.
@@ -91,7 +91,7 @@ impl Tape {
         owners: impl Into<Owners>,
         ranks: usize,
         limit: Option<Var>,
-    ) -> Result<Routed> {
+    ) -> Result<Routes> {
         let (maps, in_turn) = match owners.into() {
             Owners::Listed(rank_of, row_of) => (vec![rank_of, row_of], None),
             Owners::InTurn(nodes) => (Vec::new(), Some(nodes)),
@@ -100,7 +100,7 @@ impl Tape {
         let outs = self.push(Route { ranks, in_turn }, &ins)?;
         let [order, row, counts, position] =
             [output::ORDER, output::ROW, output::COUNTS, output::POSITION].map(|at| outs[at]);
-        Ok(Routed { order, row, counts, position })
+        Ok(Routes { order, row, counts, position })
     }
 }
 

@@ -12,7 +12,7 @@
 //! destination, a self-loop only once, as in a T-CSR. An endless stream of events therefore needs a fixed
 //! amount of memory, which holds the most recent events of every node. Deterministic. Source: the mailbox's
 //! ring, applied to the adjacency; ours.
-use super::{group_roots::Grouped, next_batch::Batch, sample_neighbors::Entry, unique::UniqueNodes, *};
+use super::{group_roots::RootGroups, next_batch::Batch, sample_neighbors::Entry, unique::UniqueNodes, *};
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -62,7 +62,7 @@ impl Tape {
         lists: (Var, Var),
         batch: &Batch,
         to: &UniqueNodes,
-        roots: Grouped,
+        roots: RootGroups,
         stride: usize,
     ) -> Result<()> {
         let (offsets, entries) = lists;

@@ -66,7 +66,7 @@ impl fmt::Display for Launcher {
 
 /// What a launcher tells one of the processes that it has started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Launched {
+pub struct LaunchedProcess {
     /// The launcher.
     pub launcher: Launcher,
     /// The number of this process, from 0.
@@ -83,12 +83,12 @@ pub struct Launched {
 ///
 /// # Errors
 /// `Usage`, naming the environment variable that is missing or is not a number in its range.
-pub fn launched() -> Result<Option<Launched>> {
+pub fn launched() -> Result<Option<LaunchedProcess>> {
     read(|name| Some(std::env::var_os(name)?.to_string_lossy().into_owned()))
 }
 
 /// As [`launched`], with the environment `variable`.
-fn read(variable: impl Fn(&str) -> Option<String>) -> Result<Option<Launched>> {
+fn read(variable: impl Fn(&str) -> Option<String>) -> Result<Option<LaunchedProcess>> {
     // `WORLD_SIZE` alone may mean anything.
     let is_set =
         |name| variable(name).is_some() && (name != "WORLD_SIZE" || variable("MASTER_ADDR").is_some());
@@ -117,7 +117,7 @@ fn read(variable: impl Fn(&str) -> Option<String>) -> Result<Option<Launched>> {
         _ => None,
     });
     let local_size = number(locals)?.filter(|locals| (1..=count).contains(locals));
-    Ok(Some(Launched { launcher, rank: own, size: count, local_rank, local_size }))
+    Ok(Some(LaunchedProcess { launcher, rank: own, size: count, local_rank, local_size }))
 }
 
 /// Returns the error of a variable whose value is not valid.
@@ -136,7 +136,7 @@ pub fn end_process(code: u8) -> ! {
 mod tests {
     use super::*;
 
-    fn read_from(environment: &str) -> Result<Option<Launched>, String> {
+    fn read_from(environment: &str) -> Result<Option<LaunchedProcess>, String> {
         let variables: Vec<_> = environment.split(' ').filter_map(|pair| pair.split_once('=')).collect();
         let value = |name: &str| variables.iter().find(|v| v.0 == name).map(|v| v.1.to_owned());
         read(value).map_err(|e| e.to_string())
@@ -147,7 +147,7 @@ mod tests {
         let all = |environment: &str| read_from(environment).unwrap();
         assert_eq!(all("PATH=/bin RANK=3 SLURM_NTASKS=4 SLURM_PROCID=0 WORLD_SIZE=2"), None);
         let want = |launcher, local_rank| {
-            Some(Launched { launcher, rank: 2, size: 4, local_rank, local_size: None })
+            Some(LaunchedProcess { launcher, rank: 2, size: 4, local_rank, local_size: None })
         };
         let open_mpi = "OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_RANK=2 OMPI_COMM_WORLD_LOCAL_RANK=1";
         assert_eq!(all(open_mpi), want(Launcher::OpenMpi, Some(1)));

@@ -197,8 +197,8 @@ impl Local {
     }
     /// Returns all ranks of this process, to be watched.
     #[doc(hidden)]
-    pub fn watched(&self) -> Watched {
-        Watched(Arc::clone(&self.world))
+    pub fn watched(&self) -> RanksWatch {
+        RanksWatch(Arc::clone(&self.world))
     }
     /// Gives every rank a reference to the `value` of each. A rank drops its own value when nobody else
     /// refers to it: in a later call, or with this connection. Collective.
@@ -280,11 +280,11 @@ fn named(rank: usize, seat: &Seat) -> String {
 
 /// The ranks of a process, as a thread sees them that is none of them.
 #[doc(hidden)]
-pub struct Watched(Arc<World>);
+pub struct RanksWatch(Arc<World>);
 
-crate::runtime::brief_debug!(Watched, w => { ranks: w.0.seats.number() });
+crate::runtime::brief_debug!(RanksWatch, w => { ranks: w.0.seats.number() });
 
-impl Watched {
+impl RanksWatch {
     /// Returns an error if the ranks should have ended: one of them has been in a call of the driver for
     /// longer than the deadline, or one failed longer than `grace` ago.
     pub fn stuck(&self, grace: Duration) -> Option<Error> {

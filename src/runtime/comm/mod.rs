@@ -14,9 +14,9 @@ mod rendezvous;
 mod seats;
 mod traffic;
 
-pub use launch::{Launched, Launcher, end_process, launched};
+pub use launch::{LaunchedProcess, Launcher, end_process, launched};
 #[doc(hidden)]
-pub use local::Watched;
+pub use local::RanksWatch;
 pub use local::{Local, local};
 pub(crate) use local::{copy_part, ranges};
 pub use mpi::{Mpi, mpi, mpi_library};

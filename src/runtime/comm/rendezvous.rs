@@ -1,5 +1,5 @@
 //! How ranks that MPI does not connect find one another.
-use super::Launched;
+use super::LaunchedProcess;
 use crate::error::{Error, ErrorKind, Result};
 use std::{
     fmt,
@@ -62,7 +62,7 @@ impl Rendezvous {
     ///
     /// # Errors
     /// `Comm` if a rank has not come after `deadline`, or if rank 0 cannot listen.
-    pub fn share(&self, launched: Launched, bytes: &mut [u8], deadline: Duration) -> Result<()> {
+    pub fn share(&self, launched: LaunchedProcess, bytes: &mut [u8], deadline: Duration) -> Result<()> {
         let until = Instant::now() + deadline;
         match launched.rank {
             0 => self.serve(launched.size, bytes, until),
@@ -99,7 +99,7 @@ impl Rendezvous {
         }
         Ok(())
     }
-    fn ask(&self, launched: Launched, bytes: &mut [u8], until: Instant) -> Result<()> {
+    fn ask(&self, launched: LaunchedProcess, bytes: &mut [u8], until: Instant) -> Result<()> {
         loop {
             match self.try_ask(launched, bytes, until) {
                 Ok(()) => return Ok(()),
@@ -110,7 +110,7 @@ impl Rendezvous {
             }
         }
     }
-    fn try_ask(&self, launched: Launched, bytes: &mut [u8], until: Instant) -> io::Result<()> {
+    fn try_ask(&self, launched: LaunchedProcess, bytes: &mut [u8], until: Instant) -> io::Result<()> {
         let mut stream = TcpStream::connect((self.host.as_str(), self.port))?;
         let left = until.saturating_duration_since(Instant::now());
         stream.set_read_timeout(Some(left.max(RETRY)))?;
@@ -138,8 +138,8 @@ fn answer(mut stream: TcpStream, bytes: &[u8]) -> io::Result<usize> {
 mod tests {
     use super::{super::Launcher, *};
 
-    fn rank(rank: usize, size: usize) -> Launched {
-        Launched { launcher: Launcher::Torchrun, rank, size, local_rank: None, local_size: None }
+    fn rank(rank: usize, size: usize) -> LaunchedProcess {
+        LaunchedProcess { launcher: Launcher::Torchrun, rank, size, local_rank: None, local_size: None }
     }
     /// Returns a rendezvous on a port that is free.
     fn here() -> Rendezvous {

@@ -1,7 +1,7 @@
 //! Chooses how the kernels of a rank come to read the windows of the others.
 use super::{
     Gpu, WindowSize,
-    nccl::{Gathered, Nccl},
+    nccl::{GatheredWindows, Nccl},
     peers::{OrderedPeers, Peers},
     transport::Transport,
 };
@@ -56,7 +56,7 @@ pub(super) fn open(gpu: &Gpu, size: &WindowSize<'_>) -> Result<Box<dyn Transport
         }
     }
     let nccl = ranks.attached(channel, || Nccl::new(gpu, &**comm))?;
-    Ok(Box::new(Gathered::open(gpu, nccl, &**comm, bytes)?))
+    Ok(Box::new(GatheredWindows::open(gpu, nccl, &**comm, bytes)?))
 }
 
 /// Whether a list has an element more than once.

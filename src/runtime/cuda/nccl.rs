@@ -189,14 +189,14 @@ impl Drop for Nccl {
 
 /// Copies of the windows of all ranks. This rank's own window is the copy of it.
 #[derive(Debug)]
-pub(super) struct Gathered {
+pub(super) struct GatheredWindows {
     nccl: Arc<Nccl>,
     memory: DeviceBuffer,
     rank: usize,
     ranks: usize,
 }
 
-impl Gathered {
+impl GatheredWindows {
     /// Allocates windows of at least `bytes`, the same on all ranks. Collective.
     ///
     /// # Errors
@@ -208,7 +208,7 @@ impl Gathered {
         comm.all_gather(&(bytes as u64).to_ne_bytes(), bytemuck::cast_slice_mut(&mut sizes), &each)?;
         let largest = sizes.into_iter().max().unwrap_or(0) as usize;
         let memory = DeviceBuffer::new(gpu, ranks * largest.next_multiple_of(ALIGN))?;
-        Ok(Gathered { nccl, memory, rank, ranks })
+        Ok(GatheredWindows { nccl, memory, rank, ranks })
     }
     /// Returns the bytes of a window.
     fn bytes(&self) -> usize {
@@ -219,7 +219,7 @@ impl Gathered {
 /// Alignment of windows, in bytes.
 const ALIGN: usize = 256;
 
-impl Transport for Gathered {
+impl Transport for GatheredWindows {
     fn blocks(&self) -> Vec<[u64; 2]> {
         let bytes = self.bytes() as u64;
         (0..self.ranks as u64).map(|rank| [self.memory.address() + rank * bytes, bytes]).collect()

@@ -6,7 +6,7 @@ use super::{
 use crate::{
     error::Result,
     runtime::{
-        comm::{Comm, Launched, Rendezvous, check_counts, copy_part, group_size, overdue, ranges},
+        comm::{Comm, LaunchedProcess, Rendezvous, check_counts, copy_part, group_size, overdue, ranges},
         sync::pause,
     },
 };
@@ -54,7 +54,12 @@ impl NcclComm {
     /// let ranks = Ranks::new(std::sync::Arc::new(comm))?;
     /// # Ok::<(), tgnn::error::Error>(())
     /// ```
-    pub fn connect(gpu: &Gpu, launched: Launched, at: &Rendezvous, deadline: Duration) -> Result<Self> {
+    pub fn connect(
+        gpu: &Gpu,
+        launched: LaunchedProcess,
+        at: &Rendezvous,
+        deadline: Duration,
+    ) -> Result<Self> {
         let mut id = Nccl::id(launched.rank)?;
         at.share(launched, &mut id, deadline)?;
         let nccl = Nccl::connect(gpu, &id, launched.rank, launched.size)?;

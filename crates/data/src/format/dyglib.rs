@@ -3,11 +3,11 @@
 //! Sources and destinations share one id space that starts at 1. `idx` counts events from 1 and is the row of
 //! the event in `ml_NAME.npy` (or `ml_NAME_edge_features.npy`), whose row 0 is padding. `ml_NAME_node.npy`
 //! (or `ml_NAME_node_features.npy`) has one row per id; row 0 is padding, too.
-use super::{header::Named, names, sample::Sample};
+use super::{header::HeaderColumns, names, sample::Sample};
 use std::path::{Path, PathBuf};
 
 /// Columns if no header says otherwise.
-pub(super) const COLUMNS: Named = Named::fixed(2, 3, 4, Some(5), None);
+pub(super) const COLUMNS: HeaderColumns = HeaderColumns::fixed(2, 3, 4, Some(5), None);
 
 /// Whether the header names `u`, `i`, `ts` and `idx`.
 pub(super) fn recognises(sample: &Sample) -> bool {

@@ -5,7 +5,7 @@
 //! names, in days. Files without content are skipped.
 use super::{
     cell::{Cell, Row},
-    header::Named,
+    header::HeaderColumns,
     input::Input,
     names::files_by_name,
     number::Decimal,
@@ -50,7 +50,7 @@ pub(super) fn is_archive(input: &Input) -> bool {
 /// Lists of edges without times are snapshots, unless options say otherwise.
 pub(super) fn has_events(dir: &Path) -> bool {
     let Ok(sample) = FileSet::of_folder(dir).and_then(|files| files.first(None)) else { return false };
-    let named = sample.header.as_ref().and_then(|names| Named::find(names, &sample).ok());
+    let named = sample.header.as_ref().and_then(|names| HeaderColumns::find(names, &sample).ok());
     named.is_some_and(|named| named.src.and(named.dst).and(named.time).is_some())
 }
 
@@ -259,7 +259,7 @@ impl FileSet {
 /// Whether the rows of a file have no time: there are two or three columns, and none is named like a time.
 fn is_timed_by_name(sample: &Sample) -> bool {
     match &sample.header {
-        Some(names) => Named::find(names, sample).is_ok_and(|named| named.time.is_none()),
+        Some(names) => HeaderColumns::find(names, sample).is_ok_and(|named| named.time.is_none()),
         None => sample.width() == 2,
     }
 }

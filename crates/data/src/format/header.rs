@@ -10,7 +10,7 @@ const OLDEST_UNIX_TIME: f64 = 1e8;
 
 /// Columns that a header names, counted from 0.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Named {
+pub(super) struct HeaderColumns {
     pub src: Option<usize>,
     pub dst: Option<usize>,
     pub time: Option<usize>,
@@ -25,7 +25,7 @@ pub(super) struct Named {
     pub notes: Vec<String>,
 }
 
-impl Named {
+impl HeaderColumns {
     /// Returns the columns of a fixed layout, given from 1.
     pub(super) const fn fixed(
         src: usize,
@@ -45,7 +45,7 @@ impl Named {
             None => None,
         };
         let (src, dst, time) = (Some(src - 1), Some(dst - 1), Some(time - 1));
-        Named {
+        HeaderColumns {
             src,
             dst,
             time,
@@ -76,7 +76,7 @@ impl Named {
                 (first, _) => Ok(first),
             }
         };
-        let mut named = Named {
+        let mut named = HeaderColumns {
             src: single(Role::Src, "source")?,
             dst: single(Role::Dst, "destination")?,
             time: None,

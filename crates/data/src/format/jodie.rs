@@ -2,10 +2,10 @@
 //!
 //! The header has one name for all features; a row is `user,item,time,label,f1,f2,…`. Users and items are
 //! numbered separately, both from 0. Source: Kumar et al., KDD 2019 (Wikipedia, Reddit, MOOC, LastFM).
-use super::{header::Named, sample::Sample};
+use super::{header::HeaderColumns, sample::Sample};
 
 /// Columns if no header says otherwise.
-pub(super) const COLUMNS: Named = Named::fixed(1, 2, 3, Some(4), Some((5, None)));
+pub(super) const COLUMNS: HeaderColumns = HeaderColumns::fixed(1, 2, 3, Some(4), Some((5, None)));
 
 /// Whether the header names users and items, or has JODIE's name for all features.
 pub(super) fn recognises(sample: &Sample) -> bool {

@@ -3,7 +3,7 @@ use super::{
     column_names::{Role, listed, position, role, suggestion},
     columns::{ColumnName, FeatureColumns},
     dyglib,
-    header::Named,
+    header::HeaderColumns,
     id_rule::IdRule,
     jodie,
     options::{Format, ReadOptions},
@@ -55,7 +55,7 @@ pub(super) fn recognise(path: &Path, sample: &Sample, options: &ReadOptions) -> 
         // A header wins over the order of the format, and what it does not name is an error.
         (_, true) => of_header(path, &names, sample, options)?,
         (Format::Table, false) if options.columns.is_none() => return Err(unknown(path, sample)),
-        (Format::Table, false) => Named::default(),
+        (Format::Table, false) => HeaderColumns::default(),
         (Format::Snap, false) => snap::columns(sample),
         (format, false) => fixed(format),
     };
@@ -82,7 +82,7 @@ pub(super) fn recognise(path: &Path, sample: &Sample, options: &ReadOptions) -> 
 }
 
 /// Returns the columns of a layout without a header.
-fn fixed(format: Format) -> Named {
+fn fixed(format: Format) -> HeaderColumns {
     match format {
         Format::Jodie => jodie::COLUMNS,
         Format::Dyglib => dyglib::COLUMNS,
@@ -93,7 +93,7 @@ fn fixed(format: Format) -> Named {
 }
 
 /// Returns the columns that a header names. Names do not count for a role that the options give.
-fn of_header(path: &Path, names: &[String], sample: &Sample, options: &ReadOptions) -> Result<Named> {
+fn of_header(path: &Path, names: &[String], sample: &Sample, options: &ReadOptions) -> Result<HeaderColumns> {
     let given = options.columns.clone().unwrap_or_default();
     let is_given = |name: &String| match role(name) {
         Role::Src => given.src.is_some(),
@@ -103,8 +103,8 @@ fn of_header(path: &Path, names: &[String], sample: &Sample, options: &ReadOptio
     };
     let rest: Vec<String> =
         names.iter().map(|name| if is_given(name) { String::new() } else { name.clone() }).collect();
-    Named::find(names, sample)
-        .or_else(|_| Named::find(&rest, sample))
+    HeaderColumns::find(names, sample)
+        .or_else(|_| HeaderColumns::find(&rest, sample))
         .map_err(|what| Error::data(path, what).remedy("name the column with --columns src=NAME"))
 }
 
@@ -116,7 +116,7 @@ struct Resolver<'a> {
 }
 
 impl Resolver<'_> {
-    fn layout(&self, format: Format, named: Named, sample: &Sample) -> Result<Layout> {
+    fn layout(&self, format: Format, named: HeaderColumns, sample: &Sample) -> Result<Layout> {
         let given = self.options.columns.clone().unwrap_or_default();
         let one = |given: &Option<ColumnName>, named: Option<usize>| match given {
             Some(column) => self.position(column).map(Some),

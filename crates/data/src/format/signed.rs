@@ -2,10 +2,10 @@
 //!
 //! The rating becomes an edge feature of width 1. Sources: Bitcoin OTC and Alpha (Kumar et al., ICDM 2016);
 //! KONECT's `src dst weight time` has the same order.
-use super::{header::Named, sample::Sample};
+use super::{header::HeaderColumns, sample::Sample};
 
 /// Columns if no header says otherwise.
-pub(super) const COLUMNS: Named = Named::fixed(1, 2, 4, None, Some((3, Some(3))));
+pub(super) const COLUMNS: HeaderColumns = HeaderColumns::fixed(1, 2, 4, None, Some((3, Some(3))));
 
 /// Returns the note on a file without a header that is taken for this layout; `bipartite` is what the user
 /// says about its nodes.

@@ -1,16 +1,16 @@
 //! SNAP temporal networks and SocioPatterns: `src dst time`, no header, separated by blanks or any other
 //! delimiter.
-use super::{header::Named, sample::Sample};
+use super::{header::HeaderColumns, sample::Sample};
 
 /// Columns of the layout.
-pub(super) const COLUMNS: Named = Named::fixed(1, 2, 3, None, None);
+pub(super) const COLUMNS: HeaderColumns = HeaderColumns::fixed(1, 2, 3, None, None);
 
 /// Returns the columns of a file without a header: if its third column holds no times and only one other
 /// does, the time comes there.
-pub(super) fn columns(sample: &Sample) -> Named {
+pub(super) fn columns(sample: &Sample) -> HeaderColumns {
     match (sample.are_times(2), sample.are_times(0), sample.are_times(1)) {
-        (false, true, false) => Named::fixed(2, 3, 1, None, None),
-        (false, false, true) => Named::fixed(1, 3, 2, None, None),
+        (false, true, false) => HeaderColumns::fixed(2, 3, 1, None, None),
+        (false, false, true) => HeaderColumns::fixed(1, 3, 2, None, None),
         _ => COLUMNS,
     }
 }

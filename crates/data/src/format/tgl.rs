@@ -3,12 +3,12 @@
 //! Sources and destinations share one id space that starts at 0. `ext_roll` marks training, validation and
 //! test events as 0, 1 and 2. This crate makes its own splits; a note reports how many events `ext_roll`
 //! assigns to each part. Features are in `edge_features.pt` and `node_features.pt` next to the events.
-use super::{header::Named, sample::Sample};
+use super::{header::HeaderColumns, sample::Sample};
 use crate::text::grouped;
 use std::path::{Path, PathBuf};
 
 /// Columns if no header says otherwise.
-pub(super) const COLUMNS: Named = Named::fixed(2, 3, 4, None, None);
+pub(super) const COLUMNS: HeaderColumns = HeaderColumns::fixed(2, 3, 4, None, None);
 
 /// Whether a column marks the split.
 pub(super) fn recognises(sample: &Sample) -> bool {

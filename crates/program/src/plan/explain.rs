@@ -10,7 +10,7 @@ use tgnn::error::{Error, Result};
 use tgnn_data::Events;
 use tgnn_training::{
     model::ModelName,
-    plan::{Captured, Machine, Plan, Planned, PlannerOptions, plan_parallel},
+    plan::{CapturedEvents, Machine, Plan, PlannerChoice, PlannerOptions, plan_parallel},
     task::{Config, training::folder::write_whole},
 };
 
@@ -133,8 +133,8 @@ impl Explain {
         batches.extend((0..MARKS.len() as u32 - 1).map(|times| self.batch << (2 * times)));
         batches.retain(|&batch| batch <= train.len().max(1));
         batches.dedup();
-        let captured: Vec<Captured> =
-            batches.iter().map(|&batch| Captured::new(&events, train.clone(), batch)).collect();
+        let captured: Vec<CapturedEvents> =
+            batches.iter().map(|&batch| CapturedEvents::new(&events, train.clone(), batch)).collect();
         if let Some(path) = &self.svg {
             write_whole(path, svg(&curves(&captured)).as_bytes())?;
         }
@@ -153,9 +153,9 @@ impl Explain {
         }
         Ok(())
     }
-    fn numbers(&self, planned: &Planned, captured: &[Captured]) -> serde_json::Value {
-        let all = captured.first().map_or(0, Captured::total).max(1) as f64;
-        let of = |c: &Captured| json!({ "batch": c.batch, "captured": c.total(), "fraction": c.total() as f64 / all });
+    fn numbers(&self, planned: &PlannerChoice, captured: &[CapturedEvents]) -> serde_json::Value {
+        let all = captured.first().map_or(0, CapturedEvents::total).max(1) as f64;
+        let of = |c: &CapturedEvents| json!({ "batch": c.batch, "captured": c.total(), "fraction": c.total() as f64 / all });
         json!({
             "plan": format!("disttgl:{}", planned.parallel), "parallel": planned.parallel, "batch": planned.batch,
             "reasons": planned.reasons, "captured": captured.iter().map(of).collect::<Vec<_>>(),
@@ -164,11 +164,11 @@ impl Explain {
 }
 
 /// Returns the curves of the batches; the first one holds all events.
-fn curves(captured: &[Captured]) -> Vec<Curve> {
+fn curves(captured: &[CapturedEvents]) -> Vec<Curve> {
     let Some(all) = captured.first() else { return Vec::new() };
     let mut order: Vec<usize> = (0..all.by_node.len()).filter(|&v| all.by_node[v] > 0).collect();
     order.sort_by_key(|&v| std::cmp::Reverse(all.by_node[v]));
-    let curve = |c: &Captured| {
+    let curve = |c: &CapturedEvents| {
         let name = if c.batch == 1 { "all".to_owned() } else { format!("batches of {}", c.batch) };
         Curve { name, by_rank: order.iter().map(|&v| c.by_node[v]).collect() }
     };

@@ -13,7 +13,7 @@ use tgnn_training::{
 
 /// The files that are wanted.
 #[derive(Clone, Copy, Default)]
-pub struct Wanted<'a> {
+pub struct LogFiles<'a> {
     /// The log of accesses of the last pass that trains.
     pub accesses: Option<&'a Path>,
     /// The trace of the last epoch.
@@ -21,17 +21,17 @@ pub struct Wanted<'a> {
 }
 
 /// Watches a run for another watch, and keeps what this rank adds to the files.
-pub struct Logged<'a> {
+pub struct LoggingWatch<'a> {
     inner: &'a mut dyn Watch,
-    wanted: Wanted<'a>,
+    wanted: LogFiles<'a>,
     accesses: Vec<Access>,
     timeline: Timeline,
 }
 
-impl<'a> Logged<'a> {
+impl<'a> LoggingWatch<'a> {
     /// Watches for `inner`.
-    pub fn new(inner: &'a mut dyn Watch, wanted: Wanted<'a>) -> Self {
-        Logged { inner, wanted, accesses: Vec::new(), timeline: Timeline::default() }
+    pub fn new(inner: &'a mut dyn Watch, wanted: LogFiles<'a>) -> Self {
+        LoggingWatch { inner, wanted, accesses: Vec::new(), timeline: Timeline::default() }
     }
     /// Writes the files that are wanted, with what all ranks have kept. Collective.
     ///
@@ -66,7 +66,7 @@ fn of_ranks<T: Serialize + DeserializeOwned>(device: &Device, own: &T) -> Result
     all.iter().map(|bytes| serde_json::from_slice(bytes).map_err(bad)).collect()
 }
 
-impl Watch for Logged<'_> {
+impl Watch for LoggingWatch<'_> {
     fn start(&mut self, task: &mut dyn Task) {
         if self.wanted.accesses.is_some() || self.wanted.timeline.is_some() {
             task.core_mut().trace();

@@ -10,7 +10,7 @@ mod simulate;
 mod traffic;
 
 pub(super) use explain::planned;
-pub(super) use log::{Logged, Wanted};
+pub(super) use log::{LogFiles, LoggingWatch};
 pub(super) use partition::PartitionArgs;
 
 use super::output::{print, say};
@@ -27,9 +27,9 @@ use tgnn_training::plan::{MAX_STALENESS, MemoryStaleness, Plan};
 #[derive(Subcommand)]
 pub enum PlanCommand {
     /// Print a plan: its file, its stages, and a drawing of what the lanes do
-    Show(Named),
+    Show(PlanName),
     /// Check whether a plan is legal; if not, print the rule that it breaks (exit code 4)
-    Check(Named),
+    Check(PlanName),
     /// Time the ops of an epoch, predict the next epoch from the times, run it, and compare; with --ranks,
     /// predict training over ranks, also on another machine
     Simulate(Simulate),
@@ -39,7 +39,7 @@ pub enum PlanCommand {
 
 /// The name of a plan.
 #[derive(Args)]
-pub struct Named {
+pub struct PlanName {
     /// A plan of `train --plan`, such as prefetch, mspipe:k=2 or sven, or a file: PLAN.toml
     plan: String,
 }

@@ -1,5 +1,5 @@
 //! `tgnn-bench partition`: assigns nodes to ranks, and shows what then travels between the ranks.
-use super::traffic::{Found, Tried, report};
+use super::traffic::{PartitionerResult, TrafficReport, report};
 use crate::{
     output::{print_json, say},
     settings::{ReadArgs, with_default},
@@ -78,22 +78,22 @@ impl PartitionArgs {
         let start = Instant::now();
         let demand = Demand::count(&events, train.clone(), &options)?;
         let count_seconds = start.elapsed().as_secs_f64();
-        let results: Result<Vec<(Partition, Tried)>> = Partitioner::ALL
+        let results: Result<Vec<(Partition, PartitionerResult)>> = Partitioner::ALL
             .iter()
             .map(|&by| {
                 let start = Instant::now();
                 let partition = by.partition(&demand, self.slack)?;
                 let seconds = start.elapsed().as_secs_f64();
                 let traffic = Traffic::count(&demand, &partition)?;
-                Ok((partition, Tried { by, traffic, seconds }))
+                Ok((partition, PartitionerResult { by, traffic, seconds }))
             })
             .collect();
-        let (partitions, tried): (Vec<Partition>, Vec<Tried>) = results?.into_iter().unzip();
+        let (partitions, tried): (Vec<Partition>, Vec<PartitionerResult>) = results?.into_iter().unzip();
         let chosen = tried.iter().position(|t| t.by == self.by).unwrap_or(0);
         if let Some(out) = &self.out {
             partitions[chosen].write(out)?;
         }
-        let found = Found {
+        let found = TrafficReport {
             name: events.name.clone(),
             events: train.len(),
             nodes: events.nodes,

@@ -93,7 +93,7 @@ impl Simulate {
         task.train_epoch(1, &mut |_| {})?;
         let costs = task.last_epoch().costs();
         task.train_epoch(2, &mut |_| {})?;
-        let simulated = Simulated {
+        let simulated = SimulatedEpoch {
             predicted: task.last_epoch().predicted(&costs)?,
             measured: task.core().timeline(),
             costs,
@@ -110,13 +110,13 @@ impl Simulate {
 }
 
 /// An epoch as it was predicted, and as it ran.
-struct Simulated {
+struct SimulatedEpoch {
     predicted: Timeline,
     measured: Timeline,
     costs: CostModel,
 }
 
-impl Simulated {
+impl SimulatedEpoch {
     /// Relative error of the predicted time of the epoch.
     fn error(&self) -> f64 {
         self.predicted.usage().seconds / self.measured.usage().seconds - 1.0

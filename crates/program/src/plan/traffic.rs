@@ -14,14 +14,14 @@ const LARGE: usize = 5;
 const SHADES: [char; 5] = [' ', '░', '▒', '▓', '█'];
 
 /// A partitioner's result.
-pub struct Tried {
+pub struct PartitionerResult {
     pub by: Partitioner,
     pub traffic: Traffic,
     pub seconds: f64,
 }
 
 /// What the command found.
-pub struct Found {
+pub struct TrafficReport {
     pub name: String,
     pub events: usize,
     pub nodes: usize,
@@ -31,15 +31,15 @@ pub struct Found {
     pub lower_bound: u64,
     pub batches: usize,
     pub count_seconds: f64,
-    pub tried: Vec<Tried>,
+    pub tried: Vec<PartitionerResult>,
     pub chosen: usize,
 }
 
-impl Found {
+impl TrafficReport {
     /// Rows are totals over the counted batches.
     pub fn json(&self) -> Value {
         let o = &self.options;
-        let tried = |t: &Tried| {
+        let tried = |t: &PartitionerResult| {
             let ranks = 0..t.traffic.ranks();
             let row = |owner| ranks.clone().map(|rank| t.traffic.rows(owner, rank)).collect::<Vec<_>>();
             json!({
@@ -60,7 +60,7 @@ impl Found {
 }
 
 /// Returns the report.
-pub fn report(found: &Found) -> String {
+pub fn report(found: &TrafficReport) -> String {
     let mut out = format!("{}\n{}\n", found.name, "─".repeat(found.name.chars().count().max(1)));
     head(&mut out, found);
     table(&mut out, found);
@@ -80,13 +80,13 @@ pub fn report(found: &Found) -> String {
 }
 
 /// Formats rows per batch.
-fn rows(found: &Found, rows: u64) -> String {
+fn rows(found: &TrafficReport, rows: u64) -> String {
     let mean = rows as f64 / found.batches.max(1) as f64;
     if mean < 99.95 { format!("{mean:.1}") } else { grouped(mean.round() as u64) }
 }
 
 /// Appends what was counted.
-fn head(out: &mut String, found: &Found) {
+fn head(out: &mut String, found: &TrafficReport) {
     let o = &found.options;
     let (events, nodes) =
         (counted(found.events as u64, "training event"), counted(found.nodes as u64, "node"));
@@ -110,7 +110,7 @@ fn head(out: &mut String, found: &Found) {
 }
 
 /// Appends a line for each partitioner.
-fn table(out: &mut String, found: &Found) {
+fn table(out: &mut String, found: &TrafficReport) {
     let _ = writeln!(
         out,
         "\n  {:<15}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}",
@@ -139,7 +139,7 @@ fn table(out: &mut String, found: &Found) {
 }
 
 /// Appends a matrix of the chosen partition, perhaps with the sums of its lines and columns.
-fn matrix(out: &mut String, found: &Found, sums: bool, of: impl Fn(&Traffic, usize, usize) -> u64) {
+fn matrix(out: &mut String, found: &TrafficReport, sums: bool, of: impl Fn(&Traffic, usize, usize) -> u64) {
     let (ranks, traffic) = (found.options.ranks, &found.tried[found.chosen].traffic);
     let cell = |i: usize, j: usize| {
         if i == j { "·".to_owned() } else { rows(found, of(traffic, i, j)) }
@@ -172,13 +172,13 @@ fn matrix(out: &mut String, found: &Found, sums: bool, of: impl Fn(&Traffic, usi
 }
 
 /// Appends a heat map of each partitioner's residuals, side by side and on one scale.
-fn heat_maps(out: &mut String, found: &Found) {
+fn heat_maps(out: &mut String, found: &TrafficReport) {
     let most = found.tried.iter().flat_map(|t| t.traffic.residuals()).max().unwrap_or(0);
     let ranks = found.options.ranks;
     let height = if ranks <= LARGE { 2 } else { 1 };
     let width = 2 * height * ranks;
     let column = (width + 2).max(15) + 2;
-    let side_by_side = |out: &mut String, text: &dyn Fn(&Tried) -> String| {
+    let side_by_side = |out: &mut String, text: &dyn Fn(&PartitionerResult) -> String| {
         let texts: String = found.tried.iter().map(|t| format!("{:<column$}", text(t))).collect();
         let _ = writeln!(out, "  {}", texts.trim_end());
     };
@@ -210,7 +210,7 @@ fn shade(value: u64, most: u64) -> char {
 }
 
 /// Appends quartiles over ranks and pairs, for too many ranks to show.
-fn quartiles(out: &mut String, found: &Found) {
+fn quartiles(out: &mut String, found: &TrafficReport) {
     type Values = fn(&Traffic) -> Vec<u64>;
     let what: [(&str, Values); 2] =
         [("cost of a rank", Traffic::costs), ("residual of a pair", Traffic::residuals)];

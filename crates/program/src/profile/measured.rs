@@ -12,7 +12,7 @@ pub struct How {
 }
 
 /// The runs of an op.
-pub struct Measured {
+pub struct MeasuredOp {
     pub op: &'static str,
     /// The case of a single op; the lane of an op of a step if it is not the first one.
     pub place: String,
@@ -23,11 +23,11 @@ pub struct Measured {
     pub work: Work,
 }
 
-impl Measured {
+impl MeasuredOp {
     /// Returns what was measured of an op.
     pub fn new(time: &OpTime, place: String) -> Self {
         let (runs, work) = (time.runs, Work::of_run(time));
         let kernels = time.kernels / runs.max(1);
-        Measured { op: time.op, place, runs, kernels, seconds: time.median, work }
+        MeasuredOp { op: time.op, place, runs, kernels, seconds: time.median, work }
     }
 }

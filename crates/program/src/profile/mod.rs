@@ -9,7 +9,7 @@ mod training;
 
 use super::settings::Settings;
 use clap::{ArgAction, Args, builder::Resettable};
-use measured::{How, Measured};
+use measured::{How, MeasuredOp};
 use op::OpCases;
 use report::Report;
 use std::path::PathBuf;
@@ -79,7 +79,7 @@ enum Subject {
 
 impl Subject {
     /// Runs the subject on a device.
-    fn measure(&self, config: &Config, device: &Device, how: How) -> Result<Vec<Measured>> {
+    fn measure(&self, config: &Config, device: &Device, how: How) -> Result<Vec<MeasuredOp>> {
         match self {
             Subject::Op(cases) => cases.measure(device, how),
             Subject::Steps { warm_up } => training::steps(config, device, *warm_up, how),
@@ -112,7 +112,7 @@ impl ProfileArgs {
         }
     }
     /// Runs the subject inside of a tool.
-    fn measured(&self, subject: &Subject, config: &Config) -> Result<Vec<Measured>> {
+    fn measured(&self, subject: &Subject, config: &Config) -> Result<Vec<MeasuredOp>> {
         subject.measure(config, &config.open_device()?, self.how(subject)?)
     }
     fn subject(&self) -> Result<Subject> {

@@ -1,5 +1,5 @@
 //! Profiles an op by itself: finds its cases, and runs it.
-use super::measured::{How, Measured};
+use super::measured::{How, MeasuredOp};
 use std::{
     collections::BTreeSet,
     panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook},
@@ -53,7 +53,7 @@ impl OpCases {
     ///
     /// # Errors
     /// `Usage` if a case cannot have its sizes; those of the ops.
-    pub fn measure(&self, device: &Device, how: How) -> Result<Vec<Measured>> {
+    pub fn measure(&self, device: &Device, how: How) -> Result<Vec<MeasuredOp>> {
         let backend = Backend::for_device(device);
         device.keep_awake(|| {
             let ready = |case: &Case| built(case, || ReadyCase::new(case, backend.clone()));
@@ -70,7 +70,7 @@ impl OpCases {
                     let what = format!("{} does not run in the case {case}", self.op);
                     return Err(Error::usage(what).remedy("give other sizes"));
                 }
-                found.extend(times.iter().map(|time| Measured::new(time, case.to_string())));
+                found.extend(times.iter().map(|time| MeasuredOp::new(time, case.to_string())));
             }
             Ok(found)
         })

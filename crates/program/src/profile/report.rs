@@ -1,5 +1,5 @@
 //! What a process that runs inside of a tool tells the one that started the tool, by a file.
-use super::measured::Measured;
+use super::measured::MeasuredOp;
 use serde::{Deserialize, Serialize};
 use std::{fs, path::Path};
 use tgnn::error::{Error, ErrorKind, Result};
@@ -30,8 +30,8 @@ impl OpDone {
 
 impl Report {
     /// Reports what `work` has done.
-    pub fn from_work(work: impl FnOnce() -> Result<Vec<Measured>>) -> Self {
-        let done = |m: Measured| {
+    pub fn from_work(work: impl FnOnce() -> Result<Vec<MeasuredOp>>) -> Self {
+        let done = |m: MeasuredOp| {
             let Work { bytes, flops } = m.work;
             OpDone { op: m.op.into(), runs: m.runs, bytes, flops }
         };

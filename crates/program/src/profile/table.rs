@@ -1,5 +1,5 @@
 //! The table of a profile without a tool, the same for every device.
-use super::measured::Measured;
+use super::measured::MeasuredOp;
 use crate::output::{print_json, say};
 use serde_json::{Value, json};
 use tgnn::{
@@ -12,7 +12,7 @@ use tgnn_lab::ceilings::{Caches, Ceilings};
 pub(super) fn print(
     device: &Device,
     ceilings: &Ceilings,
-    found: &[Measured],
+    found: &[MeasuredOp],
     caches: Caches,
     as_json: bool,
 ) -> Result<()> {
@@ -54,7 +54,7 @@ fn precision(device: &Device) -> &'static str {
 }
 
 /// Returns the seconds of all runs.
-fn all_seconds(m: &Measured) -> f64 {
+fn all_seconds(m: &MeasuredOp) -> f64 {
     m.seconds * m.runs as f64
 }
 
@@ -63,7 +63,7 @@ pub(super) fn floors(floors: f64) -> String {
     if floors.is_finite() { format!("{floors:.1}") } else { "-".into() }
 }
 
-fn json(device: &Device, ceilings: &Ceilings, found: &[Measured], caches: Caches) -> Value {
+fn json(device: &Device, ceilings: &Ceilings, found: &[MeasuredOp], caches: Caches) -> Value {
     let ops = found.iter().map(|m| {
         let speed = ceilings.speed(m.work, m.seconds, caches);
         json!({

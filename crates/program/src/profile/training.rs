@@ -1,5 +1,5 @@
 //! Profiles steps or epochs of a training.
-use super::measured::{How, Measured};
+use super::measured::{How, MeasuredOp};
 use crate::train_data::Data;
 use tgnn::{
     autograd::OpTime,
@@ -12,7 +12,7 @@ use tgnn_training::task::{Config, Task};
 ///
 /// # Errors
 /// Those of a training; `Usage` if there are not more steps than that.
-pub(super) fn steps(config: &Config, device: &Device, warm_up: usize, how: How) -> Result<Vec<Measured>> {
+pub(super) fn steps(config: &Config, device: &Device, warm_up: usize, how: How) -> Result<Vec<MeasuredOp>> {
     let config = Config { max_batches: warm_up.saturating_add(how.runs), ..config.clone() };
     let mut task = task(&config, device)?;
     task.core_mut().step_mut().profile_after(warm_up, how.by_launch);
@@ -29,7 +29,7 @@ pub(super) fn steps(config: &Config, device: &Device, warm_up: usize, how: How) 
 ///
 /// # Errors
 /// Those of a training.
-pub(super) fn epochs(config: &Config, device: &Device, how: How) -> Result<Vec<Measured>> {
+pub(super) fn epochs(config: &Config, device: &Device, how: How) -> Result<Vec<MeasuredOp>> {
     let mut task = task(config, device)?;
     task.train_epoch(0, &mut |_| {})?;
     task.core_mut().step_mut().profile_after(0, how.by_launch);
@@ -47,7 +47,7 @@ fn task(config: &Config, device: &Device) -> Result<Box<dyn Task>> {
 }
 
 /// Returns the ops of a step, each with its lane.
-fn measured(times: &[OpTime]) -> Vec<Measured> {
+fn measured(times: &[OpTime]) -> Vec<MeasuredOp> {
     let place = |time: &OpTime| if time.lane > 0 { format!("lane {}", time.lane + 1) } else { String::new() };
-    times.iter().map(|time| Measured::new(time, place(time))).collect()
+    times.iter().map(|time| MeasuredOp::new(time, place(time))).collect()
 }

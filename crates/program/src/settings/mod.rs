@@ -8,7 +8,7 @@ mod trained;
 pub(super) use keys::{Keys, keys, set_flag, set_keys, with_default};
 pub(super) use ranks::RankArgs;
 pub(super) use read::ReadArgs;
-pub(super) use trained::{Moved, Trained, with_flag};
+pub(super) use trained::{MovedData, TrainedModelArgs, with_flag};
 
 use clap::Args;
 use std::path::PathBuf;

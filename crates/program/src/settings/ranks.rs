@@ -10,7 +10,7 @@ use tgnn::{
     error::{Error, Result},
     runtime::{
         Device,
-        comm::{Comm, DEADLINE, Launched, Launcher, Ranks, Rendezvous, end_process, launched, mpi},
+        comm::{Comm, DEADLINE, LaunchedProcess, Launcher, Ranks, Rendezvous, end_process, launched, mpi},
         cuda::{NcclComm, set_connections},
     },
 };
@@ -105,7 +105,7 @@ impl RankArgs {
     fn by_mpi(
         config: &Config,
         deadline: Duration,
-        launched: Launched,
+        launched: LaunchedProcess,
         work: impl Fn(Device) -> Result<()>,
     ) -> Result<()> {
         let comm = mpi(deadline)?;
@@ -125,7 +125,7 @@ impl RankArgs {
     fn by_nccl(
         config: &Config,
         deadline: Duration,
-        launched: Launched,
+        launched: LaunchedProcess,
         work: impl Fn(Device) -> Result<()>,
     ) -> Result<()> {
         let device = Self::device_of(config, launched)?;
@@ -139,7 +139,7 @@ impl RankArgs {
         ran.inspect_err(|e| comm.fail(&e.to_string()))
     }
     /// Opens the device of a rank. If no number of threads is given, the ranks of a computer share its cores.
-    fn device_of(config: &Config, launched: Launched) -> Result<Device> {
+    fn device_of(config: &Config, launched: LaunchedProcess) -> Result<Device> {
         let on_computer = launched.local_size.unwrap_or(launched.size);
         let rank = launched.local_rank.unwrap_or(launched.rank);
         let device = config.open_device_for(rank)?;

@@ -12,7 +12,7 @@ use tgnn_training::task::{Checkpoint, Config, config::DataConfig};
 
 /// Where the data of a trained model are now, and how to read them there.
 #[derive(Args)]
-pub struct Moved {
+pub struct MovedData {
     /// Events or snapshots, if they have moved since training; they must be the same
     #[arg(long, value_name = "PATH")]
     data: Option<String>,
@@ -20,7 +20,7 @@ pub struct Moved {
     read: ReadArgs,
 }
 
-impl Moved {
+impl MovedData {
     /// Returns the configuration with the place of the data. A folder that `data import` wrote has everything
     /// in it that other files have told.
     fn applied_to(&self, mut config: Config) -> Result<Config> {
@@ -63,7 +63,7 @@ pub fn with_flag(e: Error, config: &Config, given: bool) -> Error {
 
 /// The arguments that `eval`, `embed` and `predict` share.
 #[derive(Args)]
-pub struct Trained {
+pub struct TrainedModelArgs {
     /// Run folder, or its checkpoint/
     #[arg(long, value_name = "DIR")]
     checkpoint: PathBuf,
@@ -78,10 +78,10 @@ pub struct Trained {
     precision: Option<MatmulPrecision>,
 }
 
-impl Trained {
+impl TrainedModelArgs {
     /// Opens the checkpoint. Returns it and its configuration, with the flags and the path of the data
     /// applied.
-    pub fn open(&self, moved: Option<&Moved>) -> Result<(Checkpoint, Config)> {
+    pub fn open(&self, moved: Option<&MovedData>) -> Result<(Checkpoint, Config)> {
         let checkpoint = Checkpoint::at(&self.checkpoint);
         let mut config = checkpoint.manifest()?.config.after_training();
         if let Some(moved) = moved {

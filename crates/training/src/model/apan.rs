@@ -10,10 +10,10 @@
 //! inputs, its embedding. Keys and values are absorbed
 //! ([`temporal_attention`](tgnn::ops::temporal_attention)).
 use super::{
-    Embedded, EventModel, EventTables, ModelConfig, NodeInputs, Queries, RankTables, RowCounts, RowsAround,
+    Embeddings, EventModel, EventTables, ModelConfig, NodeInputs, Queries, RankTables, RowCounts, RowsAround,
     TimeEncoding, TimeStart,
     config::Check,
-    rows::{NodeRows, NodeTable, RowsOf, Writes, Written},
+    rows::{NodeRows, NodeTable, RowsOf, Writes, WrittenTables},
 };
 use serde::{Deserialize, Serialize};
 use tgnn::{
@@ -161,8 +161,8 @@ impl ModelConfig for ApanConfig {
             features.map(|id| NodeTable { row: None, ..NodeTable::new(id, 0, store.spec(id)) });
         let mail_tables: Vec<NodeTable> = mail_tables.into_iter().chain(features_table).collect();
         let groups = [
-            Written { tables: &memory_table, rows_of_event: 2, appended: false },
-            Written { tables: &mail_tables, rows_of_event: 2 * (1 + self.neighbors), appended: true },
+            WrittenTables { tables: &memory_table, rows_of_event: 2, appended: false },
+            WrittenTables { tables: &mail_tables, rows_of_event: 2 * (1 + self.neighbors), appended: true },
         ];
         let rows = NodeRows::new(store, data, memory, [mail_event, mail_time], &groups)?;
         let apan = Apan {
@@ -277,7 +277,7 @@ impl EventModel for Apan {
     fn reset(&self, store: &mut Store) -> Result<()> {
         self.rows.reset(store)
     }
-    fn embed(&self, t: &mut Tape, data: &EventTables, q: &Queries) -> Result<Embedded> {
+    fn embed(&self, t: &mut Tape, data: &EventTables, q: &Queries) -> Result<Embeddings> {
         let (config, update) = (&self.config, &self.update);
         let unique = data.unique(t, q.node, &[], q.classes())?;
         let read = self.rows.read(t, data, unique.node, q.batch.as_ref())?;
@@ -329,7 +329,7 @@ impl EventModel for Apan {
         let out = t.linear(y, w, Some(b), None, Activation::Relu.then_drop(drop(0xD1)))?;
         let z = self.inputs.record(t, data, q.node, Some(out))?;
         let (unique, memory) = (Some(unique), Some((out, None)));
-        Ok(Embedded { unique, memory, read, ..Embedded::new(z) })
+        Ok(Embeddings { unique, memory, read, ..Embeddings::new(z) })
     }
     fn write(
         &self,
@@ -337,7 +337,7 @@ impl EventModel for Apan {
         data: &EventTables,
         batch: &Batch,
         stride: usize,
-        e: &Embedded,
+        e: &Embeddings,
     ) -> Result<()> {
         let Some((out, _)) = e.memory else {
             return Err(Error::shape("deliver_mails", "there is no new memory"));

@@ -19,7 +19,7 @@
 //! ([`Attention`](super::Attention)). The sources encode `dt` when the mail is sent and detach it as well;
 //! here `dt` is encoded when the mail is consumed, with gradients.
 use super::{
-    Attention, CellKind, Embedded, EventModel, EventTables, Looked, ModelConfig, NeighborSampling,
+    Attention, AttentionInputs, CellKind, Embeddings, EventModel, EventTables, ModelConfig, NeighborSampling,
     NodeInputs, NodeMemory, Queries, RowsAround, TimeEncoding, TimeStart, config::Check,
 };
 use serde::{Deserialize, Serialize};
@@ -151,14 +151,14 @@ impl DyRep {
         data: &EventTables,
         q: &Queries,
         others: &[Var],
-    ) -> Result<(Embedded, Var)> {
+    ) -> Result<(Embeddings, Var)> {
         // The others are positive roots again: the rows of the roots are theirs, too.
         let stamp = data.stamp(t)?;
         let unique = t.unique(stamp, q.node, others, q.classes())?;
         let updated = self.memory.update(t, data, &self.time, &unique, q.batch.as_ref())?;
         let h = self.inputs.record(t, data, unique.node, Some(updated.memory))?;
         let z = t.gather_rows(h, unique.psi[0])?;
-        Ok((Embedded::new(z).with_memory(unique, updated), h))
+        Ok((Embeddings::new(z).with_memory(unique, updated), h))
     }
 }
 
@@ -166,7 +166,7 @@ impl EventModel for DyRep {
     fn memory(&self) -> Option<&NodeMemory> {
         Some(&self.memory)
     }
-    fn embed(&self, t: &mut Tape, data: &EventTables, q: &Queries) -> Result<Embedded> {
+    fn embed(&self, t: &mut Tape, data: &EventTables, q: &Queries) -> Result<Embeddings> {
         // Only positive roots send mails, so no other query needs neighbours.
         let Some(batch) = q.batch else { return Ok(self.remembered(t, data, q, &[])?.0) };
         let (node, time) = t.roots(batch.src, batch.dst, batch.time, None)?;
@@ -180,7 +180,8 @@ impl EventModel for DyRep {
         let (edge, events) = data.edge_rows(t, edge, vec![near.event])?;
         near.event = events[0];
         let roots = t.prefix_rows(h, Rows::live(unique.root_rows.capacity, unique.positives))?;
-        let looked = Looked { h, learn_h: false, roots, root, row, near, edge, drop_now: q.drop_now() };
+        let looked =
+            AttentionInputs { h, learn_h: false, roots, root, row, near, edge, drop_now: q.drop_now() };
         embedded.content = Some(self.attention.record(t, &self.time, looked)?);
         Ok(embedded)
     }

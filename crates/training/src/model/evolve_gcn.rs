@@ -6,7 +6,7 @@
 //! Source: Pareja et al., "EvolveGCN: evolving graph convolutional networks for dynamic graphs", 2020. The
 //! paper's update gate is one minus ours, which is the same model up to the sign of that gate's weights.
 use super::{
-    Exchanged, LayerInput, Order, SnapshotModel, SnapshotModelConfig, SnapshotTables, convolve,
+    LayerInput, Order, SnapshotModel, SnapshotModelConfig, SnapshotTables, SwappedLayers, convolve,
     gcn::{GcnConfig, no_steps},
     snapshot::snapshot_section,
 };
@@ -76,7 +76,7 @@ impl SnapshotModel for Evolving {
         t: &mut Tape,
         data: &SnapshotTables,
         group: &Group,
-        exchanged: &Exchanged,
+        exchanged: &SwappedLayers,
     ) -> Result<Var> {
         let weights = self.layers.iter().map(|l| t.stored(l.start));
         let mut weights: Vec<Var> = weights.collect::<Result<_>>()?;

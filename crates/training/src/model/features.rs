@@ -1,7 +1,7 @@
 //! Tables of features of edges and nodes, and how a step gets the rows of them that it reads.
 use super::{
     EventTables,
-    rows::{FeatureRows, Known},
+    rows::{FeatureRows, KnownWhen},
 };
 use std::sync::Arc;
 use tgnn::{error::Result, ops::Tape, runtime::*};
@@ -131,7 +131,7 @@ impl EventTables {
     /// `Shape` if an op refuses its inputs.
     pub fn edge_rows(&self, t: &mut Tape, edge: Var, events: Vec<Var>) -> Result<(Var, Vec<Var>)> {
         if let Some(rows) = self.exchanged(t, edge) {
-            return self.fetched(t, (rows, Known::Ahead), edge, &events);
+            return self.fetched(t, (rows, KnownWhen::Ahead), edge, &events);
         }
         let Some(stamp) = self.features.event_stamp.filter(|_| t.spec(edge).cols > 0) else {
             return Ok((edge, events));

@@ -149,14 +149,14 @@ impl Order {
 /// Layers whose products swap order in some of a group's snapshots. The result is exact up to rounding (BLAD,
 /// section 6.3).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Exchanged {
+pub struct SwappedLayers {
     /// Number of snapshots that count as the first ones of a group.
     pub first: usize,
     /// Whether each layer is exchanged: in the first snapshots, then in the others. A missing entry means no.
     pub layers: [Vec<bool>; 2],
 }
 
-impl Exchanged {
+impl SwappedLayers {
     /// Returns the order of a layer in the snapshot at `index` of a group; `order` is the layer's own.
     pub fn order(&self, order: Order, index: usize, layer: usize) -> Order {
         let layers = &self.layers[usize::from(index >= self.first)];

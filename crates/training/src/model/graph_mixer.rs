@@ -7,7 +7,7 @@
 //! the same neighbours, the latest event is the first token, and the node encoder may also read static
 //! memory.
 use super::{
-    Embedded, EventModel, EventTables, ModelConfig, NodeInputs, Queries, TimeEncoding, TimeStart,
+    Embeddings, EventModel, EventTables, ModelConfig, NodeInputs, Queries, TimeEncoding, TimeStart,
     config::Check,
 };
 use serde::{Deserialize, Serialize};
@@ -221,7 +221,7 @@ struct GraphMixer {
 }
 
 impl EventModel for GraphMixer {
-    fn embed(&self, t: &mut Tape, data: &EventTables, q: &Queries) -> Result<Embedded> {
+    fn embed(&self, t: &mut Tape, data: &EventTables, q: &Queries) -> Result<Embeddings> {
         let k = self.config.neighbors;
         let how = data.sampling(k, Strategy::Recent);
         let tcsr = data.tcsr(t)?;
@@ -243,6 +243,6 @@ impl EventModel for GraphMixer {
         let [w, b] = t.stored_all(self.output)?;
         let z = t.linear(link, w, Some(b), None, Activation::Identity)?;
         let z = self.nodes.record_around(t, data, &unique, near.count, z)?;
-        Ok(Embedded::new(z))
+        Ok(Embeddings::new(z))
     }
 }

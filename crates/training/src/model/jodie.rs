@@ -5,8 +5,8 @@
 //! `delta = (t - t_s) / (t + 1)`, where t_s is the time of the memory after its mail. TGL differs: it
 //! normalises before the projection and takes t_s before the mail.
 use super::{
-    CellKind, Embedded, EventModel, EventTables, ModelConfig, NodeInputs, NodeMemory, Queries, TimeEncoding,
-    TimeStart, config::Check,
+    CellKind, Embeddings, EventModel, EventTables, ModelConfig, NodeInputs, NodeMemory, Queries,
+    TimeEncoding, TimeStart, config::Check,
 };
 use serde::{Deserialize, Serialize};
 use tgnn::{
@@ -101,7 +101,7 @@ impl EventModel for Jodie {
     fn memory(&self) -> Option<&NodeMemory> {
         Some(&self.memory)
     }
-    fn embed(&self, t: &mut Tape, data: &EventTables, q: &Queries) -> Result<Embedded> {
+    fn embed(&self, t: &mut Tape, data: &EventTables, q: &Queries) -> Result<Embeddings> {
         let unique = data.unique(t, q.node, &[], q.classes())?;
         let updated = self.memory.update(t, data, &self.time, &unique, q.batch.as_ref())?;
         let (memory, time) = (updated.memory, updated.time);
@@ -110,6 +110,6 @@ impl EventModel for Jodie {
         let [gain, bias] = t.stored_all(self.norm)?;
         let z = t.project_time((h, time), (unique.psi[0], q.time), (w, b), data.gaps.seconds_per_tick)?;
         let z = t.layer_norm(z, gain, bias)?;
-        Ok(Embedded::new(z).with_memory(unique, updated))
+        Ok(Embeddings::new(z).with_memory(unique, updated))
     }
 }

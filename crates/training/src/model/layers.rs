@@ -115,7 +115,7 @@ pub struct Attention {
 
 /// The inputs of an attention layer.
 #[derive(Clone, Copy, Debug)]
-pub struct Looked {
+pub struct AttentionInputs {
     /// Embeddings of the layer below.
     pub h: Var,
     /// Whether gradients flow into `h`; not if it holds data.
@@ -175,7 +175,7 @@ impl Attention {
     ///
     /// # Errors
     /// `Shape` if an op refuses its inputs.
-    pub fn record(&self, t: &mut Tape, time: &TimeEncoding, l: Looked) -> Result<Var> {
+    pub fn record(&self, t: &mut Tape, time: &TimeEncoding, l: AttentionInputs) -> Result<Var> {
         let mut stored = |id| t.stored(id);
         let (w_q, w_q_time, b_q) = (stored(self.w_q)?, stored(self.w_q_time)?, stored(self.b_q)?);
         let (w_k, w_v, b_v) = (stored(self.w_k)?, stored(self.w_v)?, stored(self.b_v)?);

@@ -1,7 +1,7 @@
 //! Node memory with a mailbox of one lean mail per node, updated by a recurrent cell.
 use super::{
-    Embedded, EventTables, RankTables, TimeEncoding,
-    rows::{NodeRows, NodeTable, Read, RowCounts, RowsOf, Writes, Written},
+    Embeddings, EventTables, RankTables, TimeEncoding,
+    rows::{NodeRows, NodeTable, Read, RowCounts, RowsOf, Writes, WrittenTables},
 };
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -67,7 +67,7 @@ pub struct NodeMemory {
 
 /// Updated memory of unique nodes.
 #[derive(Clone, Copy, Debug)]
-pub struct Updated {
+pub struct FreshMemory {
     /// `[n, d]`: the memory after the mails.
     pub memory: Var,
     /// `[n]` i64: its times, in ticks.
@@ -114,7 +114,7 @@ impl NodeMemory {
         let features = mail_edge.map(|id| NodeTable { row: None, ..NodeTable::new(id, 0, store.spec(id)) });
         let tables: Vec<NodeTable> = tables.into_iter().chain(features).collect();
         // A batch writes the rows of its sources and destinations.
-        let written = Written { tables: &tables, rows_of_event: 2, appended: false };
+        let written = WrittenTables { tables: &tables, rows_of_event: 2, appended: false };
         let rows = NodeRows::new(store, data, memory, [mail_event, mail_time], &[written])?;
         let memory = NodeMemory {
             kind,
@@ -164,10 +164,10 @@ impl NodeMemory {
         time: &TimeEncoding,
         unique: &UniqueNodes,
         batch: Option<&Batch>,
-    ) -> Result<Updated> {
+    ) -> Result<FreshMemory> {
         let update = |t: &mut Tape, rows: &RowsOf| self.updated(t, data, time, rows);
         let ([memory, time], read) = self.rows.update(t, data, unique, batch, &update)?;
-        Ok(Updated { memory, time, read })
+        Ok(FreshMemory { memory, time, read })
     }
     /// Appends the memory of rows after their mails, and its times.
     fn updated(
@@ -223,7 +223,7 @@ impl NodeMemory {
         data: &EventTables,
         batch: &Batch,
         stride: usize,
-        e: &Embedded,
+        e: &Embeddings,
     ) -> Result<()> {
         let Some((memory, Some(time))) = e.memory else {
             return Err(Error::shape("write_memory", "there is no new memory"));
@@ -259,7 +259,7 @@ impl NodeMemory {
         t: &mut Tape,
         data: &EventTables,
         batch: &Batch,
-        (stride, e): (usize, &Embedded),
+        (stride, e): (usize, &Embeddings),
         [memory, time]: [Var; 2],
     ) -> Result<()> {
         let unique = e.unique_nodes()?;
@@ -270,7 +270,7 @@ impl NodeMemory {
             Combiner::Mean => data.batch_edge_rows(t, edge, batch.event)?,
             Combiner::Last => (edge, batch.event),
         };
-        let written = write_memory::Written {
+        let written = write_memory::WrittenBatch {
             node: unique.node,
             phi: unique.phi,
             positives: unique.positives,

@@ -22,18 +22,18 @@ mod tables;
 
 pub use config::{ModelConfig, NeighborSampling, RowsAround};
 pub use features::FeatureTables;
-pub use gcn::{Exchanged, Gcn, GcnConfig, GraphTables, LayerInput, Order, Orders, convolve};
+pub use gcn::{Gcn, GcnConfig, GraphTables, LayerInput, Order, Orders, SwappedLayers, convolve};
 pub use heads::{EdgeHead, LinkHead, NodeHead, PropertyHead};
 pub use inputs::NodeInputs;
-pub use layers::{Attention, Looked, TimeEncoding, TimeStart};
+pub use layers::{Attention, AttentionInputs, TimeEncoding, TimeStart};
 pub use list::ModelName;
 pub(crate) use list::for_each_model;
-pub use memory::{CellKind, NodeMemory, Updated};
+pub use memory::{CellKind, FreshMemory, NodeMemory};
 pub use neighborhood::{AttentionStack, Neighborhood, StackConfig};
 pub use net::{Forward, HeadKind, Negatives, Net};
 pub use open_end::OpenEnd;
 pub(crate) use rows::RowPlan;
-pub use rows::{Asked, Dispatched, NewRows, RankTables, RowCounts, RowTravel};
+pub use rows::{DispatchedRows, NewRows, RankTables, RequestedRows, RowCounts, RowTravel};
 pub use snapshot::{SnapshotModel, SnapshotModelConfig, SnapshotTables, VertexInputs};
 pub use tables::{Arrivals, Cursor, EventTables, KeptMemory};
 
@@ -89,7 +89,7 @@ impl Queries {
 /// A recorded forward pass: the embeddings, and the values that the model's writes need. Example:
 /// [`EventModel`].
 #[derive(Clone, Debug)]
-pub struct Embedded {
+pub struct Embeddings {
     /// `[n, width]`: one row per query.
     pub z: Var,
     /// The unique nodes, if the model's writes need them.
@@ -106,11 +106,11 @@ pub struct Embedded {
     read: rows::Read,
 }
 
-impl Embedded {
+impl Embeddings {
     /// Returns the embeddings `z`, `[n, width]`, with one row per query, of a model whose writes need nothing
     /// else.
     pub fn new(z: Var) -> Self {
-        Embedded {
+        Embeddings {
             z,
             unique: None,
             memory: None,
@@ -121,9 +121,9 @@ impl Embedded {
     }
     /// Adds the memory of the unique nodes, for [`NodeMemory::write`].
     #[must_use]
-    pub fn with_memory(self, unique: UniqueNodes, updated: Updated) -> Self {
-        let Updated { memory, time, read } = updated;
-        Embedded { unique: Some(unique), memory: Some((memory, Some(time))), read, ..self }
+    pub fn with_memory(self, unique: UniqueNodes, updated: FreshMemory) -> Self {
+        let FreshMemory { memory, time, read } = updated;
+        Embeddings { unique: Some(unique), memory: Some((memory, Some(time))), read, ..self }
     }
     /// Returns the unique nodes.
     ///
@@ -145,7 +145,7 @@ impl Embedded {
 /// | features of nodes and edges | [`EventTables::features`], [`EventTables::node_rows`], [`EventTables::edge_if`], [`EventTables::edge_rows`] |
 /// | recent neighbours | [`EventTables::tcsr`], [`EventTables::sampling`], [`Tape::sample_neighbors`]; say how many by [`ModelConfig::recent_events`] |
 /// | attention over neighbours | [`AttentionStack`], [`TimeEncoding`] |
-/// | node memory with mails | [`NodeMemory`], [`Embedded::with_memory`] |
+/// | node memory with mails | [`NodeMemory`], [`Embeddings::with_memory`] |
 ///
 /// # Examples
 /// A model with one learned row per node (`examples/own_event_model.rs` has one that reads neighbours):
@@ -216,7 +216,7 @@ pub trait EventModel: Send + Sync {
     ///
     /// # Errors
     /// `Shape` if an op refuses its inputs.
-    fn embed(&self, t: &mut Tape, data: &EventTables, q: &Queries) -> Result<Embedded>;
+    fn embed(&self, t: &mut Tape, data: &EventTables, q: &Queries) -> Result<Embeddings>;
     /// Appends the writes of a batch whose roots, `stride` per event, were embedded in `e`. To be recorded
     /// after the backward pass, because it changes the state that the forward pass read.
     ///
@@ -228,7 +228,7 @@ pub trait EventModel: Send + Sync {
         data: &EventTables,
         batch: &Batch,
         stride: usize,
-        e: &Embedded,
+        e: &Embeddings,
     ) -> Result<()> {
         self.memory().map_or(Ok(()), |memory| memory.write(t, data, batch, stride, e))
     }

@@ -1,7 +1,7 @@
 //! Attention over sampled neighbours and their neighbours.
 use super::{
     EventTables, Queries,
-    layers::{Attention, Looked, TimeEncoding},
+    layers::{Attention, AttentionInputs, TimeEncoding},
 };
 use tgnn::{
     autograd::Parameters,
@@ -143,7 +143,7 @@ impl AttentionStack {
         let mut h = h;
         for (l, (layer, near)) in self.layers.iter().zip(n.near.iter().rev()).enumerate() {
             let learn_h = l > 0 || self.learn_below;
-            let look = |h, roots, root, row, near| Looked {
+            let look = |h, roots, root, row, near| AttentionInputs {
                 h,
                 learn_h,
                 roots,

@@ -1,6 +1,6 @@
 //! A model with the head that predicts from its embeddings, recorded for the batches of a stream.
 use super::{
-    EdgeHead, Embedded, EventModel, EventTables, LinkHead, ModelConfig, NodeHead, PropertyHead, Queries,
+    EdgeHead, Embeddings, EventModel, EventTables, LinkHead, ModelConfig, NodeHead, PropertyHead, Queries,
 };
 use tgnn::{
     autograd::Parameters,
@@ -73,7 +73,7 @@ pub struct Forward {
     /// Logits: `[b, 1 + m]` of links, with the event itself in column 0; `[b, classes]` of classes.
     pub logits: Var,
     /// The embedded roots.
-    pub embedded: Embedded,
+    pub embedded: Embeddings,
     /// Roots per event.
     pub stride: usize,
 }
@@ -121,7 +121,7 @@ impl Net {
         Ok(Net { model, head, width: d, seed })
     }
     /// Appends the embeddings of the queries, and checks that there is one of the model's width for each.
-    fn embed(&self, t: &mut Tape, data: &EventTables, q: &Queries) -> Result<Embedded> {
+    fn embed(&self, t: &mut Tape, data: &EventTables, q: &Queries) -> Result<Embeddings> {
         let embedded = self.model.embed(t, data, q)?;
         let (has, want) = (t.spec(embedded.z), Spec::real(t.spec(q.node).rows, self.width));
         ensure!(

@@ -1,5 +1,5 @@
 //! Models of snapshots: the tables that they read, and their traits.
-use super::gcn::{Exchanged, GcnConfig, GraphTables, Orders};
+use super::gcn::{GcnConfig, GraphTables, Orders, SwappedLayers};
 use std::sync::Arc;
 use tgnn::{
     autograd::Parameters,
@@ -137,8 +137,13 @@ pub trait SnapshotModel: Send + Sync {
     ///
     /// # Errors
     /// `Shape` if an op refuses its inputs.
-    fn embed(&self, t: &mut Tape, data: &SnapshotTables, group: &Group, exchanged: &Exchanged)
-    -> Result<Var>;
+    fn embed(
+        &self,
+        t: &mut Tape,
+        data: &SnapshotTables,
+        group: &Group,
+        exchanged: &SwappedLayers,
+    ) -> Result<Var>;
 }
 
 /// The configuration of a snapshot model, which builds the model.

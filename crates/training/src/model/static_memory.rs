@@ -6,7 +6,7 @@
 //! model.
 //!
 //! Source: DistTGL (Zhou et al. 2023), section 3.1.
-use super::{Embedded, EventModel, EventTables, ModelConfig, Queries, config::Check};
+use super::{Embeddings, EventModel, EventTables, ModelConfig, Queries, config::Check};
 use serde::{Deserialize, Serialize};
 use tgnn::{
     autograd::{Parameters, ScaledInit},
@@ -112,8 +112,8 @@ impl ModelConfig for StaticConfig {
 struct StaticRows(BufferId);
 
 impl EventModel for StaticRows {
-    fn embed(&self, t: &mut Tape, _: &EventTables, q: &Queries) -> Result<Embedded> {
+    fn embed(&self, t: &mut Tape, _: &EventTables, q: &Queries) -> Result<Embeddings> {
         let rows = t.stored(self.0)?;
-        Ok(Embedded::new(t.gather_rows(rows, q.node)?))
+        Ok(Embeddings::new(t.gather_rows(rows, q.node)?))
     }
 }

@@ -4,7 +4,7 @@
 //! separate products of input and state: `A {x | h} W = A x W + A h U`. Cells are stacked: each reads the
 //! state of the cell below at the same step. A vertex that is absent from a step keeps its state.
 use super::{
-    Exchanged, LayerInput, Order, SnapshotModel, SnapshotModelConfig, SnapshotTables,
+    LayerInput, Order, SnapshotModel, SnapshotModelConfig, SnapshotTables, SwappedLayers,
     gcn::{GcnConfig, no_steps},
     snapshot::snapshot_section,
 };
@@ -54,7 +54,7 @@ impl SnapshotModel for Cells {
         t: &mut Tape,
         data: &SnapshotTables,
         group: &Group,
-        exchanged: &Exchanged,
+        exchanged: &SwappedLayers,
     ) -> Result<Var> {
         let mut states = vec![None; self.cells.len()];
         for index in 0..group.length {

@@ -6,7 +6,7 @@
 //! are or, with static memory, the sum of both projections. Without either, the rows have width 0: the layers
 //! then see times and edge features alone.
 use super::{
-    Embedded, EventModel, EventTables, ModelConfig, NeighborSampling, NodeInputs, Queries, TimeEncoding,
+    Embeddings, EventModel, EventTables, ModelConfig, NeighborSampling, NodeInputs, Queries, TimeEncoding,
     TimeStart,
     config::Check,
     neighborhood::{AttentionStack, StackConfig},
@@ -197,7 +197,7 @@ struct Tgat {
 }
 
 impl EventModel for Tgat {
-    fn embed(&self, t: &mut Tape, data: &EventTables, q: &Queries) -> Result<Embedded> {
+    fn embed(&self, t: &mut Tape, data: &EventTables, q: &Queries) -> Result<Embeddings> {
         let edge = data.edge_if(t, self.config.edge_features)?;
         let (near, unique) = self.attention.sample(t, data, q, edge)?;
         let h = match &self.below {
@@ -205,6 +205,6 @@ impl EventModel for Tgat {
             Below::Projected(inputs) => inputs.record(t, data, unique.node, None)?,
         };
         let z = self.attention.record(t, &self.time, &near, &unique, h, q.drop_now())?;
-        Ok(Embedded::new(z))
+        Ok(Embeddings::new(z))
     }
 }

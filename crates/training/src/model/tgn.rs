@@ -11,7 +11,7 @@
 //! negatives and neighbours; the unique nodes; their memory after their mails; the attention layers; the
 //! writes.
 use super::{
-    CellKind, Embedded, EventModel, EventTables, ModelConfig, NeighborSampling, NodeInputs, NodeMemory,
+    CellKind, Embeddings, EventModel, EventTables, ModelConfig, NeighborSampling, NodeInputs, NodeMemory,
     Queries, RowsAround, TimeEncoding, TimeStart,
     config::Check,
     neighborhood::{AttentionStack, StackConfig},
@@ -179,12 +179,12 @@ impl EventModel for Tgn {
     fn memory(&self) -> Option<&NodeMemory> {
         Some(&self.memory)
     }
-    fn embed(&self, t: &mut Tape, data: &EventTables, q: &Queries) -> Result<Embedded> {
+    fn embed(&self, t: &mut Tape, data: &EventTables, q: &Queries) -> Result<Embeddings> {
         let edge = data.edge_if(t, self.edge_features)?;
         let (near, unique) = self.attention.sample(t, data, q, edge)?;
         let updated = self.memory.update(t, data, &self.time, &unique, q.batch.as_ref())?;
         let h = self.inputs.record(t, data, unique.node, Some(updated.memory))?;
         let z = self.attention.record(t, &self.time, &near, &unique, h, q.drop_now())?;
-        Ok(Embedded::new(z).with_memory(unique, updated))
+        Ok(Embeddings::new(z).with_memory(unique, updated))
     }
 }

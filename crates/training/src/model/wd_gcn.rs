@@ -3,7 +3,7 @@
 //! Source: Manessi et al., "Dynamic graph convolutional networks", 2020. The same weights serve all vertices
 //! and all steps. A vertex that is absent from a step keeps its state.
 use super::{
-    Exchanged, Gcn, LayerInput, SnapshotModel, SnapshotModelConfig, SnapshotTables,
+    Gcn, LayerInput, SnapshotModel, SnapshotModelConfig, SnapshotTables, SwappedLayers,
     gcn::{GcnConfig, no_steps},
     snapshot::snapshot_section,
 };
@@ -63,7 +63,7 @@ impl SnapshotModel for ConvolvedLstm {
         t: &mut Tape,
         data: &SnapshotTables,
         group: &Group,
-        exchanged: &Exchanged,
+        exchanged: &SwappedLayers,
     ) -> Result<Var> {
         let [w_x, w_h, b_x, b_h] = t.stored_all(self.lstm)?;
         let b = t.add(b_x, b_h)?;

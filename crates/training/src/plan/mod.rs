@@ -37,7 +37,7 @@ pub use micro_batches::{
 pub(crate) use needs::violation;
 pub use needs::{At, NEEDS, Need, Violation};
 pub use parallel::Parallel;
-pub use planner::{Captured, Planned, PlannerOptions, plan_parallel};
+pub use planner::{CapturedEvents, PlannerChoice, PlannerOptions, plan_parallel};
 pub use recording::{Recording, fit_links, predict_ranks};
 pub use simulate::{Durations, PassSchedule, ScheduledWindow, predict, simulate};
 pub use staleness::{

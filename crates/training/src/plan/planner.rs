@@ -12,14 +12,14 @@ use tgnn_data::Events;
 
 /// For each node, how many of its events node memory captures.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Captured {
+pub struct CapturedEvents {
     /// Number of events of a batch.
     pub batch: usize,
     /// Captured events of each node.
     pub by_node: Vec<u32>,
 }
 
-impl Captured {
+impl CapturedEvents {
     /// Counts the captured events of `range` in batches of `batch` events.
     ///
     /// ```
@@ -44,11 +44,11 @@ impl Captured {
                 }
             }
         }
-        Captured { batch, by_node }
+        CapturedEvents { batch, by_node }
     }
     /// Returns the number of captured events of the busiest hundredth of the nodes, those with the most
     /// events according to `all`.
-    pub fn of_busiest(&self, all: &Captured) -> u64 {
+    pub fn of_busiest(&self, all: &CapturedEvents) -> u64 {
         let mut order: Vec<usize> = (0..all.by_node.len()).filter(|&v| all.by_node[v] > 0).collect();
         order.sort_by_key(|&v| std::cmp::Reverse(all.by_node[v]));
         let busiest = order.iter().take(order.len().div_ceil(100));
@@ -62,7 +62,7 @@ impl Captured {
 
 /// What the planner chooses, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Planned {
+pub struct PlannerChoice {
     /// The choice.
     pub parallel: Parallel,
     /// Events of a batch, which `parallel.mini_batch` ranks share.
@@ -92,17 +92,18 @@ pub struct PlannerOptions {
 ///
 /// # Errors
 /// `Usage` if there are no ranks, or if the fraction is not from 0 to 1.
-pub fn plan_parallel(events: &Events, range: Range<usize>, options: PlannerOptions) -> Result<Planned> {
+pub fn plan_parallel(events: &Events, range: Range<usize>, options: PlannerOptions) -> Result<PlannerChoice> {
     let PlannerOptions { ranks, ranks_of_node, batch, lost, lost_by_busiest, copy_bytes } = options;
     if ranks == 0 || ![lost, lost_by_busiest].iter().all(|lost| (0.0..=1.0).contains(lost)) {
         let lost = if ranks == 0 || !(0.0..=1.0).contains(&lost) { lost } else { lost_by_busiest };
         let what = format!("{ranks} ranks may lose {lost} of the events");
         return Err(Error::usage(what).remedy("give 1 rank or more, and a fraction from 0 to 1"));
     }
-    let (all, base) = (Captured::new(events, range.clone(), 1), Captured::new(events, range.clone(), batch));
+    let (all, base) =
+        (CapturedEvents::new(events, range.clone(), 1), CapturedEvents::new(events, range.clone(), batch));
     let busiest = base.of_busiest(&all);
     let lost_by = |i: usize| {
-        let captured = Captured::new(events, range.clone(), i.saturating_mul(batch));
+        let captured = CapturedEvents::new(events, range.clone(), i.saturating_mul(batch));
         let fraction = |captured: u64, base: u64| 1.0 - captured as f64 / base.max(1) as f64;
         [fraction(captured.total(), base.total()), fraction(captured.of_busiest(&all), busiest)]
     };
@@ -143,5 +144,5 @@ pub fn plan_parallel(events: &Events, range: Range<usize>, options: PlannerOptio
         ),
     ];
     let parallel = Parallel { mini_batch, epoch: 1, memory };
-    Ok(Planned { parallel, batch: mini_batch * batch, reasons })
+    Ok(PlannerChoice { parallel, batch: mini_batch * batch, reasons })
 }

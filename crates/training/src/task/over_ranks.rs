@@ -12,7 +12,7 @@ use tgnn::{
     error::{Error, ErrorKind, Result},
     runtime::{
         Device,
-        comm::{Comm, Local, Ranks, Watched},
+        comm::{Comm, Local, Ranks, RanksWatch},
     },
 };
 
@@ -113,7 +113,7 @@ fn run<T: Send>(
 }
 
 /// Calls `stuck` if ranks should have ended and have not.
-fn watch(watched: Watched, ended: &AtomicBool, cause: &Cause, stuck: Stuck<'_>) {
+fn watch(watched: RanksWatch, ended: &AtomicBool, cause: &Cause, stuck: Stuck<'_>) {
     while !ended.load(Relaxed) {
         if let Some(e) = watched.stuck(GRACE) {
             return stuck(&cause.take().unwrap_or(e));

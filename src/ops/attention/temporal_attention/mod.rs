@@ -34,7 +34,7 @@ mod operands;
 mod rows;
 
 use self::rows::{Workspace, forward};
-use super::{epilogue::DropRate, group_roots::Grouped, *};
+use super::{epilogue::DropRate, group_roots::RootGroups, *};
 use crate::runtime::{cuda::abi, parts, team::InParallel};
 pub use grad::TemporalAttentionGrad;
 use operands::Operands;
@@ -82,7 +82,7 @@ pub struct AttentionVars {
     /// `[q, H c]` absorbed queries.
     pub query: Var,
     /// Roots that have neighbours, grouped by query.
-    pub roots: Grouped,
+    pub roots: RootGroups,
     /// `[u, d]` embeddings of the layer below.
     pub h: Var,
     /// Whether gradients flow into `h`; false for data, such as stored mails or node features.

@@ -7,7 +7,7 @@
 mod library;
 
 use super::{
-    Comm, Launched, Launcher, check_counts, copy_part, disagree, group_size, launched, overdue, ranges,
+    Comm, LaunchedProcess, Launcher, check_counts, copy_part, disagree, group_size, launched, overdue, ranges,
 };
 use crate::error::{Error, ErrorKind, Result};
 use library::{Library, Request};
@@ -113,8 +113,8 @@ struct Transfer {
 pub fn mpi(deadline: Duration) -> Result<Arc<Mpi>> {
     let launched = launched()?;
     let library = Library::load()?;
-    let differ = |launched: Launched, found: String| {
-        let Launched { launcher, rank, size, .. } = launched;
+    let differ = |launched: LaunchedProcess, found: String| {
+        let LaunchedProcess { launcher, rank, size, .. } = launched;
         let text = format!(
             "{launcher} has started {size} ranks, but {} ({}) {found}",
             library.version, library.path

@@ -4,7 +4,7 @@ use super::{
     cell::{Cell, Row},
     column_names::{listed, position},
     columns::{ColumnName, Columns},
-    header::Named,
+    header::HeaderColumns,
     id_rule::IdRule,
     json_lines::{self, Object},
     later_input::LaterTable,
@@ -164,7 +164,7 @@ impl Places {
             place(column)
                 .ok_or_else(|| format!("the header has no column {column}; its columns are {listed}"))
         };
-        let named = Named::find(names, &Sample::of_header(names))?;
+        let named = HeaderColumns::find(names, &Sample::of_header(names))?;
         let one = |column: &Option<ColumnName>, named: Option<usize>, what: &str| match column {
             Some(column) => given(column),
             None => named.ok_or_else(|| format!("the header names no {what}; its columns are {listed}")),

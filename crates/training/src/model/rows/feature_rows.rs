@@ -34,7 +34,7 @@ pub(in crate::model) struct FeatureRows {
 
 /// When it is known which rows a step reads.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::model) enum Known {
+pub(in crate::model) enum KnownWhen {
     /// Ahead of the step.
     Ahead,
     /// When the mails are read. All ranks together read at most this many rows for each rank.
@@ -52,11 +52,11 @@ impl FeatureRows {
     }
     /// Appends the exchange of the rows with the ids `id`, unique numbers below `items`, of the table of
     /// which this rank has its share. Returns them in the order of the ids.
-    fn fetch(&self, t: &mut Tape, table: Var, id: Var, of: (usize, Known)) -> Result<Var> {
+    fn fetch(&self, t: &mut Tape, table: Var, id: Var, of: (usize, KnownWhen)) -> Result<Var> {
         let (items, known) = of;
         let (asking, answering, each) = match known {
-            Known::Ahead => (&self.routes, &self.rows, t.spec(id).rows.capacity),
-            Known::WithMails(each) => (&self.of_mails, &self.of_mails, each),
+            KnownWhen::Ahead => (&self.routes, &self.rows, t.spec(id).rows.capacity),
+            KnownWhen::WithMails(each) => (&self.of_mails, &self.of_mails, each),
         };
         let ranks = asking.ranks().size();
         let needed = t.route(id, Owners::InTurn(items), ranks, None)?;
@@ -90,13 +90,13 @@ impl EventTables {
     pub(in crate::model) fn fetched(
         &self,
         t: &mut Tape,
-        (rows, known): (&FeatureRows, Known),
+        (rows, known): (&FeatureRows, KnownWhen),
         edge: Var,
         events: &[Var],
     ) -> Result<(Var, Vec<Var>)> {
         let stamp = match known {
-            Known::Ahead => self.features.event_stamp,
-            Known::WithMails(_) => Some(rows.mail_event_stamp),
+            KnownWhen::Ahead => self.features.event_stamp,
+            KnownWhen::WithMails(_) => Some(rows.mail_event_stamp),
         };
         let (Some(stamp), [first, others @ ..]) = (stamp, events) else {
             return Err(Error::shape("features", "no list of events"));
@@ -113,7 +113,7 @@ impl EventTables {
     pub fn mail_edge_rows(&self, t: &mut Tape, edge: Var, events: Var) -> Result<(Var, Var)> {
         let (edge, rows) = match self.exchanged(t, edge) {
             Some(rows) => {
-                let known = Known::WithMails(t.spec(events).len());
+                let known = KnownWhen::WithMails(t.spec(events).len());
                 self.fetched(t, (rows, known), edge, &[events])?
             }
             None => self.edge_rows(t, edge, vec![events])?,
@@ -127,7 +127,7 @@ impl EventTables {
     /// `Shape` if an op refuses its inputs.
     pub fn each_mail_edge_row(&self, t: &mut Tape, edge: Var, events: Var, each: usize) -> Result<Var> {
         let Some(rows) = self.exchanged(t, edge) else { return t.gather_rows(edge, events) };
-        let (rows, index) = self.fetched(t, (rows, Known::WithMails(each)), edge, &[events])?;
+        let (rows, index) = self.fetched(t, (rows, KnownWhen::WithMails(each)), edge, &[events])?;
         t.gather_rows(rows, index[0])
     }
     /// Returns the rows of the nodes `node` of a table by node: of node features, which ranks may keep a
@@ -143,7 +143,7 @@ impl EventTables {
         };
         let stamp = self.stamp(t)?;
         let unique = t.unique(stamp, node, &[], 2)?;
-        let rows = rows.fetch(t, table, unique.node, (self.nodes, Known::Ahead))?;
+        let rows = rows.fetch(t, table, unique.node, (self.nodes, KnownWhen::Ahead))?;
         t.gather_rows(rows, unique.psi[0])
     }
 }

@@ -9,7 +9,7 @@ use super::RankTables;
 use crate::model::EventTables;
 use tgnn::{
     error::{Error, Result},
-    ops::{Tape, batch_roots::Near, exchange_rows::Parts, next_batch::Batch, repeated_roots::Repeated},
+    ops::{Tape, batch_roots::Near, exchange_rows::Parts, next_batch::Batch, repeated_roots::RepeatedRows},
     runtime::{comm::TrafficKind, *},
 };
 
@@ -21,14 +21,14 @@ pub(super) struct HandedRows {
 
 /// Which positive roots of a step repeat in the batches next to it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Handed {
+pub(crate) struct HandedRoots {
     /// The positive roots; [`NONE`] in place of those whose rows this rank has been handed.
     pub asked: Var,
     /// The positive roots that repeat in the next batch.
-    pub sent: Repeated,
+    pub sent: RepeatedRows,
     /// Of the rows that arrive for this rank's next batch, the numbers of their nodes among its positive
     /// roots.
-    arriving: Repeated,
+    arriving: RepeatedRows,
 }
 
 impl HandedRows {
@@ -57,7 +57,7 @@ impl HandedRows {
         (data, rank_tables): (&EventTables, &RankTables),
         roots: Var,
         batch: &Batch,
-    ) -> Result<Handed> {
+    ) -> Result<HandedRoots> {
         let [src, dst, range] = t.stored_all([data.cursor.src, data.cursor.dst, data.cursor.range])?;
         let (stamp, slice) = (data.stamp(t)?, rank_tables.slice());
         let near = |t: &mut Tape, near, only| {
@@ -71,7 +71,7 @@ impl HandedRows {
         let mine = t.unique(stamp, mine, &[], 2)?.node;
         let mut repeated =
             |node, other, ahead| t.repeated_roots(stamp, node, other, batch.index, ahead, slice.ranks);
-        Ok(Handed {
+        Ok(HandedRoots {
             asked: repeated(roots, before, 0)?.rest,
             sent: repeated(roots, after, 1)?,
             arriving: repeated(now, mine, 0)?,
@@ -86,7 +86,7 @@ impl HandedRows {
         &self,
         t: &mut Tape,
         rank_tables: &RankTables,
-        (handed, roots): (Handed, Var),
+        (handed, roots): (HandedRoots, Var),
         tables: &[(Var, usize)],
     ) -> Result<(Var, Vec<Var>)> {
         let dispatched = rank_tables.dispatch(t, handed.asked, tables)?;
@@ -96,7 +96,7 @@ impl HandedRows {
         Ok((t.root_rows(roots, 1, 0)?, completed))
     }
     /// Appends the hand-over of new rows: of each table the rows of its index, one for each root of
-    /// [`Handed::sent`].
+    /// [`HandedRoots::sent`].
     ///
     /// # Errors
     /// `Shape` if an op refuses its inputs.
@@ -104,10 +104,10 @@ impl HandedRows {
         &self,
         t: &mut Tape,
         rank_tables: &RankTables,
-        handed: Handed,
+        handed: HandedRoots,
         tables: &[(Var, Var)],
     ) -> Result<()> {
-        let Handed { sent, arriving, .. } = handed;
+        let HandedRoots { sent, arriving, .. } = handed;
         let parts = Parts { like: arriving.at, recv_counts: arriving.counts, send_counts: Some(sent.counts) };
         let rows = rank_tables.exchange(t, TrafficKind::HandOver, parts, tables)?;
         if rows.len() != self.tables.len() {

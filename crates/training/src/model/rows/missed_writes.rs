@@ -1,6 +1,6 @@
 //! What training steps miss that read node memory some steps before they write it (MSPipe).
 use super::RankTables;
-use crate::model::{Embedded, EventTables};
+use crate::model::{Embeddings, EventTables};
 use tgnn::{error::Result, ops::Tape, runtime::*};
 
 /// The most missed writes that are told apart.
@@ -47,7 +47,7 @@ impl MissedWrites {
     ///
     /// # Errors
     /// `Shape` if the op refuses its inputs.
-    pub fn count(self, t: &mut Tape, e: &Embedded, seen: Var, written: (Var, Option<Var>)) -> Result<()> {
+    pub fn count(self, t: &mut Tape, e: &Embeddings, seen: Var, written: (Var, Option<Var>)) -> Result<()> {
         let Some((memory, _)) = e.memory else { return Ok(()) };
         let versions = t.stored_all([self.version, self.missed])?;
         t.count_missed((e.unique_nodes()?.node, seen), written, versions, memory)

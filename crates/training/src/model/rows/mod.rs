@@ -20,14 +20,14 @@ mod roots_first;
 mod similar_nodes;
 mod turns;
 
-pub(super) use feature_rows::{FeatureRows, Known};
-pub use rank_tables::{Asked, Dispatched, NewRows, RankTables, RowTravel};
+pub(super) use feature_rows::{FeatureRows, KnownWhen};
+pub use rank_tables::{DispatchedRows, NewRows, RankTables, RequestedRows, RowTravel};
 
-use super::{Embedded, EventTables};
-use handed_rows::{Handed, HandedRows};
+use super::{Embeddings, EventTables};
+use handed_rows::{HandedRoots, HandedRows};
 use missed_writes::MissedWrites;
 use roots_first::UpdatedRoots;
-use similar_nodes::{Mixed, SimilarNodes};
+use similar_nodes::{MixedMemory, SimilarNodes};
 use tgnn::{
     error::Result,
     ops::{Tape, next_batch::Batch, unique::UniqueNodes},
@@ -81,7 +81,7 @@ impl NodeTable {
 }
 
 /// Tables that are written together.
-pub(super) struct Written<'a> {
+pub(super) struct WrittenTables<'a> {
     pub tables: &'a [NodeTable],
     /// Most rows that are written for an event.
     pub rows_of_event: usize,
@@ -141,7 +141,7 @@ pub(crate) struct Read {
     /// `[n]` u32: the versions of the rows, if they may be older.
     seen: Option<Var>,
     /// The rows, if some were mixed with those of similar nodes.
-    mixed: Option<Mixed>,
+    mixed: Option<MixedMemory>,
     /// The positive roots, if they were updated apart.
     roots: Option<UpdatedRoots>,
 }
@@ -181,7 +181,7 @@ impl NodeRows {
         data: &EventTables,
         memory: BufferId,
         mails: [BufferId; 2],
-        groups: &[Written<'_>],
+        groups: &[WrittenTables<'_>],
     ) -> Result<Self> {
         let ranks = data.training.ranks.as_ref();
         let turns = groups.iter().map(|group| TurnWrites::new(store, ranks, group)).collect::<Result<_>>()?;
@@ -278,8 +278,8 @@ impl NodeRows {
         t: &mut Tape,
         data: &EventTables,
         node: Var,
-        handed: Option<Handed>,
-        mixed: Option<Mixed>,
+        handed: Option<HandedRoots>,
+        mixed: Option<MixedMemory>,
         update: &Update<'_>,
     ) -> Result<[Var; 2]> {
         let Some(owners) = data.rows.ranks.as_ref().filter(|ranks| ranks.owners_update()) else {
@@ -311,7 +311,7 @@ impl NodeRows {
         t: &mut Tape,
         data: &EventTables,
         node: Var,
-        handed: Option<Handed>,
+        handed: Option<HandedRoots>,
     ) -> Result<RowsOf> {
         let mut rows = self.in_place(t, node)?;
         let Some(ranks) = data.rows.ranks.as_ref().filter(|ranks| ranks.is_partitioned()) else {
@@ -343,7 +343,7 @@ impl NodeRows {
         t: &mut Tape,
         data: &EventTables,
         rows: RowsOf,
-        mixed: Option<Mixed>,
+        mixed: Option<MixedMemory>,
     ) -> Result<RowsOf> {
         let memory = self.tables.iter().position(|table| table.id == self.memory);
         let is_half = memory.is_some_and(|at| t.spec(rows.tables[at]).dtype.is_half());
@@ -391,7 +391,7 @@ impl NodeRows {
         t: &mut Tape,
         data: &EventTables,
         batch: &Batch,
-        e: &Embedded,
+        e: &Embeddings,
         writes: &Writes<'_>,
     ) -> Result<()> {
         let read = if writes.group == 0 { e.read } else { Read::default() };
@@ -415,7 +415,7 @@ impl NodeRows {
         t: &mut Tape,
         ranks: &RankTables,
         batch: &Batch,
-        e: &Embedded,
+        e: &Embeddings,
         (writes, read): (&Writes<'_>, Read),
     ) -> Result<()> {
         let handed = read.roots.and_then(|roots| roots.handed);

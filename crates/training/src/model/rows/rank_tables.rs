@@ -20,7 +20,7 @@ use tgnn::{
         exchange_rows::{Parts, Picked},
         next_batch::{Batch, Slice},
         next_turn::Turns,
-        route::Routed,
+        route::Routes,
     },
     runtime::{
         comm::{Channel, Ranks, TrafficKind},
@@ -73,7 +73,7 @@ pub struct RankTables {
 
 /// Appends the request over `link` for the rows that `needed` lists, of which at most `capacity` are asked of
 /// this rank. Returns the rows that other ranks want of this one, and how the answers travel.
-pub(super) fn request(t: &mut Tape, link: &Link, needed: &Routed, capacity: usize) -> Result<(Var, Parts)> {
+pub(super) fn request(t: &mut Tape, link: &Link, needed: &Routes, capacity: usize) -> Result<(Var, Parts)> {
     let asked = t.exchange_ids(link, needed.row, Some(needed.counts), capacity)?;
     let parts = Parts { like: needed.order, recv_counts: needed.counts, send_counts: Some(asked.counts) };
     Ok((asked.id, parts))
@@ -93,7 +93,7 @@ pub struct NewRows {
 
 /// Rows that owners have dispatched.
 #[derive(Clone, Debug)]
-pub struct Dispatched {
+pub struct DispatchedRows {
     /// For each node for which this rank asked, its place among the rows; [`NONE`] for those that are none.
     pub position: Var,
     /// For each row, the number of its node in the list.
@@ -104,7 +104,7 @@ pub struct Dispatched {
 
 /// Memory rows that other ranks have asked this one for, which owns them.
 #[derive(Clone, Copy, Debug)]
-pub struct Asked {
+pub struct RequestedRows {
     /// Unique rows of this rank's tables.
     pub row: Var,
     /// For each row that other ranks want, its index in `row`.
@@ -287,7 +287,7 @@ impl RankTables {
     fn owners(&self) -> usize {
         if self.partitioned { self.ranks.size() } else { 1 }
     }
-    fn routed(&self, t: &mut Tape, node: Var, limit: Option<Var>) -> Result<Routed> {
+    fn routed(&self, t: &mut Tape, node: Var, limit: Option<Var>) -> Result<Routes> {
         let [rank_of, row_of] = t.stored_all([self.rank_of, self.row_of])?;
         t.route(node, (rank_of, row_of), self.owners(), limit)
     }
@@ -309,12 +309,12 @@ impl RankTables {
     ///
     /// # Errors
     /// `Shape` if an op refuses its inputs.
-    pub fn dispatch(&self, t: &mut Tape, node: Var, tables: &[(Var, usize)]) -> Result<Dispatched> {
+    pub fn dispatch(&self, t: &mut Tape, node: Var, tables: &[(Var, usize)]) -> Result<DispatchedRows> {
         let (index, position, parts) = self.request(t, node)?;
         let picked = |&(table, each)| Picked { table, index, each };
         let tables: Vec<Picked> = tables.iter().map(picked).collect();
         let rows = t.exchange_rows(&self.rows, TrafficKind::Dispatch, parts, &tables)?;
-        Ok(Dispatched { position, order: parts.like, rows })
+        Ok(DispatchedRows { position, order: parts.like, rows })
     }
     /// Appends the renewal of this rank's copies of the state of the unique nodes `node`, u32 `[<= n]`: of
     /// each table, which has rows for all nodes, the given number for each. Afterwards, the tables have the
@@ -348,18 +348,19 @@ impl RankTables {
     ///
     /// # Errors
     /// `Shape` if an op refuses its inputs.
-    pub fn ask(&self, t: &mut Tape, node: Var) -> Result<Asked> {
+    pub fn ask(&self, t: &mut Tape, node: Var) -> Result<RequestedRows> {
         let (asked, position, parts) = self.request(t, node)?;
         let stamp = t.stored(self.stamp)?;
         let unique = t.unique(stamp, asked, &[], 2)?;
-        Ok(Asked { row: unique.node, wanted: unique.psi[0], position, parts })
+        Ok(RequestedRows { row: unique.node, wanted: unique.psi[0], position, parts })
     }
-    /// Appends the dispatch of `tables`, each with a row for each of [`Asked::row`]. Returns the received
-    /// rows of each, for the nodes that this rank asked for. Gradients of the first table travel back.
+    /// Appends the dispatch of `tables`, each with a row for each of [`RequestedRows::row`]. Returns the
+    /// received rows of each, for the nodes that this rank asked for. Gradients of the first table travel
+    /// back.
     ///
     /// # Errors
     /// `Shape` if an op refuses its inputs.
-    pub fn answer(&self, t: &mut Tape, asked: &Asked, tables: &[Var]) -> Result<Vec<Var>> {
+    pub fn answer(&self, t: &mut Tape, asked: &RequestedRows, tables: &[Var]) -> Result<Vec<Var>> {
         let rows = t.gather_all_rows(tables, asked.wanted)?;
         let answers = t.exchange_all_rows(&self.rows, TrafficKind::Dispatch, asked.parts, &rows)?;
         t.gather_all_rows(&answers, asked.position)

@@ -2,8 +2,8 @@
 //! new rows.
 //!
 //! Source: PipeTGL, section 4.1.
-use super::{Handed, HandedRows, NodeRows, Read, Update};
-use crate::model::{Embedded, EventTables};
+use super::{HandedRoots, HandedRows, NodeRows, Read, Update};
+use crate::model::{Embeddings, EventTables};
 use tgnn::{
     error::Result,
     ops::{Tape, next_batch::Batch, split_rows::Split, unique::UniqueNodes},
@@ -16,7 +16,7 @@ pub(super) struct UpdatedRoots {
     /// The new memory, and its times.
     pub updated: [Var; 2],
     /// Those that repeat in the next batch or the one before, if ranks hand rows on.
-    pub handed: Option<Handed>,
+    pub handed: Option<HandedRoots>,
 }
 
 impl NodeRows {
@@ -46,7 +46,7 @@ impl NodeRows {
     }
 }
 
-impl Embedded {
+impl Embeddings {
     /// Returns the new memory and its times in the order of the nodes whose rows are sent to other ranks: of
     /// the unique nodes, or of the positive roots alone if these were updated apart.
     pub(in crate::model) fn sent_memory(&self, updated: [Var; 2]) -> [Var; 2] {

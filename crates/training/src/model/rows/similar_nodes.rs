@@ -36,7 +36,7 @@ pub(super) struct SimilarNodes {
 
 /// Rows of memory, some of them mixed.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Mixed {
+pub(crate) struct MixedMemory {
     /// `[n, d]`: the rows.
     pub rows: Var,
     /// `[m]` u32: which rows are mixed, and their nodes.
@@ -102,19 +102,19 @@ impl SimilarNodes {
         (memory, mails): (Var, (Var, Var)),
         node: Var,
         batch: &Batch,
-    ) -> Result<Mixed> {
+    ) -> Result<MixedMemory> {
         let similar = self.look_up(t, data, node, batch)?;
         let Picked { row, similar } = t.pick_similar(node, similar, mails, batch.time, self.gap)?;
         let near = t.gather_rows(memory, similar)?;
         let rows = t.mix_similar(memory, node, (row, similar), near, LAMBDA)?;
         let node = t.gather_rows(node, row)?;
-        Ok(Mixed { rows, row, node, before: t.gather_rows(memory, node)? })
+        Ok(MixedMemory { rows, row, node, before: t.gather_rows(memory, node)? })
     }
     /// Appends the errors of mixed rows, in a step that has not yet written `memory`.
     ///
     /// # Errors
     /// `Shape` if an op refuses its inputs.
-    pub fn add_errors(self, t: &mut Tape, memory: Var, mixed: &Mixed) -> Result<()> {
+    pub fn add_errors(self, t: &mut Tape, memory: Var, mixed: &MixedMemory) -> Result<()> {
         let exact = t.gather_rows(memory, mixed.node)?;
         let errors = t.stored(self.errors)?;
         t.row_errors((mixed.before, mixed.rows), mixed.row, exact, errors)

@@ -4,7 +4,7 @@
 //! they read the memory that they began with, while others already have written later batches. New rows are
 //! therefore *held*, and written when the rank's own turn is over. A copy of the memory that begins in the
 //! middle of the stream is emptied after the last batch.
-use super::{RankTables, Written};
+use super::{RankTables, WrittenTables};
 use tgnn::{
     error::Result,
     ops::{Tape, next_batch::Batch, next_turn::Turns},
@@ -43,7 +43,11 @@ impl TurnWrites {
     ///
     /// # Errors
     /// `OutOfMemory`.
-    pub fn new(store: &mut Store, rank_tables: Option<&RankTables>, written: &Written<'_>) -> Result<Self> {
+    pub fn new(
+        store: &mut Store,
+        rank_tables: Option<&RankTables>,
+        written: &WrittenTables<'_>,
+    ) -> Result<Self> {
         let turns = rank_tables.map_or(Turns::ALL, RankTables::turns);
         let mut hold = || {
             let each = written.rows_of_event * rank_tables.map_or(0, RankTables::most_events);

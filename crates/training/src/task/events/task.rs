@@ -20,7 +20,7 @@ use crate::{
         evaluation::{EdgeBank, Scores, TestScores},
         training::{
             BaselineScores, BubbleRecord, EdgeBankScores, EventCount, LastEpoch, PlanRecord, Progress,
-            Recorded, Remembers, Report, Runs, SameTimeRecord, StalenessRecord, Task, TaskCore, add_up,
+            RecordedTask, Remembers, Report, Runs, SameTimeRecord, StalenessRecord, Task, TaskCore, add_up,
             evaluation_clock, located, repeat_and_report,
         },
     },
@@ -148,7 +148,7 @@ impl EventTask {
         let (programs, memory) = recorder.programs(&mut store, &mut tables, &places)?;
         let Programs { step, training, score, remember } = programs;
         let has_features = tables.features.exist();
-        let recorded = Recorded { step, score, losses, memory, nodes, buffers, has_features };
+        let recorded = RecordedTask { step, score, losses, memory, nodes, buffers, has_features };
         let core = TaskCore::new(config, (device, plan), (store, parameters), recorded)?;
         let (objective, chunks) = (target.objective, config.chunks);
         Ok(EventTask {

@@ -6,7 +6,7 @@
 //! layer of a lane is exchanged, the schedule of both lanes is simulated, backward pass and waiting included,
 //! and the exchange is kept if it raises the overlap of equation 3 and costs no time.
 use crate::{
-    model::Exchanged,
+    model::SwappedLayers,
     plan::{CostModel, GroupChoice, GroupCost, Usage, balance, predict},
     task::training::Runs,
 };
@@ -54,11 +54,11 @@ pub(super) struct GroupPlan {
     /// Number of groups per update.
     pub round: usize,
     /// The decision; `None` until the first groups have been timed.
-    pub chosen: Option<Chosen>,
+    pub chosen: Option<CostedChoice>,
 }
 
 /// A choice, and the cost model it is based on.
-pub(super) struct Chosen {
+pub(super) struct CostedChoice {
     pub costs: CostModel,
     pub choice: GroupChoice,
     /// The nodes of the step.
@@ -68,7 +68,7 @@ pub(super) struct Chosen {
 /// Where the tapes of the step's variants come from.
 pub(super) struct StepSource<'a> {
     /// Records the step with some layers exchanged.
-    pub record: &'a mut dyn FnMut(&Exchanged) -> Result<Tape>,
+    pub record: &'a mut dyn FnMut(&SwappedLayers) -> Result<Tape>,
     /// The update that follows each round, if it is not part of the step. It becomes the last variant.
     pub update: Option<&'a Tape>,
     /// Number of graph convolutions of a snapshot.
@@ -98,7 +98,7 @@ impl GroupPlan {
         let groups = PassGroups { targets: &groups.targets[..simulated], ..groups };
         let length = groups.loads.length;
         let choice = GroupChoice { snapshots: length, op_error: costs.error(), ..GroupChoice::default() };
-        let mut chosen = Chosen { costs, choice, node_infos: step.node_infos(0) };
+        let mut chosen = CostedChoice { costs, choice, node_infos: step.node_infos(0) };
         let usage = self.choose_first(step, &mut chosen, groups)?;
         if self.exchange {
             self.exchange_layers(step, &mut chosen, usage, groups, device, &mut from)?;
@@ -108,7 +108,12 @@ impl GroupPlan {
     }
     /// Chooses the number of snapshots of the first lane that minimises the predicted time. Returns the
     /// predicted usage.
-    fn choose_first(&self, step: &Program, chosen: &mut Chosen, groups: PassGroups<'_>) -> Result<Usage> {
+    fn choose_first(
+        &self,
+        step: &Program,
+        chosen: &mut CostedChoice,
+        groups: PassGroups<'_>,
+    ) -> Result<Usage> {
         let mut best: Option<(Option<usize>, Usage)> = None;
         let balanced = (self.round > 1).then_some(None);
         let fixed = (1..=most_of_first_lane(groups.loads.length)).map(Some);
@@ -128,7 +133,7 @@ impl GroupPlan {
     fn exchange_layers(
         &self,
         step: &mut Program,
-        chosen: &mut Chosen,
+        chosen: &mut CostedChoice,
         mut usage: Usage,
         groups: PassGroups<'_>,
         device: &Device,
@@ -158,7 +163,7 @@ impl GroupPlan {
         let layers = &choice.exchanged;
         let variants = (1..=most_of_first_lane(choice.snapshots)).map(|first| {
             let lanes = Lanes::Sections { first, pipelined: self.round > 1 };
-            Ok(((from.record)(&Exchanged { first, layers: layers.clone() })?, lanes))
+            Ok(((from.record)(&SwappedLayers { first, layers: layers.clone() })?, lanes))
         });
         let variants = variants.collect::<Result<Vec<_>>>()?;
         let variants = variants.iter().map(|(tape, lanes)| (tape, *lanes));
@@ -167,7 +172,7 @@ impl GroupPlan {
         Program::with_variants(&variants, Precision::F32, device)
     }
     /// Simulates `groups` and returns the predicted usage of the lanes.
-    fn predicted(&self, program: &Program, chosen: &Chosen, groups: PassGroups<'_>) -> Result<Usage> {
+    fn predicted(&self, program: &Program, chosen: &CostedChoice, groups: PassGroups<'_>) -> Result<Usage> {
         let variant_of_run = chosen.variant_of_run(groups, self.round);
         let runs = Runs::of_groups(&variant_of_run, 0, self.round, program.variants() - 1);
         let edges = |run: usize, work: &NodeInfo| {
@@ -188,7 +193,7 @@ fn most_of_first_lane(length: usize) -> usize {
     length - 1
 }
 
-impl Chosen {
+impl CostedChoice {
     /// Returns the variant of each group.
     fn variant_of_run(&self, groups: PassGroups<'_>, round: usize) -> Vec<usize> {
         let PassGroups { loads, targets } = groups;

@@ -13,7 +13,7 @@ use super::{
     Config, RunOptions, Summary, Watch,
     training::{Checkpoint, DataRecord, Run, evaluate, restored},
 };
-use crate::model::Exchanged;
+use crate::model::SwappedLayers;
 use tgnn::{
     autograd::Program,
     error::{Error, Result},
@@ -76,7 +76,7 @@ pub fn embed_snapshots(
     let (store, tables) = (&mut task.core.store, &task.tables);
     let mut t = Tape::new(store);
     let group = tables.next_group(&mut t, config.group.length)?;
-    let z = task.model.embed(&mut t, tables, &group, &Exchanged::default())?;
+    let z = task.model.embed(&mut t, tables, &group, &SwappedLayers::default())?;
     let rows = Spec::ids(Rows::fixed(vertices.len()), 1);
     let queries = store.values("vertices", rows, vertices)?;
     let queries = t.stored(queries)?;

@@ -1,7 +1,7 @@
 //! Records the programs of a snapshot task: the training step of a group, the update of a round, and a scored
 //! group.
 use super::objective::Objective;
-use crate::model::{Exchanged, SnapshotModel, SnapshotTables};
+use crate::model::{SnapshotModel, SnapshotTables, SwappedLayers};
 use tgnn::{
     autograd::{Parameters, Sums},
     error::Result,
@@ -46,7 +46,7 @@ impl Recorder {
         store: &mut Store,
         parts: &Parts<'_>,
         parameters: &Parameters,
-        exchanged: &Exchanged,
+        exchanged: &SwappedLayers,
     ) -> Result<Tape> {
         let Parts { tables, model, objective } = parts;
         let mut t = Tape::new(store);
@@ -80,7 +80,7 @@ impl Recorder {
         let Parts { tables, model, objective } = parts;
         let mut t = Tape::new(store);
         let group = tables.next_group(&mut t, self.length)?;
-        let z = model.embed(&mut t, tables, &group, &Exchanged::default())?;
+        let z = model.embed(&mut t, tables, &group, &SwappedLayers::default())?;
         objective.record(&mut t, tables, &group, z, false)?;
         Ok(t)
     }

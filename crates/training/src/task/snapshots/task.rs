@@ -6,7 +6,7 @@ use super::{
     split::SnapshotSplit,
 };
 use crate::{
-    model::{Exchanged, SnapshotModel, SnapshotTables, VertexInputs},
+    model::{SnapshotModel, SnapshotTables, SwappedLayers, VertexInputs},
     plan::{Choice, First, FirstRule, GroupChoice, Plan},
     task::{
         Summary,
@@ -14,7 +14,7 @@ use crate::{
         evaluation::{Scores, TestScores},
         training::{
             BaselineScores, Buffers, DataRecord, DataTask, EventCount, KeptTables, LastEpoch, MemoryPlan,
-            NodeState, PlanRecord, Recorded, Report, Runs, Task, TaskCore, evaluation_clock, located,
+            NodeState, PlanRecord, RecordedTask, Report, Runs, Task, TaskCore, evaluation_clock, located,
             parameters_except, repeat_and_report,
         },
     },
@@ -80,7 +80,7 @@ impl Programs {
         parameters: &Parameters,
     ) -> Result<Self> {
         let (length, round) = (config.group.length, config.group.batch);
-        let tape = recorder.record(store, parts, parameters, &Exchanged::default())?;
+        let tape = recorder.record(store, parts, parameters, &SwappedLayers::default())?;
         let update = recorder.update(store, parameters)?;
         let balanced = plan.groups.filter(|g| g.first == First::Rule(FirstRule::Balanced) && length > 1);
         let group_plan = balanced.map(|groups| GroupPlan { exchange: groups.exchange, round, chosen: None });
@@ -94,7 +94,8 @@ impl Programs {
             Some(group_plan) => {
                 let choice = GroupChoice { snapshots: length, ..GroupChoice::default() };
                 let layers = config.snapshot_model()?.section().1.layers;
-                let mut record = |exchanged: &Exchanged| recorder.record(store, parts, parameters, exchanged);
+                let mut record =
+                    |exchanged: &SwappedLayers| recorder.record(store, parts, parameters, exchanged);
                 let mut source = StepSource { record: &mut record, update: update.as_ref(), layers };
                 group_plan.step(&choice, device, &mut source)?
             }
@@ -147,7 +148,7 @@ impl SnapshotTask {
         let losses = recorder.losses;
         let buffers = Buffers { state: Vec::new(), model: parameters_except(&parameters, Objective::HEADS) };
         let nodes = NodeState::default();
-        let recorded = Recorded { step, score, losses, memory, nodes, buffers, has_features: given };
+        let recorded = RecordedTask { step, score, losses, memory, nodes, buffers, has_features: given };
         let core = TaskCore::new(config, (device, plan), (store, parameters), recorded)?;
         let loads = Loads { edges_by_step, length };
         Ok(SnapshotTask {
@@ -273,7 +274,8 @@ impl SnapshotTask {
         let Some(mut plan) = self.group_plan.take() else { return Ok(()) };
         let TaskCore { store, parameters, step, device, .. } = &mut self.core;
         let parts = Parts { tables: &self.tables, model: &*self.model, objective: &self.objective };
-        let mut record = |exchanged: &Exchanged| self.recorder.record(store, &parts, parameters, exchanged);
+        let mut record =
+            |exchanged: &SwappedLayers| self.recorder.record(store, &parts, parameters, exchanged);
         let source = StepSource { record: &mut record, update: self.update.as_ref(), layers: self.layers };
         let groups = PassGroups { loads: &self.loads, targets };
         let chosen = plan.choose(costs, step, groups, device, source);

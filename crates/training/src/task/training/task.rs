@@ -76,7 +76,7 @@ pub(in crate::task) struct Buffers {
 }
 
 /// What a task has recorded.
-pub(in crate::task) struct Recorded {
+pub(in crate::task) struct RecordedTask {
     pub step: Program,
     pub score: Program,
     pub losses: BufferId,
@@ -93,9 +93,9 @@ impl TaskCore {
         config: &Config,
         (device, plan): (Device, Plan),
         (store, parameters): (Store, Parameters),
-        recorded: Recorded,
+        recorded: RecordedTask,
     ) -> Result<Self> {
-        let Recorded { step, score, losses, memory, nodes, buffers, has_features } = recorded;
+        let RecordedTask { step, score, losses, memory, nodes, buffers, has_features } = recorded;
         let (ranks, on_gpu) = (device.ranks().map_or(1, Ranks::size), device.gpu().is_some());
         let plan_notes = PlanUse { config, plan: &plan, ranks, step: &step, has_features, on_gpu }.notes()?;
         let (seed, max_batches) = (config.seed, config.most_batches());

@@ -12,7 +12,7 @@ use crate::{
         config::Config,
         evaluation::{Forecast, Scores, TestScores, mean_over_times, ndcg},
         training::{
-            BaselineScores, EventCount, LastEpoch, Progress, Recorded, Remembers, Report, Runs, Task,
+            BaselineScores, EventCount, LastEpoch, Progress, RecordedTask, Remembers, Report, Runs, Task,
             TaskCore, evaluation_clock, located, repeat_and_report,
         },
     },
@@ -104,7 +104,7 @@ impl PropertyTask {
         let (programs, memory) = places.record(&mut store, &mut tables, &mut record, Programs::all)?;
         let Programs { step, score, remember } = programs;
         let has_features = tables.features.exist();
-        let recorded = Recorded { step, score, losses, memory, nodes, buffers, has_features };
+        let recorded = RecordedTask { step, score, losses, memory, nodes, buffers, has_features };
         let core = TaskCore::new(config, (device, plan), (store, parameters), recorded)?;
         let seen = events.nodes_in(split.train.clone());
         let unseen = labels.nodes().iter().map(|&node| !seen[node as usize]).collect();
