@@ -11,7 +11,7 @@ use crate::{error::Result, ops::Tape, runtime::*};
 /// with rate `1 / max_epochs`.
 #[derive(Debug)]
 pub struct Average {
-    parameters: Vec<Averaged>,
+    parameters: Vec<AveragedWeights>,
     /// Number of epochs so far, `[1, 1]` u32.
     epochs: BufferId,
     /// Number of last epochs that the average covers.
@@ -20,7 +20,7 @@ pub struct Average {
 
 /// The buffers of one parameter.
 #[derive(Debug)]
-struct Averaged {
+struct AveragedWeights {
     /// Current value of the parameter.
     value: BufferId,
     /// Sum of the values over the steps of the current epoch.
@@ -40,7 +40,7 @@ impl Average {
         let parameters = parameters.map(|(name, value)| {
             let spec = store.spec(value);
             let mut add = |what: &str| store.zeros(format!("{what}.{name}"), spec);
-            Ok(Averaged { value, sum: add("sum")?, average: add("average")? })
+            Ok(AveragedWeights { value, sum: add("sum")?, average: add("average")? })
         });
         let parameters = parameters.collect::<Result<_>>()?;
         let epochs = store.zeros("average epochs", Spec::count())?;

@@ -8,11 +8,11 @@ use crate::runtime::{
 /// the host takes for a launch.
 pub struct TimedGraph {
     pub graph: CudaGraph,
-    pub marked: Marked,
+    pub marked: Marks,
 }
 
 /// What launches of nodes leave to be read: when each ran, and how many rows were live.
-pub struct Marked {
+pub struct Marks {
     pub events: Vec<CudaEvent>,
     /// For each node, the events before and after it.
     pub between: Vec<[usize; 2]>,

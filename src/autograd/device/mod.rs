@@ -168,7 +168,7 @@ struct BoundNode {
 }
 
 /// A node's launch between two events.
-struct Timed {
+struct TimedLaunch {
     step: usize,
     variant: usize,
     node: usize,
@@ -177,7 +177,7 @@ struct Timed {
 
 /// The timed launches of a trace; the step of the first run of a schedule is `first_step`.
 struct Timing<'a> {
-    launches: &'a mut Vec<Timed>,
+    launches: &'a mut Vec<TimedLaunch>,
     first_step: usize,
 }
 
@@ -391,7 +391,7 @@ impl BoundProgram {
                     self.launch(planned, at, lane)?;
                     between[1].record(self.stream_of(lane))?;
                     let step = timing.first_step + run;
-                    timing.launches.push(Timed { step, variant, node, between });
+                    timing.launches.push(TimedLaunch { step, variant, node, between });
                 }
             }
             Ok(())
@@ -525,8 +525,8 @@ impl TimeBase {
         event.synchronize()?;
         Ok(TimeBase { event, recorded: Instant::now() })
     }
-    fn ran(&self, launch: Timed) -> Result<Ran> {
-        let Timed { step, variant, node, between: [start, end] } = launch;
+    fn ran(&self, launch: TimedLaunch) -> Result<Ran> {
+        let TimedLaunch { step, variant, node, between: [start, end] } = launch;
         let at = |event: CudaEvent| -> Result<Instant> {
             let seconds = event.seconds_since(&self.event)?.max(0.0);
             Ok(self.recorded + Duration::from_secs_f64(seconds))

@@ -7,7 +7,7 @@ use crate::{
         schedule::ScheduledNode,
         schedule_cache::{CachedSchedule, ScheduleCache},
         stages::StageRange,
-        timed_graph::{Marked, TimedGraph},
+        timed_graph::{Marks, TimedGraph},
         variant::Variant,
         windows::windows,
     },
@@ -181,10 +181,10 @@ impl BoundProgram {
         Ok(TimedGraph { graph, marked })
     }
     /// Returns marks for nodes: as many events, and as much room for counts, as they need.
-    fn marks(&self, variants: &[Variant], nodes: &[BoundNode]) -> Result<Marked> {
+    fn marks(&self, variants: &[Variant], nodes: &[BoundNode]) -> Result<Marks> {
         let counts: Vec<usize> = nodes.iter().map(|at| self.counts_of(variants, *at).count()).collect();
         let events = 1 + nodes.len() + counts.iter().filter(|&&n| n > 0).count();
-        Ok(Marked {
+        Ok(Marks {
             events: (0..events).map(|_| CudaEvent::timed(&self.gpu)).collect::<Result<_>>()?,
             between: Vec::new(),
             kernels: Vec::new(),
@@ -206,7 +206,7 @@ impl BoundProgram {
         &self,
         variants: &[Variant],
         nodes: &[BoundNode],
-        marks: &mut Marked,
+        marks: &mut Marks,
         record: Record,
     ) -> Result<()> {
         let (stream, mut stage, mut last) = (self.stream(), StageRange::default(), 0);
@@ -239,7 +239,7 @@ impl BoundProgram {
         &self,
         variants: &[Variant],
         nodes: &[BoundNode],
-        marked: &Marked,
+        marked: &Marks,
         counts: &mut Counts,
         times: &mut [Vec<NodeTime>],
     ) -> Result<()> {

@@ -22,7 +22,7 @@ pub struct KeepMarked {
 
 /// The kept rows of a list.
 #[derive(Clone, Copy, Debug)]
-pub struct Kept {
+pub struct MarkedRows {
     /// The rows.
     pub id: Var,
     /// Number of rows of each rank.
@@ -65,9 +65,15 @@ impl Tape {
     /// assert_eq!(program.read::<u32>(kept.row, &store)?, [0, 2]);
     /// # Ok::<(), tgnn::error::Error>(())
     /// ```
-    pub fn keep_marked(&mut self, mark: Var, counts: Var, id: Var, segment: Option<usize>) -> Result<Kept> {
+    pub fn keep_marked(
+        &mut self,
+        mark: Var,
+        counts: Var,
+        id: Var,
+        segment: Option<usize>,
+    ) -> Result<MarkedRows> {
         let outs = self.push(KeepMarked { segment }, &[mark, counts, id])?;
-        Ok(Kept { id: outs[output::ID], counts: outs[output::COUNTS], row: outs[output::ROW] })
+        Ok(MarkedRows { id: outs[output::ID], counts: outs[output::COUNTS], row: outs[output::ROW] })
     }
 }
 

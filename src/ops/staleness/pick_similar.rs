@@ -25,7 +25,7 @@ pub struct PickSimilar {
 
 /// Nodes that were picked.
 #[derive(Clone, Copy, Debug)]
-pub struct Picked {
+pub struct NodesToMix {
     /// `[m]` u32 rows of the nodes.
     pub row: Var,
     /// `[m, s]` u32 similar nodes, or `NONE`.
@@ -64,9 +64,9 @@ impl Tape {
         (event, time): (Var, Var),
         now: Var,
         gap: i64,
-    ) -> Result<Picked> {
+    ) -> Result<NodesToMix> {
         let outs = self.push(PickSimilar { gap }, &[node, similar, event, time, now])?;
-        Ok(Picked { row: outs[1], similar: outs[2] })
+        Ok(NodesToMix { row: outs[1], similar: outs[2] })
     }
 }
 

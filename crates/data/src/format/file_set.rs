@@ -239,7 +239,7 @@ impl FileSet {
                 continue;
             }
             let time = Decimal::new(day(&file.0).unwrap_or(index as i64) * 86_400, 0);
-            source.for_each(&first, &mut |row| take(&Timed { row, time }))?;
+            source.for_each(&first, &mut |row| take(&TimedRow { row, time }))?;
         }
         Ok(())
     }
@@ -284,12 +284,12 @@ fn day(name: &str) -> Option<i64> {
 }
 
 /// A row with the time of its file as the last cell.
-struct Timed<'a> {
+struct TimedRow<'a> {
     row: &'a dyn Row,
     time: Decimal,
 }
 
-impl Row for Timed<'_> {
+impl Row for TimedRow<'_> {
     fn len(&self) -> usize {
         self.row.len() + 1
     }

@@ -37,11 +37,11 @@ struct Line {
     /// Median seconds of a run, warm and cold.
     seconds: [f64; 2],
     work: Work,
-    rivals: Vec<Timed>,
+    rivals: Vec<RivalTimes>,
 }
 
 /// A rival of an op: its largest error and its times, as those of the op.
-struct Timed {
+struct RivalTimes {
     name: &'static str,
     off: Off,
     seconds: [f64; 2],
@@ -235,7 +235,8 @@ fn compare(gpu: &Gpu, case: &Case, rival: Rival, lines: &mut [Line], effort: Eff
     let off = testing::edited_worst(case, Backend::Cuda(gpu.values_apart()), &edit).map_err(failed)?;
     let times = times(gpu, case, Some(&rival), &|timed| timed == op, effort).map_err(failed)?;
     for line in lines.iter_mut().filter(|l| l.op == op) {
-        let timed = |t: &[OpTime; 2]| Timed { name, off: off.clone(), seconds: [t[0].median, t[1].median] };
+        let timed =
+            |t: &[OpTime; 2]| RivalTimes { name, off: off.clone(), seconds: [t[0].median, t[1].median] };
         line.rivals.extend(times.iter().map(timed));
     }
     Ok(())

@@ -229,7 +229,7 @@ struct Apan {
 }
 
 /// The mails that a step's queries attend to.
-struct Seen {
+struct SeenMails {
     /// Contents of the mails.
     mail: Var,
     /// Row of each slot in `mail`, and in `features` if there are any.
@@ -253,14 +253,14 @@ impl Apan {
     /// Returns the mails in the rows `row` of `mailbox`: the tables themselves, or the unique rows gathered
     /// into f32: of tables in 16 bits or on the host, or that later steps may write before this one has
     /// computed.
-    fn seen(&self, t: &mut Tape, data: &EventTables, mailbox: Mailbox, row: Var) -> Result<Seen> {
+    fn seen(&self, t: &mut Tape, data: &EventTables, mailbox: Mailbox, row: Var) -> Result<SeenMails> {
         if data.memory.stored_as == StoredAs::F32 && !NodeRows::gathers(data) {
-            return Ok(Seen { mail: mailbox.mail, row, features: mailbox.features });
+            return Ok(SeenMails { mail: mailbox.mail, row, features: mailbox.features });
         }
         let stamp = t.stored(self.mail_stamp)?;
         let unique = t.unique(stamp, row, &[], 2)?;
         let features = mailbox.features.map(|features| t.gather_rows(features, unique.node)).transpose()?;
-        Ok(Seen { mail: t.gather_rows(mailbox.mail, unique.node)?, row: unique.psi[0], features })
+        Ok(SeenMails { mail: t.gather_rows(mailbox.mail, unique.node)?, row: unique.psi[0], features })
     }
 }
 
@@ -286,7 +286,7 @@ impl EventModel for Apan {
         let query = if rows.received { t.gather_rows(rows.row, unique.psi[0])? } else { q.node };
         let mails = t.read_mails(mailbox, (query, q.time), data.gaps)?;
         let mailed = match rows.received {
-            true => Seen { mail: mailbox.mail, row: mails.row, features: None },
+            true => SeenMails { mail: mailbox.mail, row: mails.row, features: None },
             false => self.seen(t, data, mailbox, mails.row)?,
         };
         let (edge, event) = match mailed.features {

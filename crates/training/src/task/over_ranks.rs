@@ -100,7 +100,7 @@ fn run<T: Send>(
     thread::scope(|scope| {
         let watcher =
             watched.zip(stuck).map(|(watched, stuck)| scope.spawn(|| watch(watched, &ended, &cause, stuck)));
-        let _ended = Ended { ended: &ended, watcher: watcher.as_ref().map(|w| w.thread().clone()) };
+        let _ended = EndsWatch { ended: &ended, watcher: watcher.as_ref().map(|w| w.thread().clone()) };
         let others: Vec<_> = connections.map(|comm| scope.spawn(|| run(comm))).collect();
         let first = first.map(&run);
         let others = others.into_iter().map(|rank| rank.join().unwrap_or_else(|e| panic::resume_unwind(e)));
@@ -139,12 +139,12 @@ impl Cause {
 }
 
 /// Ends the watching of ranks when they end, also by a panic.
-struct Ended<'a> {
+struct EndsWatch<'a> {
     ended: &'a AtomicBool,
     watcher: Option<Thread>,
 }
 
-impl Drop for Ended<'_> {
+impl Drop for EndsWatch<'_> {
     fn drop(&mut self) {
         self.ended.store(true, Relaxed);
         self.watcher.iter().for_each(Thread::unpark);

@@ -245,7 +245,7 @@ impl<'a, R: Real> Tables<'a, R> {
 }
 
 /// The lists of the mails and the weights of whole messages, in the scratch of a device.
-struct Prepared {
+struct PreparedMessages {
     node: *mut u32,
     feature: *mut u32,
     weights: *mut f32,
@@ -340,13 +340,13 @@ impl<C: Cell> MemoryUpdate<C> {
     }
     /// Returns what the kernels prepare in the scratch: the weights first, because they are read 16 bytes at
     /// a time.
-    fn prepared(on: &Launch<'_>) -> Prepared {
+    fn prepared(on: &Launch<'_>) -> PreparedMessages {
         let weights = on.scratch();
         let node = weights.wrapping_add(Self::weights(Widths::from_specs(|i| on.spec(i)))).cast::<u32>();
-        Prepared { node, feature: node.wrapping_add(on.capacity(input::UNIQUE)), weights }
+        PreparedMessages { node, feature: node.wrapping_add(on.capacity(input::UNIQUE)), weights }
     }
     /// Returns the arguments of a cell's kernel.
-    fn arguments(&self, on: &Launch<'_>, to: &Prepared) -> abi::MemoryUpdate {
+    fn arguments(&self, on: &Launch<'_>, to: &PreparedMessages) -> abi::MemoryUpdate {
         let Widths { d, f, t } = Widths::from_specs(|i| on.spec(i));
         abi::MemoryUpdate {
             unique: on.input(input::UNIQUE),

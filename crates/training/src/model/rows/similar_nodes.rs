@@ -10,7 +10,8 @@ use crate::model::EventTables;
 use tgnn::{
     error::Result,
     ops::{
-        Tape, count_common::CommonVars, next_batch::Batch, pick_similar::Picked, sample_neighbors::Strategy,
+        Tape, count_common::CommonVars, next_batch::Batch, pick_similar::NodesToMix,
+        sample_neighbors::Strategy,
     },
     runtime::*,
 };
@@ -104,7 +105,7 @@ impl SimilarNodes {
         batch: &Batch,
     ) -> Result<MixedMemory> {
         let similar = self.look_up(t, data, node, batch)?;
-        let Picked { row, similar } = t.pick_similar(node, similar, mails, batch.time, self.gap)?;
+        let NodesToMix { row, similar } = t.pick_similar(node, similar, mails, batch.time, self.gap)?;
         let near = t.gather_rows(memory, similar)?;
         let rows = t.mix_similar(memory, node, (row, similar), near, LAMBDA)?;
         let node = t.gather_rows(node, row)?;

@@ -124,7 +124,7 @@ impl Demand {
         let per_event = 5 + 3 * options.neighbors + 2 * options.recipients;
         let bytes = 2 * size_of::<u64>() * batches * options.batch.min(part.len()) * per_event;
         check_room("rows of the counted batches", bytes, "count fewer batches, or fewer neighbours")?;
-        let sample = |last_seen: &mut Seen, i: usize| {
+        let sample = |last_seen: &mut LastSeen, i: usize| {
             // The product may exceed 64 bits on no machine that holds the events.
             let batch = (i as u128 * whole as u128 / batches as u128) as usize;
             let start = part.start + batch * options.batch;
@@ -132,7 +132,7 @@ impl Demand {
             of_batch.concat()
         };
         let pairs: Vec<Vec<u64>> =
-            (0..batches).into_par_iter().map_init(|| Seen::new(events.nodes), sample).collect();
+            (0..batches).into_par_iter().map_init(|| LastSeen::new(events.nodes), sample).collect();
         let mut pairs = pairs.concat();
         pairs.par_sort_unstable();
         let counted = pairs.chunk_by(|a, b| a == b).map(|same| (same[0], same.len() as u64));
@@ -244,16 +244,16 @@ fn check(o: &DemandOptions, events: &Events, part: &Range<usize>) -> Result<()> 
 }
 
 /// For each node, where it was seen last.
-struct Seen {
+struct LastSeen {
     /// The slice that last needed the row: its number among all slices, from 1.
     needed: Vec<u64>,
     /// The batch that last wrote the row, from 1, and the rank that does.
     written: Vec<(u32, u32)>,
 }
 
-impl Seen {
+impl LastSeen {
     fn new(nodes: usize) -> Self {
-        Seen { needed: vec![0; nodes], written: vec![(0, 0); nodes] }
+        LastSeen { needed: vec![0; nodes], written: vec![(0, 0); nodes] }
     }
 }
 
@@ -276,7 +276,7 @@ pub fn needed_nodes<'a>(
     options: &'a DemandOptions,
 ) -> Result<impl FnMut(Range<usize>) -> Vec<u32> + use<'a>> {
     let sampler = Sampler::new(events, &part, options)?;
-    let (mut seen, mut number) = (Seen::new(events.nodes), 0);
+    let (mut seen, mut number) = (LastSeen::new(events.nodes), 0);
     Ok(move |batch| {
         number += 1;
         let [needed, _] = sampler.batch(batch, number - 1, &mut seen);
@@ -296,7 +296,7 @@ impl<'a> Sampler<'a> {
     }
     /// Returns a pair of node and rank for each row that is needed, and for each that is written, in the
     /// batch of these events.
-    fn batch(&self, batch: Range<usize>, number: usize, seen: &mut Seen) -> [Vec<u64>; 2] {
+    fn batch(&self, batch: Range<usize>, number: usize, seen: &mut LastSeen) -> [Vec<u64>; 2] {
         let o = self.options;
         let key = Key::new(o.seed, SALT, [0, number as u32]);
         let (mut pairs, mut written) = (Vec::new(), Vec::new());

@@ -90,13 +90,13 @@ impl Rule {
 
 /// The events of a pair or a node so far.
 #[derive(Clone, Copy, Debug, Default)]
-struct Seen {
+struct Occurrences {
     /// Number of the latest one, from 1.
     latest: u32,
     count: u32,
 }
 
-impl Seen {
+impl Occurrences {
     fn add(&mut self, event: usize) {
         (self.latest, self.count) = (event as u32 + 1, self.count + 1);
     }
@@ -112,12 +112,12 @@ impl Seen {
 /// The popularity of destinations with a decay. A value is as it was before the batch of its last event had
 /// decayed.
 #[derive(Clone, Copy, Debug, Default)]
-struct Decayed {
+struct DecayedCount {
     value: f64,
     batch: u32,
 }
 
-impl Decayed {
+impl DecayedCount {
     fn at(self, decay: f64, batch: u32) -> f64 {
         if self.value == 0.0 { 0.0 } else { self.value * decay.powi((batch - self.batch) as i32) }
     }
@@ -130,10 +130,10 @@ struct Past<'a> {
     /// Number of events, and of the batches in which they came.
     end: usize,
     batches: u32,
-    pairs: HashMap<Pair, Seen>,
-    nodes: Vec<Seen>,
+    pairs: HashMap<Pair, Occurrences>,
+    nodes: Vec<Occurrences>,
     /// By decay and node.
-    popularity: Vec<Vec<Decayed>>,
+    popularity: Vec<Vec<DecayedCount>>,
     /// The latest event of each source, and the one of the same source before each event, from 1.
     latest: Vec<u32>,
     before: Vec<u32>,
@@ -147,8 +147,8 @@ impl<'a> Past<'a> {
             end: 0,
             batches: 0,
             pairs: HashMap::new(),
-            nodes: vec![Seen::default(); n],
-            popularity: vec![vec![Decayed::default(); n]; DECAYS.len()],
+            nodes: vec![Occurrences::default(); n],
+            popularity: vec![vec![DecayedCount::default(); n]; DECAYS.len()],
             latest: vec![0; n],
             before: Vec::with_capacity(events.len()),
         }
@@ -172,7 +172,7 @@ impl<'a> Past<'a> {
         }
         for (of, decay) in self.popularity.iter_mut().zip(DECAYS) {
             let of = &mut of[dst as usize];
-            *of = Decayed { value: of.at(decay, self.batches) + 1.0, batch: self.batches };
+            *of = DecayedCount { value: of.at(decay, self.batches) + 1.0, batch: self.batches };
         }
         self.before.push(self.latest[src as usize]);
         self.latest[src as usize] = event as u32 + 1;
@@ -240,7 +240,7 @@ impl Ranking {
 }
 
 /// A part of a stream to be scored.
-pub(in crate::task) struct Scored<'a, F> {
+pub(in crate::task) struct ScoredPart<'a, F> {
     pub events: &'a Events,
     /// The events before, part by part: batches do not reach from one to the next.
     pub before: &'a [Range<usize>],
@@ -252,7 +252,7 @@ pub(in crate::task) struct Scored<'a, F> {
     pub negatives: F,
 }
 
-impl<P: IntoIterator<Item = Pair>, F: Fn(usize) -> P> Scored<'_, F> {
+impl<P: IntoIterator<Item = Pair>, F: Fn(usize) -> P> ScoredPart<'_, F> {
     /// Scores every event of the part by the rules.
     fn by(&self, rules: &[Rule]) -> Vec<Ranking> {
         let (mut past, batch, n) = (Past::new(self.events), self.batch.max(1), rules.len());
@@ -358,7 +358,7 @@ mod tests {
                 batches.extend((0..range.len()).map(|i| first + (i / batch) as u32));
             }
             let rules = Rule::all(3);
-            let scored = Scored { events: &events, before: &before, part: part.clone(), batch, ranked: true, negatives };
+            let scored = ScoredPart { events: &events, before: &before, part: part.clone(), batch, ranked: true, negatives };
             for (rule, ranking) in rules.iter().zip(scored.by(&rules)) {
                 let Ranking::Ranks(ranks) = ranking else { unreachable!("ranked") };
                 prop_assert_eq!(ranks.len(), part.len());
@@ -387,7 +387,7 @@ mod tests {
         let negatives = |_: usize| [[0, 3]];
         let before = [Range { start: 0, end: 3 }];
         let scored =
-            Scored { events: &events, before: &before, part: 3..6, batch: 1, ranked: false, negatives };
+            ScoredPart { events: &events, before: &before, part: 3..6, batch: 1, ranked: false, negatives };
         let names: Vec<String> =
             scored.scores(&Decay(0), &[true; 3]).into_iter().map(|rule| rule.0).collect();
         assert_eq!(names[0], "local recency");

@@ -4,7 +4,7 @@ use crate::{
     model::Negatives,
     task::{
         config::{Config, NegativeKind, Protocol},
-        evaluation::{EdgeBank, Pair, Scores, TestScores, heuristics::Scored, negatives},
+        evaluation::{EdgeBank, Pair, Scores, TestScores, heuristics::ScoredPart, negatives},
         training::{BaselineScores, evaluation_clock},
     },
 };
@@ -179,7 +179,7 @@ impl Candidates {
         let scored = |before, range: Range<usize>, part| {
             let first = range.start;
             let negatives = move |event| self.draw(events, part, first, event);
-            Scored { events, before, part: range, batch: self.batch, ranked, negatives }
+            ScoredPart { events, before, part: range, batch: self.batch, ranked, negatives }
         };
         let decay = scored(&before[..1], val, Part::Val).best_decay();
         let scores = scored(&before, test, Part::Test).scores(&decay, mask).into_iter();
