@@ -119,7 +119,7 @@ impl Tape {
     /// let time = tape.input(&mut store, "time", Spec::times(rows), &[10i64, 20])?;
     /// let state = MemoryVars { memory, memory_time, mail, mail_event, mail_time, edge, gathered };
     /// let (psi, edge_row, content) = (psi[0], event, None);
-    /// let batch = Written {
+    /// let batch = WrittenBatch {
     ///     node, phi, positives, psi, memory: new, content, time, event, event_time, edge, edge_row,
     /// };
     /// tape.write_memory(state, &batch, Combiner::Last, 2)?;

@@ -170,9 +170,9 @@ impl Embeddings {
 ///     }
 /// }
 /// impl EventModel for LearnedRows {
-///     fn embed(&self, t: &mut Tape, _: &EventTables, q: &Queries) -> Result<Embedded> {
+///     fn embed(&self, t: &mut Tape, _: &EventTables, q: &Queries) -> Result<Embeddings> {
 ///         let rows = t.stored(self.rows)?;
-///         Ok(Embedded::new(t.gather_rows(rows, q.node)?))
+///         Ok(Embeddings::new(t.gather_rows(rows, q.node)?))
 ///     }
 /// }
 ///

@@ -24,10 +24,10 @@ impl CapturedEvents {
     ///
     /// ```
     /// use tgnn_data::Events;
-    /// use tgnn_training::plan::Captured;
+    /// use tgnn_training::plan::CapturedEvents;
     /// let events = Events::new("mine", vec![0, 0, 0, 1], vec![2, 2, 3, 3], vec![1, 2, 3, 4])?;
-    /// assert_eq!(Captured::new(&events, 0..4, 1).by_node, [3, 1, 2, 2]); // all of them
-    /// assert_eq!(Captured::new(&events, 0..4, 2).by_node, [2, 1, 1, 1]);
+    /// assert_eq!(CapturedEvents::new(&events, 0..4, 1).by_node, [3, 1, 2, 2]); // all of them
+    /// assert_eq!(CapturedEvents::new(&events, 0..4, 2).by_node, [2, 1, 1, 1]);
     /// # Ok::<(), tgnn::error::Error>(())
     /// ```
     ///
