@@ -359,19 +359,19 @@ mod loom_tests {
     use std::sync::Arc;
 
     /// Two values that lanes write and read, over two runs in the same memory.
-    struct HandedRoots {
+    struct SharedValues {
         lanes: LaneSync,
         values: [UnsafeCell<usize>; 2],
     }
     // SAFETY: the model detects whether two lanes access a value at the same time.
-    unsafe impl Sync for HandedRoots {}
+    unsafe impl Sync for SharedValues {}
     // SAFETY: as above.
-    unsafe impl Send for HandedRoots {}
+    unsafe impl Send for SharedValues {}
 
-    impl HandedRoots {
+    impl SharedValues {
         fn new() -> Arc<Self> {
             let values = [UnsafeCell::new(0), UnsafeCell::new(0)];
-            Arc::new(HandedRoots { lanes: LaneSync::default(), values })
+            Arc::new(SharedValues { lanes: LaneSync::default(), values })
         }
         fn write(&self, at: usize, value: usize) {
             // SAFETY: as above.
@@ -408,7 +408,7 @@ mod loom_tests {
     #[test]
     fn a_value_is_read_after_it_was_written_and_overwritten_after_it_was_read() {
         loom::model(|| {
-            let handed = HandedRoots::new();
+            let handed = SharedValues::new();
             let reader = Arc::clone(&handed);
             let second = thread::spawn(move || {
                 reader.run_lane(&two_lanes(), 1, |run| {
@@ -427,7 +427,7 @@ mod loom_tests {
     #[test]
     fn an_error_of_one_lane_ends_the_other() {
         loom::model(|| {
-            let handed = HandedRoots::new();
+            let handed = SharedValues::new();
             let other = Arc::clone(&handed);
             let second = thread::spawn(move || other.run_lane(&two_lanes(), 1, |_| Ok(())));
             handed.run_lane(&two_lanes(), 0, |_| Err(Error::usage("planted")));

@@ -18,7 +18,7 @@ use tgnn::{
     error::{Error, ErrorKind, Result},
     ops::{
         Backend, Link, Tape,
-        exchange_rows::{Parts, SentRows},
+        exchange_rows::{Parts, RowsToSend},
     },
     runtime::{
         DType, Device, Precision, Rows, Spec, Store, StoredAs, Var,
@@ -151,12 +151,12 @@ fn collectives(device: &Device, backend: Backend) -> Result<Vec<Vec<u8>>> {
             StoredAs::F32 => store.write(table, &values)?,
             _ => stored.round(&values, bytemuck::cast_slice_mut(store.raw_mut(table)?)),
         }
-        picked.push(SentRows::from((t.stored(table)?, asked.id)));
+        picked.push(RowsToSend::from((t.stored(table)?, asked.id)));
     }
     let times: Vec<i64> = (0..22).map(|i| i - 9 + 100 * rank as i64).collect();
     let times =
         t.input(&mut store, "times", Spec { dtype: DType::I64, ..Spec::real(Rows::fixed(22), 1) }, &times)?;
-    picked.push(SentRows { each: 2, ..SentRows::from((times, asked.id)) });
+    picked.push(RowsToSend { each: 2, ..RowsToSend::from((times, asked.id)) });
     let mut outs = t.exchange_rows(&rows, TrafficKind::Dispatch, parts, &picked)?;
     let everyone = Parts { like: all.id, recv_counts: all.counts, send_counts: None };
     let own = [(picked[0].table, id).into()];

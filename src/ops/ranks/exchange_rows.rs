@@ -43,7 +43,7 @@ pub struct ExchangeRows {
 
 /// The rows of a table that are sent.
 #[derive(Clone, Copy, Debug)]
-pub struct SentRows {
+pub struct RowsToSend {
     /// `[v e, d]`: the table.
     pub table: Var,
     /// `[<= m, c]` u32: items to send.
@@ -52,9 +52,9 @@ pub struct SentRows {
     pub each: usize,
 }
 
-impl From<(Var, Var)> for SentRows {
+impl From<(Var, Var)> for RowsToSend {
     fn from((table, index): (Var, Var)) -> Self {
-        SentRows { table, index, each: 1 }
+        RowsToSend { table, index, each: 1 }
     }
 }
 
@@ -109,7 +109,7 @@ impl Tape {
         link: &Link,
         kind: TrafficKind,
         parts: Parts,
-        tables: &[SentRows],
+        tables: &[RowsToSend],
     ) -> Result<Vec<Var>> {
         let rows = tables.iter().flat_map(|picked| [picked.table, picked.index]);
         let each = tables.iter().map(|picked| picked.each).collect();
@@ -525,7 +525,7 @@ pub(in crate::ops) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built
     let other = c.ids(&items, columns);
     let counts = c.ids(&[dims[1] as u32], 1);
     let parts = Parts { like: index, recv_counts: counts, send_counts: (dims[3] == 0).then_some(counts) };
-    let tables = [(table, index).into(), SentRows { each, ..(times, other).into() }];
+    let tables = [(table, index).into(), RowsToSend { each, ..(times, other).into() }];
     let mut outs = c.tape.exchange_rows(&link, TrafficKind::Dispatch, parts, &tables)?;
     if dims[3] == 1 || dims[4] > 0 {
         return Ok(Built::new(&outs, &[]));

@@ -10,7 +10,7 @@ use crate::{
     text::{counted, shown},
 };
 use indexmap::IndexSet;
-use tgnn::error::Result as CallFacts;
+use tgnn::error::Error;
 
 /// Numbers from which on a float does not tell neighbouring integers apart.
 const EXACT: f64 = 9_007_199_254_740_992.0;
@@ -71,7 +71,7 @@ impl IdRule {
     }
 
     /// Returns the id of a node in cell `i`.
-    pub(super) fn node<'r>(self, row: &'r dyn Row, i: usize, missing: &str) -> CallFacts<IdField<'r>> {
+    pub(super) fn node<'r>(self, row: &'r dyn Row, i: usize, missing: &str) -> Result<IdField<'r>, Error> {
         let cell = row.cell(i);
         self.id(&cell).map_err(|f| {
             let what = match (f, &cell) {

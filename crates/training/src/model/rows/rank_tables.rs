@@ -17,7 +17,7 @@ use tgnn::{
     error::{Error, Result, ensure},
     ops::{
         Link, Tape,
-        exchange_rows::{Parts, SentRows},
+        exchange_rows::{Parts, RowsToSend},
         next_batch::{Batch, Slice},
         next_turn::Turns,
         route::Routes,
@@ -311,8 +311,8 @@ impl RankTables {
     /// `Shape` if an op refuses its inputs.
     pub fn dispatch(&self, t: &mut Tape, node: Var, tables: &[(Var, usize)]) -> Result<DispatchedRows> {
         let (index, position, parts) = self.request(t, node)?;
-        let picked = |&(table, each)| SentRows { table, index, each };
-        let tables: Vec<SentRows> = tables.iter().map(picked).collect();
+        let picked = |&(table, each)| RowsToSend { table, index, each };
+        let tables: Vec<RowsToSend> = tables.iter().map(picked).collect();
         let rows = t.exchange_rows(&self.rows, TrafficKind::Dispatch, parts, &tables)?;
         Ok(DispatchedRows { position, order: parts.like, rows })
     }
@@ -337,8 +337,8 @@ impl RankTables {
         let mine = t.keep_marked(told[0], needed.counts, needed.row, None)?;
         let theirs = t.keep_marked(stale, asked.counts, asked.id, None)?;
         let parts = Parts { like: mine.id, recv_counts: mine.counts, send_counts: Some(theirs.counts) };
-        let picked = |&(table, each)| SentRows { table, index: theirs.id, each };
-        let picked: Vec<SentRows> = tables.iter().map(picked).collect();
+        let picked = |&(table, each)| RowsToSend { table, index: theirs.id, each };
+        let picked: Vec<RowsToSend> = tables.iter().map(picked).collect();
         let rows = t.exchange_rows(&self.rows, TrafficKind::Dispatch, parts, &picked)?;
         let items = tables.iter().zip(rows).map(|(&(table, each), rows)| (table, rows, each));
         t.write_items(&items.collect::<Vec<_>>(), mine.id)
@@ -416,7 +416,7 @@ impl RankTables {
         parts: Parts,
         tables: &[(Var, Var)],
     ) -> Result<Vec<Var>> {
-        let tables: Vec<SentRows> = tables.iter().map(|&table| table.into()).collect();
+        let tables: Vec<RowsToSend> = tables.iter().map(|&table| table.into()).collect();
         t.exchange_rows(&self.rows, kind, parts, &tables)
     }
 }
