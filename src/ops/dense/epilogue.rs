@@ -359,7 +359,7 @@ mod tests {
 
     #[test]
     fn a_drop_out_multiplies_the_results_of_an_op_by_its_factors_bit_for_bit() {
-        // Not `cases()`: this test alone would compile the code of every op once more.
+        // Not `cases()`: with it, the unit tests would compile every op a second time.
         for case in cases_of("linear", linear::CASES, linear::build) {
             let (&percent, sizes) = case.dims.split_last().unwrap();
             let plain = Case { dims: [sizes, &[0]].concat().leak(), ..case };
