@@ -340,6 +340,34 @@ fn the_documented_weights_are_those_of_the_snapshot_models() {
 }
 
 #[test]
+fn rules_that_learn_nothing_score_the_edges_of_a_step_by_the_steps_before() {
+    let dir = tempfile::tempdir().unwrap();
+    // Every step has the same ten edges, so the latest step knows all of them and no other pair.
+    let pairs = (0..200)
+        .fold("src,dst,time\n".to_owned(), |text, i| text + &format!("{},{},{i}\n", i % 10, 10 + i % 10));
+    std::fs::write(dir.path().join("pairs.csv"), pairs).unwrap();
+    let words = ["train", "--data", "pairs.csv", "--model", "wd-gcn", "--every", "10e", "--epochs", "1"];
+    let small = ["--set", "group.length=2", "--set", "group.negatives=7", "--threads", "1", "--json"];
+    let summary = json(&done(dir.path(), &[&words[..], &small].concat()).out);
+    let rule = |name: &str| {
+        let baselines = summary["baselines"].as_array().unwrap();
+        baselines.iter().find(|b| b["name"] == name).unwrap()["test"]["transductive"].clone()
+    };
+    for known in ["last snapshot", "EdgeBank", "local recency", "local popularity, then global recency"] {
+        assert_eq!((&rule(known)["mrr"], &rule(known)["ap"]), (&1.0.into(), &1.0.into()), "{known}");
+    }
+    // All nodes have an edge in every step, so those of an edge tie with all others.
+    for unknown in ["global recency", "global popularity", "PopTrack"] {
+        assert_eq!(
+            (&rule(unknown)["mrr"], &rule(unknown)["auc"]),
+            (&(1.0 / 4.5).into(), &0.5.into()),
+            "{unknown}"
+        );
+    }
+    assert!(summary["baselines_seconds"].as_f64().is_some());
+}
+
+#[test]
 fn the_program_trains_tests_and_embeds_snapshots_and_refuses_options_of_event_models() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();

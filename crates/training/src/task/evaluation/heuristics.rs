@@ -12,6 +12,8 @@
 //! | PopTrack | how many events v is the destination of; each counts less with every batch that follows |
 //! | t-CoMem | 0.8 c / (1 + c) for c events of the pair, and the activity of u |
 //!
+//! If the events of a batch have no order, as those of a snapshot, their number is that of the batch.
+//!
 //! The activity of u is the sum of `exp(-(t - s) / w) sigmoid(p)` over u's last 100 events as a source that
 //! are not older than w: s is the time of the event, t that of the query, p the number of events of the other
 //! end, and w is 15 % of the time since the first event. It is the same for all candidates of a source. The
@@ -22,7 +24,7 @@
 //! 2023. t-CoMem: Kondrup, "Base3: a simple interpolation-based ensemble method for robust dynamic link
 //! prediction", 2025, with a sigmoid of the popularity as in the library TGM, which counts it by destination
 //! only.
-use super::{Pair, Scores};
+use super::{Pair, Scores, TestScores};
 use std::{cell::LazyCell, collections::HashMap, ops::Range};
 use tgnn_data::Events;
 
@@ -91,14 +93,14 @@ impl Rule {
 /// The events of a pair or a node so far.
 #[derive(Clone, Copy, Debug, Default)]
 struct Occurrences {
-    /// Number of the latest one, from 1.
+    /// Number of the latest one or of its batch, from 1.
     latest: u32,
     count: u32,
 }
 
 impl Occurrences {
-    fn add(&mut self, event: usize) {
-        (self.latest, self.count) = (event as u32 + 1, self.count + 1);
+    fn add(&mut self, number: u32) {
+        (self.latest, self.count) = (number, self.count + 1);
     }
     fn by(self, by: Option<By>) -> u64 {
         u64::from(match by {
@@ -127,6 +129,10 @@ impl DecayedCount {
 /// a pair, but for the activity of its source.
 struct Past<'a> {
     events: &'a Events,
+    /// The first event of each batch.
+    starts: &'a [usize],
+    /// Whether the events of a batch have an order.
+    ordered: bool,
     /// Number of events, and of the batches in which they came.
     end: usize,
     batches: u32,
@@ -140,10 +146,12 @@ struct Past<'a> {
 }
 
 impl<'a> Past<'a> {
-    fn new(events: &'a Events) -> Self {
+    fn new(events: &'a Events, starts: &'a [usize], ordered: bool) -> Self {
         let n = events.nodes;
         Past {
             events,
+            starts,
+            ordered,
             end: 0,
             batches: 0,
             pairs: HashMap::new(),
@@ -153,10 +161,10 @@ impl<'a> Past<'a> {
             before: Vec::with_capacity(events.len()),
         }
     }
-    /// Adds the events up to `end`, in batches of `batch`.
-    fn advance(&mut self, end: usize, batch: usize) {
-        while self.end < end {
-            let next = end.min(self.end + batch);
+    /// Adds the batches that begin before `end`.
+    fn advance(&mut self, end: usize) {
+        while self.starts.get(self.batches as usize).is_some_and(|&start| start < end) {
+            let next = self.starts.get(self.batches as usize + 1).copied().unwrap_or(end);
             for event in self.end..next {
                 self.add(event);
             }
@@ -165,10 +173,11 @@ impl<'a> Past<'a> {
     }
     fn add(&mut self, event: usize) {
         let (src, dst) = (self.events.src[event], self.events.dst[event]);
-        self.pairs.entry(sorted([src, dst])).or_default().add(event);
-        self.nodes[dst as usize].add(event);
+        let number = 1 + if self.ordered { event as u32 } else { self.batches };
+        self.pairs.entry(sorted([src, dst])).or_default().add(number);
+        self.nodes[dst as usize].add(number);
         if src != dst {
-            self.nodes[src as usize].add(event);
+            self.nodes[src as usize].add(number);
         }
         for (of, decay) in self.popularity.iter_mut().zip(DECAYS) {
             let of = &mut of[dst as usize];
@@ -214,76 +223,92 @@ fn sorted([a, b]: Pair) -> Pair {
     [a.min(b), a.max(b)]
 }
 
-/// The scores of a rule on the events of a part, as far as metrics need them.
-enum Ranking {
+/// What metrics need of the scores of a rule on the events of a part.
+#[derive(Default)]
+struct Ranking {
     /// The rank of each event among its candidates: the mean of the best and the worst one if some tie.
-    Ranks(Vec<f64>),
-    /// The scores of each event and of its only negative.
-    Pairs(Vec<[u64; 2]>),
+    ranks: Vec<f64>,
+    /// The scores of each event and of its first negative.
+    pairs: Vec<[u64; 2]>,
 }
 
 impl Ranking {
-    fn scores(&self, mask: Option<&[bool]>) -> Scores {
-        match self {
-            Ranking::Ranks(ranks) => Scores::of_ranks(ranks, mask),
-            Ranking::Pairs(pairs) => {
-                // Metrics of pairs depend on the order of all scores alone.
-                let mut order = pairs.as_flattened().to_vec();
-                order.sort_unstable();
-                order.dedup();
-                let place = |score: &u64| f32::from_bits(order.partition_point(|other| other < score) as u32);
-                let table: Vec<f32> = pairs.as_flattened().iter().map(place).collect();
-                Scores::from_table(&table, 2, mask)
-            }
+    fn scores(&self, metrics: Metrics, mask: Option<&[bool]>) -> Scores {
+        let curves = || {
+            // They depend on the order of all scores alone.
+            let mut order = self.pairs.as_flattened().to_vec();
+            order.sort_unstable();
+            order.dedup();
+            let place = |score: &u64| f32::from_bits(order.partition_point(|other| other < score) as u32);
+            let table: Vec<f32> = self.pairs.as_flattened().iter().map(place).collect();
+            Scores::from_table(&table, 2, mask)
+        };
+        let ranks = || Scores::of_ranks(&self.ranks, mask);
+        match metrics {
+            Metrics::Curves => curves(),
+            Metrics::Ranks => ranks(),
+            Metrics::Both => Scores { mrr: ranks().mrr, hits_at_10: ranks().hits_at_10, ..curves() },
         }
     }
+}
+
+/// The metrics of a protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::task) enum Metrics {
+    /// AP and AUC, of each event and its first negative.
+    Curves,
+    /// MRR and hits@10, among all negatives.
+    Ranks,
+    Both,
 }
 
 /// A part of a stream to be scored.
 pub(in crate::task) struct ScoredPart<'a, F> {
     pub events: &'a Events,
-    /// The events before, part by part: batches do not reach from one to the next.
-    pub before: &'a [Range<usize>],
     pub part: Range<usize>,
-    pub batch: usize,
-    /// Whether events are ranked among their candidates; else each has one negative.
-    pub ranked: bool,
+    /// The first event of each batch, in order, from the beginning of the stream to the end of the part. The
+    /// first event of the part is one.
+    pub starts: &'a [usize],
+    /// Whether the events of a batch have an order.
+    pub ordered: bool,
+    pub metrics: Metrics,
     /// Returns the negatives of an event.
     pub negatives: F,
+}
+
+/// Returns the first event of each batch of `batch` events, which do not reach from one part to the next.
+pub(in crate::task) fn batch_starts(parts: &[Range<usize>], batch: usize) -> Vec<usize> {
+    parts.iter().flat_map(|part| part.clone().step_by(batch.max(1))).collect()
 }
 
 impl<P: IntoIterator<Item = Pair>, F: Fn(usize) -> P> ScoredPart<'_, F> {
     /// Scores every event of the part by the rules.
     fn by(&self, rules: &[Rule]) -> Vec<Ranking> {
-        let (mut past, batch, n) = (Past::new(self.events), self.batch.max(1), rules.len());
-        self.before.iter().for_each(|part| past.advance(part.end, batch));
-        let empty = || if self.ranked { Ranking::Ranks(Vec::new()) } else { Ranking::Pairs(Vec::new()) };
-        let mut rankings: Vec<Ranking> = std::iter::repeat_with(empty).take(n).collect();
-        let (mut own, mut above, mut ties, mut last) = (vec![0; n], vec![0u32; n], vec![0u32; n], vec![0; n]);
+        let (mut past, n) = (Past::new(self.events, self.starts, self.ordered), rules.len());
+        let mut rankings: Vec<Ranking> = std::iter::repeat_with(Ranking::default).take(n).collect();
+        let (mut own, mut above, mut ties, mut first) =
+            (vec![0; n], vec![0u32; n], vec![0u32; n], vec![None; n]);
         for event in self.part.clone() {
-            if (event - self.part.start).is_multiple_of(batch) {
-                past.advance(event, batch);
+            if self.starts.binary_search(&event).is_ok() {
+                past.advance(event);
             }
             let (pair, now) = ([self.events.src[event], self.events.dst[event]], self.events.time[event]);
             let activity = past.activity(pair[0], now);
             own.iter_mut().zip(past.scores(rules, pair, activity)).for_each(|(own, score)| *own = score);
             above.fill(0);
             ties.fill(0);
+            first.fill(None);
             for other in (self.negatives)(event) {
                 let activity = if other[0] == pair[0] { activity } else { past.activity(other[0], now) };
                 for (rule, score) in past.scores(rules, other, activity).enumerate() {
                     above[rule] += u32::from(score > own[rule]);
                     ties[rule] += u32::from(score == own[rule]);
-                    last[rule] = score;
+                    first[rule].get_or_insert(score);
                 }
             }
             for (rule, ranking) in rankings.iter_mut().enumerate() {
-                match ranking {
-                    Ranking::Ranks(ranks) => {
-                        ranks.push(1.0 + f64::from(above[rule]) + f64::from(ties[rule]) / 2.0);
-                    }
-                    Ranking::Pairs(pairs) => pairs.push([own[rule], last[rule]]),
-                }
+                ranking.ranks.push(1.0 + f64::from(above[rule]) + f64::from(ties[rule]) / 2.0);
+                ranking.pairs.push([own[rule], first[rule].unwrap_or(0)]);
             }
         }
         rankings
@@ -291,15 +316,18 @@ impl<P: IntoIterator<Item = Pair>, F: Fn(usize) -> P> ScoredPart<'_, F> {
     /// Returns the decay that is best on this part.
     pub fn best_decay(&self) -> Decay {
         let rules: Vec<Rule> = (0..DECAYS.len()).map(Rule::PopTrack).collect();
-        let scores = self.by(&rules).into_iter().map(|ranking| ranking.scores(None));
+        let scores = self.by(&rules).into_iter().map(|ranking| ranking.scores(self.metrics, None));
         let figures = scores.map(|scores| scores.mrr.or(scores.ap).unwrap_or(0.0)).enumerate();
         Decay(figures.max_by(|a, b| a.1.total_cmp(&b.1)).map_or(0, |best| best.0))
     }
     /// Returns the metrics of all rules on the part, with their names: on all events, and on those that
     /// `mask` has.
-    pub fn scores(&self, decay: &Decay, mask: &[bool]) -> Vec<(String, [Scores; 2])> {
+    pub fn scores(&self, decay: &Decay, mask: &[bool]) -> Vec<(String, TestScores)> {
         let rules = Rule::all(decay.0);
-        let scores = |ranking: Ranking| [ranking.scores(None), ranking.scores(Some(mask))];
+        let scores = |ranking: Ranking| TestScores {
+            transductive: ranking.scores(self.metrics, None),
+            inductive: ranking.scores(self.metrics, Some(mask)),
+        };
         rules.iter().zip(self.by(&rules)).map(|(rule, ranking)| (rule.name(), scores(ranking))).collect()
     }
 }
@@ -314,12 +342,20 @@ mod tests {
 
     /// The score of a pair by a rule, from the definition: `past` are the events before the batch, and
     /// `batch_of` returns the number of an event's batch.
-    fn naive(rule: Rule, events: &Events, past: usize, batches: &[u32], pair: Pair, now: i64) -> f64 {
+    fn naive(
+        rule: Rule,
+        (events, ordered): (&Events, bool),
+        past: usize,
+        batches: &[u32],
+        pair: Pair,
+        now: i64,
+    ) -> f64 {
+        let number = |i: usize| if ordered { i as f64 } else { f64::from(batches[i]) };
         let of_pair = |i: &usize| sorted([events.src[*i], events.dst[*i]]) == sorted(pair);
         let of_node = |i: &usize| [events.src[*i], events.dst[*i]].contains(&pair[1]);
         let by = |by: Option<By>, with: &dyn Fn(&usize) -> bool| match by {
             None => 0.0,
-            Some(By::Recency) => (0..past).rev().find(|i| with(i)).map_or(0.0, |i| i as f64 + 1.0),
+            Some(By::Recency) => (0..past).rev().find(|i| with(i)).map_or(0.0, |i| number(i) + 1.0),
             Some(By::Popularity) => (0..past).filter(|i| with(i)).count() as f64,
         };
         let count =
@@ -347,6 +383,7 @@ mod tests {
         #[test]
         fn rules_rank_by_the_events_before_the_batch(
             events in any_stream(), from in 1usize..60, batch in 1usize..20, m in 1usize..5,
+            ordered in any::<bool>(),
         ) {
             let part = from.min(events.len())..events.len();
             let before = [0..part.start / 2, part.start / 2..part.start];
@@ -358,13 +395,15 @@ mod tests {
                 batches.extend((0..range.len()).map(|i| first + (i / batch) as u32));
             }
             let rules = Rule::all(3);
-            let scored = ScoredPart { events: &events, before: &before, part: part.clone(), batch, ranked: true, negatives };
-            for (rule, ranking) in rules.iter().zip(scored.by(&rules)) {
-                let Ranking::Ranks(ranks) = ranking else { unreachable!("ranked") };
+            let [trained, validated] = before.clone();
+            let starts = batch_starts(&[trained, validated, part.clone()], batch);
+            let metrics = Metrics::Ranks;
+            let scored = ScoredPart { events: &events, part: part.clone(), starts: &starts, ordered, metrics, negatives };
+            for (rule, Ranking { ranks, .. }) in rules.iter().zip(scored.by(&rules)) {
                 prop_assert_eq!(ranks.len(), part.len());
                 for (event, rank) in part.clone().zip(ranks) {
                     let past = event - (event - part.start) % batch;
-                    let score = |pair| naive(*rule, &events, past, &batches, pair, events.time[event]);
+                    let score = |pair| naive(*rule, (&events, ordered), past, &batches, pair, events.time[event]);
                     let own = score([events.src[event], events.dst[event]]);
                     // Sums in another order differ in their last bits.
                     let near = |a: f64, b: f64| (a - b).abs() <= 1e-12 * (a.abs() + b.abs());
@@ -385,16 +424,21 @@ mod tests {
         let events =
             Events::new("made", vec![0, 0, 1, 0, 1, 0], vec![2, 3, 3, 2, 3, 2], (0..6).collect()).unwrap();
         let negatives = |_: usize| [[0, 3]];
-        let before = [Range { start: 0, end: 3 }];
+        let starts = [0, 3, 4, 5];
+        let metrics = Metrics::Curves;
         let scored =
-            ScoredPart { events: &events, before: &before, part: 3..6, batch: 1, ranked: false, negatives };
+            ScoredPart { events: &events, part: 3..6, starts: &starts, ordered: true, metrics, negatives };
         let names: Vec<String> =
             scored.scores(&Decay(0), &[true; 3]).into_iter().map(|rule| rule.0).collect();
         assert_eq!(names[0], "local recency");
         assert_eq!(names[4], "local recency, then global recency");
         assert_eq!(names[8..], ["PopTrack", "t-CoMem"]);
-        let [recency, _] = scored.scores(&Decay(0), &[true; 3])[0].1;
+        let recency = scored.scores(&Decay(0), &[true; 3])[0].1.transductive;
         // Events have 1, 3 and 4; negatives 2 each.
         assert_eq!(recency.auc, Some(2.0 / 3.0));
+        assert_eq!(recency.mrr, None);
+        // The event that scores below its negative has rank 2.
+        let both = ScoredPart { metrics: Metrics::Both, ..scored }.scores(&Decay(0), &[true; 3])[0].1;
+        assert_eq!((both.transductive.auc, both.transductive.mrr), (Some(2.0 / 3.0), Some(2.5 / 3.0)));
     }
 }

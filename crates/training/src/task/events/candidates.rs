@@ -4,7 +4,11 @@ use crate::{
     model::Negatives,
     task::{
         config::{Config, NegativeKind, Protocol},
-        evaluation::{EdgeBank, Pair, Scores, TestScores, heuristics::ScoredPart, negatives},
+        evaluation::{
+            EdgeBank, Pair, Scores,
+            heuristics::{Metrics, ScoredPart, batch_starts},
+            negatives,
+        },
         training::{BaselineScores, evaluation_clock},
     },
 };
@@ -170,24 +174,20 @@ impl Candidates {
         test: Range<usize>,
         mask: &[bool],
     ) -> Vec<BaselineScores> {
-        let ranked = match &self.kind {
-            Source::Drawn { per_event, .. } => *per_event > 1,
-            Source::Pairs(_) => false,
-            Source::Given(_) => true,
+        let metrics = match &self.kind {
+            Source::Drawn { per_event, .. } if *per_event > 1 => Metrics::Ranks,
+            Source::Drawn { .. } | Source::Pairs(_) => Metrics::Curves,
+            Source::Given(_) => Metrics::Ranks,
         };
-        let before = [train, val.clone()];
-        let scored = |before, range: Range<usize>, part| {
+        let starts = batch_starts(&[train, val.clone(), test.clone()], self.batch);
+        let scored = |range: Range<usize>, part| {
             let first = range.start;
             let negatives = move |event| self.draw(events, part, first, event);
-            ScoredPart { events, before, part: range, batch: self.batch, ranked, negatives }
+            ScoredPart { events, part: range, starts: &starts, ordered: true, metrics, negatives }
         };
-        let decay = scored(&before[..1], val, Part::Val).best_decay();
-        let scores = scored(&before, test, Part::Test).scores(&decay, mask).into_iter();
-        let named = |(name, [transductive, inductive]): (String, [Scores; 2])| BaselineScores {
-            name,
-            test: TestScores { transductive, inductive },
-        };
-        scores.map(named).collect()
+        let decay = scored(val, Part::Val).best_decay();
+        let scores = scored(test, Part::Test).scores(&decay, mask);
+        scores.into_iter().map(|(name, test)| BaselineScores { name, test }).collect()
     }
 }
 

@@ -52,7 +52,7 @@ pub(super) struct Objective {
     pub(super) columns: usize,
     /// Buffers to copy to the host after an evaluation.
     results: Vec<BufferId>,
-    seed: u64,
+    pub(super) seed: u64,
 }
 
 /// A goal, with the first item of each step and the number of scores of an item.

@@ -1,12 +1,24 @@
 //! Metrics of predicted steps, and of baselines that learn nothing.
 use super::objective::{Goal, Objective};
-use crate::task::evaluation::{Scores, TestScores};
+use crate::task::{
+    evaluation::{
+        Scores, TestScores,
+        heuristics::{Metrics, ScoredPart},
+    },
+    training::BaselineScores,
+};
 use std::{
     collections::{HashMap, HashSet},
     ops::Range,
 };
-use tgnn::{error::Result, runtime::Store};
-use tgnn_data::Snapshots;
+use tgnn::{
+    error::Result,
+    runtime::{Store, philox::Key},
+};
+use tgnn_data::{Events, Snapshots};
+
+/// Salt of the draws among which validation chooses the decay of PopTrack.
+const DECAY: u32 = 0x6463;
 
 impl Objective {
     /// Computes the metrics of the last evaluation on the items of the steps `targets`.
@@ -40,9 +52,10 @@ impl Objective {
             }
         }
     }
-    /// Computes the metrics of the baselines on the items of `targets`, with the baselines' names. For edges,
-    /// the baselines predict the edges of the previous step, or of all earlier steps; for classes and values,
-    /// the vertex's last one.
+    /// Computes the metrics of the baselines on the items of the test part, with the baselines' names. For
+    /// edges, the baselines predict the edges of the previous step, or of all earlier steps, or score them by
+    /// the rules of [`heuristics`], for which each step is a batch; for classes and values, they predict the
+    /// vertex's last one.
     ///
     /// # Errors
     /// `Device` if a table cannot be read.
@@ -50,11 +63,13 @@ impl Objective {
         &self,
         store: &Store,
         data: &Snapshots,
-        targets: Range<usize>,
-    ) -> Result<Vec<(&'static str, TestScores)>> {
+        [val, targets]: [Range<usize>; 2],
+    ) -> Result<Vec<BaselineScores>> {
+        let mut rules = Vec::new();
         let tables: Vec<(&'static str, Vec<f32>)> = match &self.goal {
-            Goal::Links { candidates, .. } => {
+            Goal::Links { candidates, unseen, .. } => {
                 let candidates = store.read::<u32>(*candidates)?;
+                rules = self.rules(data, candidates, [val, targets.clone()], unseen)?;
                 let last = self.remembered_edges(data, candidates, targets.clone(), true);
                 vec![
                     ("last snapshot", last),
@@ -75,8 +90,49 @@ impl Objective {
                 })?,
             )],
         };
-        let scores = |(name, table): (_, Vec<f32>)| (name, self.scores_of(&table, targets.clone()));
-        Ok(tables.into_iter().map(scores).collect())
+        let scores = |(name, table): (&str, Vec<f32>)| BaselineScores {
+            name: name.into(),
+            test: self.scores_of(&table, targets.clone()),
+        };
+        Ok(tables.into_iter().map(scores).chain(rules).collect())
+    }
+    /// Scores the edges of the test part by the rules that learn nothing, among the `candidates` of the last
+    /// evaluation. The decay of PopTrack is the best one on the validation part, among other draws.
+    fn rules(
+        &self,
+        data: &Snapshots,
+        candidates: &[u32],
+        [val, test]: [Range<usize>; 2],
+        unseen: &[bool],
+    ) -> Result<Vec<BaselineScores>> {
+        let step_of_edge = (0..data.len()).flat_map(|s| data.edges(s).map(move |_| s as i64));
+        let mut events = Events::new(&data.name, data.src.clone(), data.dst.clone(), step_of_edge.collect())?;
+        events.nodes = data.nodes;
+        let items = |steps: &Range<usize>| self.offsets[steps.start]..self.offsets[steps.end];
+        let (starts, metrics) = (&self.offsets[..data.len()], Metrics::Both);
+        let drawn = |edge: usize| {
+            let key = Key::new(self.seed, DECAY, [0, edge as u32]);
+            let other = move |j| key.below(j as u64, data.nodes as u32);
+            (0..self.columns - 1).map(move |j| [data.src[edge], other(j)])
+        };
+        let part = items(&val);
+        let validated =
+            ScoredPart { events: &events, part, starts, ordered: false, metrics, negatives: drawn };
+        let part = items(&test);
+        let listed = |edge: usize| {
+            let row = &candidates[(edge - part.start) * self.columns..][..self.columns];
+            row[1..].iter().map(move |&other| [data.src[edge], other])
+        };
+        let tested = ScoredPart {
+            events: &events,
+            part: part.clone(),
+            starts,
+            ordered: false,
+            metrics,
+            negatives: listed,
+        };
+        let scores = tested.scores(&validated.best_decay(), &unseen[part.clone()]);
+        Ok(scores.into_iter().map(|(name, test)| BaselineScores { name, test }).collect())
     }
     /// Scores candidates by memory: 1 for pairs that are an edge of the previous step if `last`, else of any
     /// earlier step; 0 for other pairs.

@@ -13,13 +13,13 @@ use crate::{
         config::Config,
         evaluation::{Scores, TestScores},
         training::{
-            BaselineScores, Buffers, DataRecord, DataTask, EventCount, KeptTables, LastEpoch, MemoryPlan,
-            NodeState, PlanRecord, RecordedTask, Report, Runs, Task, TaskCore, evaluation_clock, located,
+            Buffers, DataRecord, DataTask, EventCount, KeptTables, LastEpoch, MemoryPlan, NodeState,
+            PlanRecord, RecordedTask, Report, Runs, Task, TaskCore, evaluation_clock, located,
             parameters_except, repeat_and_report,
         },
     },
 };
-use std::{ops::Range, sync::Arc};
+use std::{ops::Range, sync::Arc, time::Instant};
 use tgnn::{
     autograd::{Lanes, NodeInfo, Parameters, Program},
     error::Result,
@@ -294,9 +294,9 @@ impl DataTask for SnapshotTask {
         DataRecord::of_snapshots(data)
     }
     fn compare(&self, data: &Snapshots, summary: &mut Summary) -> Result<()> {
-        let scores = self.objective.baselines(&self.core.store, data, self.targets(Part::Test))?;
-        let record = |(name, test): (&str, _)| BaselineScores { name: name.into(), test };
-        summary.baselines = scores.into_iter().map(record).collect();
+        let (start, parts) = (Instant::now(), [Part::Val, Part::Test].map(|part| self.targets(part)));
+        summary.baselines = self.objective.baselines(&self.core.store, data, parts)?;
+        summary.baselines_seconds = Some(start.elapsed().as_secs_f64());
         Ok(())
     }
 }
