@@ -284,3 +284,14 @@ def test_labels_of_nodes_are_the_task_of_events_that_have_them(tmp_path):
     made = tgnn.Events(made["src"], made["dst"], numbers(made["time"]), labels=table)
     again = tgnn.train(made, **keys)
     assert again.records[0]["val_ndcg"] == run.records[0]["val_ndcg"] and again.summary["test"] == run.summary["test"]
+
+
+def test_the_rule_of_neighbours_and_the_batch_of_evaluation_are_keys_and_rules_are_in_the_summary(events):
+    tests = []
+    for history in ("time", "batch"):
+        summary = tgnn.train(events, history=history, eval_batch=50, progress=False, **SMALL).summary
+        assert (summary["history"], summary["eval_batch"]) == (history, 50)
+        rules = {rule["name"]: rule["test"]["transductive"]["ap"] for rule in summary["baselines"]}
+        assert {"local recency", "local recency, then global recency", "PopTrack", "t-CoMem"} <= set(rules)
+        tests.append((summary["test"], rules))
+    assert tests[0][0] != tests[1][0] and tests[0][1] == tests[1][1]

@@ -20,7 +20,7 @@ use tgnn::{
 use tgnn_data::Events;
 use tgnn_training::{
     model::ModelName,
-    task::{self, Config, EventTask, RunOptions, Task, TaskName, TrafficRecord, on_local_ranks},
+    task::{self, Config, EventTask, HistoryRule, RunOptions, Task, TaskName, TrafficRecord, on_local_ranks},
 };
 
 /// Opens the device of a rank: a thread.
@@ -83,9 +83,13 @@ fn losses_scores_and_weights_of_several_ranks_are_those_of_one() {
     let parts = parts_plan(dir.path(), "3");
     let plans = ["auto", "depcache", "depcomm", "sven", "sven-cached", &parts];
     for (at, model) in MODELS.into_iter().enumerate() {
+        // Every second model sees only earlier batches as neighbours, and is evaluated in other batches.
+        let (history, eval_batch) =
+            if at % 2 == 0 { (HistoryRule::Batch, 70) } else { (HistoryRule::Time, 100) };
         let trained = |ranks, plan: &str| {
             let dir = tempfile::tempdir().unwrap();
-            let summary = train(ranks, &of_model(model, plan, 2), &events, Some(dir.path()), false).unwrap();
+            let config = Config { history, eval_batch, ..of_model(model, plan, 2) };
+            let summary = train(ranks, &config, &events, Some(dir.path()), false).unwrap();
             (summary, tensors(dir.path(), 2))
         };
         let [fresh, stale] = ["sequential", "sven"].map(|plan| trained(1, plan));

@@ -22,7 +22,7 @@ use tgnn_training::{
         partition::{DemandOptions, needed_nodes},
         stale_rows,
     },
-    task::{Config, EventTask, MixedRows, Task, on_local_ranks},
+    task::{Config, EventTask, HistoryRule, MixedRows, Task, on_local_ranks},
 };
 
 /// Number of rows of the table that the program of [`Versions`] reads and writes.
@@ -287,7 +287,9 @@ fn with_frozen_weights_memory_is_that_of_the_definition_for_any_staleness_lanes_
 fn training_with_older_state_has_the_same_bits_on_any_lanes_and_as_many_ranks_as_one_would() {
     let (events, dir) = (small(500), tempfile::tempdir().unwrap());
     for (model, kind) in MODELS.into_iter().zip([[1, 0], [3, 2], [2, 1], [0, 4]]) {
-        let config = |plan: &str| Config { batch: 30, eval_batch: 30, ..of_model(model, plan, 1) };
+        let [memory, _] = kind;
+        let history = if memory % 2 == 0 { HistoryRule::Time } else { HistoryRule::Batch };
+        let config = |plan: &str| Config { batch: 30, eval_batch: 30, history, ..of_model(model, plan, 1) };
         let [memory, gradients] = kind;
         let one_lane = dir.path().join("one-lane.toml");
         let text = format!("name = \"x\"\n[staleness]\nmemory = {memory}\ngradients = {gradients}\n");
