@@ -15,11 +15,11 @@ next_batch(const uint32_t* __restrict__ src, const uint32_t* __restrict__ dst, c
            float* share, Rows events, uint32_t capacity, uint32_t slice, uint32_t ranks, uint32_t whole,
            uint32_t batches) {
   after_previous_kernel();
-  uint32_t epoch = clock[0], step = clock[1], begin = range[0], end = range[1], less = range[2];
+  uint32_t epoch = clock[0], step = clock[1], begin = range[0], end = range[1], shorter = range[2];
   __syncthreads();  // all threads have read the clock
   uint32_t batch = step;
   if (turn) epoch = turn[0], batch = turn[1];
-  BatchEvents of(batch, begin, min(end, events.live()), less, capacity);
+  BatchEvents of(batch, begin, min(end, events.live()), shorter, capacity);
   uint32_t n = of.events();
   uint32_t before = uint32_t(uint64_t(n) * slice / ranks), after = uint32_t(uint64_t(n) * (slice + 1) / ranks);
   if (whole) before = 0, after = step % ranks == slice ? n : 0;

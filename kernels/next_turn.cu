@@ -13,8 +13,8 @@ struct Turn {
   uint32_t group, groups, copy, copies;
   uint32_t batch = 0, slot = 0, clear = NONE;
 
-  __device__ void take(uint32_t step, uint32_t begin, uint32_t end, uint32_t less, uint32_t capacity) {
-    uint64_t events = uint64_t(end - min(begin, end)) + less;
+  __device__ void take(uint32_t step, uint32_t begin, uint32_t end, uint32_t shorter, uint32_t capacity) {
+    uint64_t events = uint64_t(end - min(begin, end)) + shorter;
     uint32_t batches = uint32_t((events + capacity - 1) / max(capacity, 1u));
     // Batches are counted from the `groups` steps before the pass, in which a group has none.
     uint32_t turn = step + groups - group;

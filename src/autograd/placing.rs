@@ -43,11 +43,11 @@ pub(super) fn place<'a>(lanes: Lanes, nodes: &[&'a Node], specs: &[Spec]) -> Res
     let precedence = |at: usize| Precedence::new(placements[at], phases[at], staleness);
     let order = match lanes {
         Lanes::Sections { .. } => {
-            merged(nodes, &stages, &placements, &section_ranks(nodes, &placements, specs), specs)
+            merged(nodes, &stages, &placements, &section_priorities(nodes, &placements, specs), specs)
         }
         _ => {
-            let ranks: Vec<_> = (0..nodes.len()).map(|at| precedence(at).within_step()).collect();
-            merged(nodes, &stages, &placements, &ranks, specs)
+            let priorities: Vec<_> = (0..nodes.len()).map(|at| precedence(at).within_step()).collect();
+            merged(nodes, &stages, &placements, &priorities, specs)
         }
     }?;
     if let Lanes::Sections { pipelined: true, .. } = lanes {
@@ -95,12 +95,12 @@ fn check_reads(nodes: &[&Node], stages: &[Stage], phases: &[Phase], specs: &[Spe
     }
 }
 
-/// Returns the rank of each node within its lane, for steps that are placed by section. 0: starts the step.
-/// 1: needs nothing from the other lane, so it runs before the state arrives. 2: all else, and everything
-/// after the backward pass.
-fn section_ranks(nodes: &[&Node], placements: &[Placement], specs: &[Spec]) -> Vec<usize> {
+/// Returns the priority of each node within its lane, for steps that are placed by section. 0: starts the
+/// step. 1: needs nothing from the other lane, so it runs before the state arrives. 2: all else, and
+/// everything after the backward pass.
+fn section_priorities(nodes: &[&Node], placements: &[Placement], specs: &[Spec]) -> Vec<usize> {
     let mut waits = vec![false; specs.len()];
-    let rank = |(node, placement): (&&Node, &Placement)| {
+    let priority = |(node, placement): (&&Node, &Placement)| {
         let starts = placement.lane == 0 && node.tag == Default::default();
         let needs_waiting = node.ins.iter().any(|v| waits[v.at()]);
         let free =
@@ -108,10 +108,10 @@ fn section_ranks(nodes: &[&Node], placements: &[Placement], specs: &[Spec]) -> V
         node.outs.iter().for_each(|out| waits[out.at()] = !free);
         usize::from(!starts) + usize::from(!free)
     };
-    let mut ranks: Vec<usize> = nodes.iter().zip(placements).map(rank).collect();
+    let mut priorities: Vec<usize> = nodes.iter().zip(placements).map(priority).collect();
     let end = nodes.iter().rposition(|node| node.tag.backward).map_or(0, |end| end + 1);
-    ranks[end.min(nodes.len())..].fill(2);
-    ranks
+    priorities[end.min(nodes.len())..].fill(2);
+    priorities
 }
 
 /// Returns, for each node, the nodes that it must follow: those that write what it reads or writes, and those
@@ -140,19 +140,19 @@ fn must_follow(nodes: &[&Node], specs: &[Spec]) -> Vec<Vec<usize>> {
     nodes.iter().enumerate().map(follows).collect()
 }
 
-/// Returns an order of all nodes in which the nodes of each lane are sorted by rank, and every node follows
-/// those that it must follow.
+/// Returns an order of all nodes in which the nodes of each lane are sorted by priority, and every node
+/// follows those that it must follow.
 fn merged<R: Ord>(
     nodes: &[&Node],
     stages: &[Stage],
     placements: &[Placement],
-    ranks: &[R],
+    priorities: &[R],
     specs: &[Spec],
 ) -> Result<Vec<usize>> {
     let follows = must_follow(nodes, specs);
     let lanes: [Vec<usize>; MAX_LANES] = std::array::from_fn(|lane| {
         let mut of_lane: Vec<usize> = (0..nodes.len()).filter(|&at| placements[at].lane == lane).collect();
-        of_lane.sort_by(|&a, &b| ranks[a].cmp(&ranks[b]));
+        of_lane.sort_by(|&a, &b| priorities[a].cmp(&priorities[b]));
         of_lane
     });
     let (mut order, mut placed, mut next) = (Vec::new(), vec![false; nodes.len()], [0; MAX_LANES]);

@@ -484,12 +484,12 @@ ops! {
     graph: spmm, top_rows;
     dense with epilogue: gelu, gru_gates, gru_state, layer_norm, linear, linear_pair, linear_sum, lstm_cell,
         mean, sum, transpose_blocks;
-    rows: fill_when, fold_rows, gather_rows, join_rows, latest, least, mean_rows, prefix_rows,
-        scatter_add_rows, slice_rows, split_rows, write_rows;
+    rows: fold_rows, gather_rows, mean_rows, prefix_rows, scatter_add_rows, write_rows;
     loss: bce_loss, guard, label_loss, link_decoder, pair_logits, soft_label_loss, squared_loss;
     optimizer: accumulate, adam, clip_norm, sgd;
-    ranks with link, window: all_reduce, batch_roots, exchange_ids, exchange_rows, expire_copies, hold_rows,
-        keep_marked, next_turn, repeated_roots, route, stale_copies;
+    ranks with link, window: all_reduce, batch_roots, exchange_ids, exchange_rows, expire_copies, fill_when,
+        hold_rows, join_rows, keep_marked, latest, least, next_turn, repeated_roots, route, slice_rows,
+        split_rows, stale_copies;
     staleness: count_common, count_missed, mix_similar, pick_similar, row_errors;
     | pointwise: add, div, exp, log, mul, scale, sub;
 }
@@ -554,14 +554,14 @@ pub fn clock(op: &'static str, now: &Spec) -> Result<()> {
     shaped(op, "now", now, 1, now.cols.clamp(2, 3))
 }
 
-/// Returns the number of elements of each event, in rows that are counted in events: by these, a rank's draws
-/// come after those of the events before its own. 0 if the rows are not counted.
+/// Returns the number of elements of each event, in rows that are counted in events; 0 if they are not
+/// counted. Multiplied by the number of events before a rank's own, it is the number of the rank's first draw.
 fn per_event(rows: Rows, cols: usize) -> usize {
     rows.live.map_or(0, |live| live.times.saturating_mul(cols))
 }
 
 /// Returns `per_event` for kernels: 0 if the clock does not say how many events come before.
-fn events_before(now: Spec, per_event: usize) -> u32 {
+fn counted_per_event(now: Spec, per_event: usize) -> u32 {
     if now.cols > 2 { per_event as u32 } else { 0 }
 }
 

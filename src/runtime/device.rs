@@ -28,8 +28,8 @@ impl Device {
     pub const MOST_THREADS: usize = 1024;
     /// Opens the device called `name`, with `threads` CPU threads (0: one per core).
     ///
-    /// `name` is `auto` (the CPU, until the kernels have been measured on a GPU), `cpu`, `cuda`, `cuda:N`, or
-    /// `emu` or `emu:N` (emulated CUDA devices, for tests).
+    /// `name` is `auto` (the CPU), `cpu`, `cuda`, `cuda:N`, or `emu` or `emu:N` (emulated CUDA devices, for
+    /// tests).
     ///
     /// # Errors
     /// [`ErrorKind::Device`] for another name, or if the device does not exist; the message says what is

@@ -1,7 +1,7 @@
 //! The output of a run for people: the configuration, a line or a live bar for every pass, and the results.
 use super::{
     output::{bar_characters, folded, say, tell, terminal_width},
-    plan::{advice, older},
+    plan::{advice, older, over_ranks},
     train_data::Data,
 };
 use indicatif::{ProgressBar, ProgressStyle};
@@ -9,18 +9,15 @@ use std::{collections::BTreeMap, io::IsTerminal, path::Path, time::Instant};
 use tgnn::{
     error::Result,
     ops::sample_neighbors::History,
-    runtime::{
-        Device, StoredAs,
-        comm::{Channel, Ranks},
-    },
+    runtime::{Device, StoredAs, comm::Ranks},
 };
 use tgnn_data::text::{counted, grouped};
 use tgnn_training::{
     model::StaticMode,
-    plan::{Plan, RankFeatures, RankMemory, Timeline},
+    plan::Timeline,
     task::{
         Config, EpochRecord, NegativeKind, Progress, Scores, ScoresByMemory, Summary, Task, TaskName,
-        TestScores, TrafficRecord, Watch, training::BaselineScores,
+        TestScores, Watch, training::BaselineScores,
     },
 };
 
@@ -130,26 +127,7 @@ impl Display {
             d.name(),
             counted(d.threads() as u64, "thread")
         ));
-        d.ranks().map_or(Ok(()), |ranks| self.ranks(ranks, &plan))
-    }
-    /// Prints what the ranks keep and how they divide training.
-    fn ranks(&mut self, ranks: &Ranks, plan: &Plan) -> Result<()> {
-        let over = plan.ranks.unwrap_or_default();
-        let kind = ranks.channel(Channel::Control).describe();
-        let memory = match over.memory {
-            RankMemory::Replicated => "replicated",
-            RankMemory::Partitioned => "partitioned",
-            RankMemory::Cached => "partitioned, with copies",
-        };
-        let features = match over.features {
-            Some(RankFeatures::Partitioned) => ", features partitioned",
-            _ => "",
-        };
-        self.head(format_args!("ranks     {}, {kind}, node memory {memory}{features}", ranks.size()));
-        let parallel = over.parallel.for_ranks(ranks.size())?;
-        if parallel.takes_turns() {
-            self.head(format_args!("          {}", parallel.describe()));
-        }
+        over_ranks::described(d, &plan)?.into_iter().for_each(|line| self.head(line));
         Ok(())
     }
     /// Prints the results of a run with configuration `c`.
@@ -159,20 +137,7 @@ impl Display {
             let epochs = counted((last.epoch - best) as u64, "epoch");
             self.line(format_args!("stopped: no better validation for {epochs}"));
         }
-        if let Some(ranks) = &s.ranks {
-            let sent = |of: &[TrafficRecord]| {
-                let kinds: Vec<String> =
-                    of.iter().map(|t| format!("{} {}", megabytes(t.bytes), t.kind)).collect();
-                if kinds.is_empty() { "nothing".to_owned() } else { kinds.join(", ") }
-            };
-            let in_training = (!s.epochs.is_empty()).then(|| sent(&ranks.traffic));
-            in_training.iter().for_each(|sent| self.line(format_args!("sent      in training {sent}")));
-            if !ranks.evaluation_traffic.is_empty() {
-                let sent = sent(&ranks.evaluation_traffic);
-                let head = if in_training.is_some() { "" } else { "sent" };
-                self.line(format_args!("{head:<10}in evaluation {sent}"));
-            }
-        }
+        over_ranks::sent(s).into_iter().for_each(|line| self.head(line));
         older::lines(s).into_iter().for_each(|line| self.head(line));
         if let Some(test) = s.test {
             self.tested(s, test);
@@ -353,14 +318,6 @@ impl Watch for Display {
             let lanes = kernels.into_iter().map(|(lane, n)| format!("{} on lane {}", n / steps, lane + 1));
             self.line(format_args!("\nkernels of a step: {}", lanes.collect::<Vec<_>>().join(", ")));
         }
-    }
-}
-
-/// Formats a number of bytes.
-fn megabytes(bytes: u64) -> String {
-    match bytes as f64 / 1e6 {
-        few if few < 10.0 => format!("{few:.2} MB"),
-        many => format!("{} MB", grouped(many as u64)),
     }
 }
 

@@ -115,8 +115,8 @@ impl OnDevice {
     /// As [`bind`](Self::bind); `Diverged` or `Data` if a node reports a fault.
     pub fn run(&mut self, variants: &[Variant], keep: &[Var], store: &mut Store) -> Result<()> {
         let (variant, bound) = (&variants[0], self.bind(variants, store)?);
-        let _in_driver = bound.windows.in_driver("starting a run");
-        bound.windows.meet()?;
+        let _in_driver = bound.peers.in_driver("starting a run");
+        bound.peers.meet()?;
         bound.status.fill(0, bound.stream())?;
         let first = |node: usize| BoundNode { variant: 0, run: 0, node };
         let launch = |node: usize| bound.launch(&variant.nodes[node], first(node), 0);
@@ -147,7 +147,7 @@ pub(super) struct BoundProgram {
     /// See [`Place::Zeros`].
     zeros: DeviceBuffer,
     /// By which nodes communicate with other ranks.
-    windows: Windows,
+    peers: Windows,
     /// A word for each node of each variant: its first fault.
     status: DeviceBuffer,
     /// By variant and node; `None` if a node needs no tickets. Zero between two launches: the last block of a
@@ -210,7 +210,7 @@ impl BoundProgram {
             nodes.map(|planned| (planned, shapes(&planned.ins), shapes(&planned.outs))).collect();
         let windows = shapes.iter().filter_map(|(planned, ins, outs)| planned.node.op.window(ins, outs));
         let mut bound = BoundProgram {
-            windows: Windows::open(gpu, windows)?,
+            peers: Windows::open(gpu, windows)?,
             tickets: tickets.collect::<Result<_>>()?,
             memory,
             zeros,
@@ -284,7 +284,7 @@ impl BoundProgram {
     fn synchronize(&self) -> Result<()> {
         let end = CudaEvent::new(&self.gpu)?;
         end.record(self.stream())?;
-        self.windows.wait(&end)
+        self.peers.wait(&end)
     }
     /// Launches a node on the stream of a lane.
     fn launch(&self, planned: &PlannedNode, at: BoundNode, lane: usize) -> Result<()> {
@@ -292,7 +292,7 @@ impl BoundProgram {
         let o = &choices[at.run % choices.len()];
         let op = &planned.node.op;
         let _range = nvtx::range(op.name());
-        self.windows.does_for("launching", op.name(), planned.stage.name());
+        self.peers.does_for("launching", op.name(), planned.stage.name());
         let launch = Launch {
             ins: &o.ins,
             outs: &o.outs,
@@ -302,7 +302,7 @@ impl BoundProgram {
             status: o.status,
             precision: self.gpu.precision(),
             stream: self.stream_of(lane),
-            windows: &self.windows,
+            windows: &self.peers,
         };
         // SAFETY: the operands are those of the node, checked when it was recorded.
         unsafe { op.launch(self.gpu.kernels(), &launch) }
@@ -406,11 +406,11 @@ impl BoundProgram {
     /// Captures a schedule into a graph, unless it has one, cannot be captured, or is used for the first
     /// time: it may never be used again, and kernels that are not loaded yet cannot be captured.
     fn capture(&self, variants: &[Variant], window: Window<'_>, cached: &mut CachedSchedule) -> Result<()> {
-        if cached.uses > 1 && cached.graph.is_none() && self.windows.are_captured() {
+        if cached.uses > 1 && cached.graph.is_none() && self.peers.are_captured() {
             let mut events = Vec::new();
             let graph = self.stream().capture(|| {
                 events = self.enqueue(variants, window, cached, None)?;
-                self.windows.does("making a graph");
+                self.peers.does("making a graph");
                 Ok(())
             });
             cached.graph = Some(graph?);
@@ -431,10 +431,10 @@ impl BoundProgram {
         trace: Option<&mut Trace>,
         on_progress: OnProgress<'_>,
     ) -> Result<()> {
-        let _in_driver = self.windows.in_driver("starting a pass");
-        self.windows.meet()?;
+        let _in_driver = self.peers.in_driver("starting a pass");
+        self.peers.meet()?;
         let repeated = self.repeat_windows(runs, store, schedules, trace, on_progress);
-        repeated.inspect_err(|e| self.windows.fail(e))
+        repeated.inspect_err(|e| self.peers.fail(e))
     }
     fn repeat_windows(
         &self,
@@ -451,7 +451,7 @@ impl BoundProgram {
         let (mut ends, mut launches) = (VecDeque::new(), Vec::new());
         // The events of a window live until it has ended.
         let mut ended = |(runs, end, _events): (usize, CudaEvent, Vec<CudaEvent>), store: &Store| {
-            self.windows.wait(&end)?;
+            self.peers.wait(&end)?;
             run::report(on_progress, runs, Some(store))
         };
         let variants = runs.variants;
@@ -463,7 +463,7 @@ impl BoundProgram {
             }
             let events = match (&cached.graph, &traced) {
                 (Some(graph), None) => {
-                    self.windows.does("launching a graph");
+                    self.peers.does("launching a graph");
                     // SAFETY: the program owns the memory of its values, the store that of its buffers, and
                     // both are borrowed.
                     unsafe { graph.launch(stream)? };
@@ -497,11 +497,11 @@ impl BoundProgram {
 impl Drop for BoundProgram {
     /// Lets go on what waits for other ranks after an error: memory is freed only when all work is done.
     fn drop(&mut self) {
-        let _in_driver = self.windows.in_driver("ending its work");
+        let _in_driver = self.peers.in_driver("ending its work");
         for stream in std::iter::once(&self.first).chain(self.others.iter().flatten()) {
             let end = CudaEvent::new(&self.gpu).and_then(|end| end.record(stream).map(|()| end));
             if let Ok(end) = end {
-                self.windows.release(&end);
+                self.peers.release(&end);
             }
         }
     }

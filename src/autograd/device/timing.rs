@@ -140,9 +140,9 @@ impl BoundProgram {
         on_progress: OnProgress<'_>,
     ) -> Result<()> {
         let (stream, variants) = (self.stream(), runs.variants);
-        let by_launch = by_launch || !self.windows.are_captured();
-        let _in_driver = self.windows.in_driver("starting a pass");
-        self.windows.meet()?;
+        let by_launch = by_launch || !self.peers.are_captured();
+        let _in_driver = self.peers.in_driver("starting a pass");
+        self.peers.meet()?;
         self.status.fill(0, stream)?;
         written(variants).for_each(|id| store.changed_on_device(id));
         for window in windows(variants, runs.variant_of_run, schedules.buffer_depth()) {

@@ -70,7 +70,7 @@ impl DropRate {
     ) -> abi::Drop {
         let none = DropRate { p: 0.0, seed: 0, salt: 0 };
         let (rate, now, per_event) = match rate {
-            Some(rate) => (rate, on.input(now), events_before(on.spec(now), per_event)),
+            Some(rate) => (rate, on.input(now), counted_per_event(on.spec(now), per_event)),
             None => (none, std::ptr::null(), 0),
         };
         let key = abi::Key::new(rate.seed, rate.salt);

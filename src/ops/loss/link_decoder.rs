@@ -258,7 +258,7 @@ impl Op for LinkDecoderGrad {
     const NAME: &'static str = "link_decoder_grad";
     const KIND: OpKind = OpKind::Nn;
     const SIGNATURE: &'static str = "w [1, c], hidden [n, x c], dlogits [n, x], dloss? [1] \
-        -> dhidden [n (1 + x), c], dw [1, c], db [1, c], db_out [1]";
+        -> dhidden [n (1 + x), c], db [1, c], dw [1, c], db_out [1]";
     fn has(&self, _: &str) -> Option<bool> {
         Some(self.of_loss)
     }

@@ -104,7 +104,7 @@ impl Op for DrawNegatives {
         let (pool, now, out, m) = (on.input(0), on.input(1), on.out(0), on.out_cols(0));
         let grid = Grid::items(on.out_cap(0) * self.per_event);
         let (key, per_event) =
-            (abi::Key::new(self.seed, self.salt), events_before(on.spec(1), self.per_event));
+            (abi::Key::new(self.seed, self.salt), counted_per_event(on.spec(1), self.per_event));
         launch!(k, on, draw_negatives[grid]; pool, now, out, on.rows(0), on.out_rows(0), m, per_event, key)
     }
 }

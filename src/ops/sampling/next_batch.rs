@@ -174,15 +174,15 @@ impl NextBatch {
 }
 
 /// Returns the events of batch `nth` of the pass from event `begin` up to `end`. Batches are counted as if
-/// the pass began `missing` events earlier; the events before `begin` are left out.
+/// the pass began `short` events earlier; the events before `begin` are left out.
 pub(in crate::ops) fn events_of(
     nth: usize,
-    [begin, end, missing]: [usize; 3],
+    [begin, end, short]: [usize; 3],
     capacity: usize,
 ) -> std::ops::Range<usize> {
     let from = begin + nth * capacity;
-    let first = from.saturating_sub(missing).max(begin);
-    let past = (from + capacity).saturating_sub(missing).min(end);
+    let first = from.saturating_sub(short).max(begin);
+    let past = (from + capacity).saturating_sub(short).min(end);
     first..past.max(first)
 }
 
@@ -215,7 +215,7 @@ impl Op for NextBatch {
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
         let (range, clock) = (io.input::<u32>(at!(range)), io.state::<u32>(at!(clock)));
-        let [begin, end, missing] = [0, 1, 2].map(|i| range[i] as usize);
+        let [begin, end, short] = [0, 1, 2].map(|i| range[i] as usize);
         let end = end.min(io.rows(at!(src)));
         let Slice { rank, ranks, whole } = self.slice;
         let step = clock[1];
@@ -223,7 +223,7 @@ impl Op for NextBatch {
             true => [0, 1].map(|at| io.input::<u32>(at!(turn))[at]),
             false => [clock[0], step],
         };
-        let events = events_of(nth as usize, [begin, end, missing], self.capacity);
+        let events = events_of(nth as usize, [begin, end, short], self.capacity);
         let (first, n) = (events.start, events.len());
         let [before, past] = match whole {
             true => [0, if step as usize % ranks == rank { n } else { 0 }],

@@ -4,6 +4,7 @@ pub(super) mod advice;
 mod explain;
 mod log;
 pub(super) mod older;
+pub(super) mod over_ranks;
 mod partition;
 mod ranks;
 mod simulate;

@@ -46,7 +46,7 @@ pub struct DyRepConfig {
     pub heads: usize,
     /// Neighbours sampled per positive root.
     pub neighbors: usize,
-    /// NeighborSampling strategy: `recent` or `uniform`.
+    /// Sampling strategy: `recent` or `uniform`.
     pub sampling: NeighborSampling,
     /// Drop-out probability of the attention's weights and outputs in training.
     pub dropout: f32,

@@ -187,8 +187,8 @@ impl NodeMemory {
         let row = if self.mail_edge.is_some() {
             if state.gathered { FeatureRow::Unique } else { FeatureRow::Node }
         } else if data.gathers(t, edge) {
-            // The previous step decides which event a mail belongs to, so these rows alone cannot be
-            // prefetched.
+            // The previous step decides which event a mail belongs to: of all rows of features, only these
+            // cannot be prefetched.
             let events = match state.gathered {
                 true => state.mail_event,
                 false => t.gather_rows(state.mail_event, rows.row)?,

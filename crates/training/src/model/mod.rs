@@ -32,8 +32,8 @@ pub use memory::{CellKind, FreshMemory, NodeMemory};
 pub use neighborhood::{AttentionStack, Neighborhood, StackConfig};
 pub use net::{Forward, HeadKind, Negatives, Net};
 pub use open_end::OpenEnd;
-pub(crate) use rows::RowPlan;
-pub use rows::{DispatchedRows, NewRows, RankTables, RequestedRows, RowCounts, RowTravel};
+pub use rows::{RankTables, RowCounts};
+pub(crate) use rows::{RowPlan, RowTravel};
 pub use snapshot::{SnapshotModel, SnapshotModelConfig, SnapshotTables, VertexInputs};
 pub use tables::{Arrivals, Cursor, EventTables, KeptMemory};
 

@@ -114,7 +114,7 @@ impl AttentionStack {
         let unique = if targets.is_empty() {
             data.unique(t, q.node, &others, q.classes())?
         } else {
-            // The rows of targets that are roots are those of the roots.
+            // Targets find their rows by node, so every node needs one row, over ranks, too.
             let stamp = data.stamp(t)?;
             t.unique(stamp, q.node, &others, q.classes())?
         };

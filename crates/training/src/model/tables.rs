@@ -1,13 +1,12 @@
 //! An event stream in a store: the tables that every model reads, and the cursor.
-use super::{FeatureTables, RankTables, RowPlan};
+use super::{FeatureTables, RowPlan};
 use std::sync::Arc;
 use tgnn::{
     autograd::Parameters,
     error::{Result, ensure},
     ops::{
         Tape,
-        next_batch::{Batch, Slice},
-        next_turn::Turns,
+        next_batch::Batch,
         sample_neighbors::{Entry, History, Sampling, Strategy, TcsrVars},
         unique::UniqueNodes,
     },
@@ -175,11 +174,11 @@ impl EventTables {
         EventTables { rows: RowPlan { older, ..self.training.clone() }, ..self.clone() }
     }
     /// Returns the rows of the static memory; `None` if they are a parameter or do not exist.
-    pub fn static_rows(&self, parameters: &Parameters) -> Option<BufferId> {
+    pub(crate) fn static_rows(&self, parameters: &Parameters) -> Option<BufferId> {
         self.static_memory.filter(|&rows| !parameters.iter().any(|p| p.1 == rows))
     }
     /// Returns the number of nodes whose state this rank keeps: all, unless the state is partitioned.
-    pub fn state_rows(&self) -> usize {
+    pub(crate) fn state_rows(&self) -> usize {
         self.rows.ranks.as_ref().map_or(self.nodes, |rank_tables| rank_tables.own().len())
     }
     /// Returns the spec of a `[rows, cols]` table of node memory or mails.
@@ -214,11 +213,11 @@ impl EventTables {
     pub fn next_batch(&self, t: &mut Tape, capacity: usize) -> Result<Batch> {
         let Cursor { src, dst, time, range, clock, .. } = self.cursor;
         let [src, dst, time, range, clock] = t.stored_all([src, dst, time, range, clock])?;
-        let ranks = self.rows.ranks.as_ref();
-        let turns = ranks.map(RankTables::turns).filter(|&turns| turns != Turns::ALL);
-        let turn = turns.map(|turns| t.next_turn(src, range, clock, capacity, turns)).transpose()?;
-        let slice = ranks.map_or(Slice::ALL, RankTables::slice);
-        let batch = t.next_slice([src, dst, time], range, clock, capacity, slice, turn)?;
+        let stream = [src, dst, time];
+        let batch = match &self.rows.ranks {
+            None => t.next_batch(stream, range, clock, capacity),
+            Some(ranks) => ranks.next_batch(t, stream, [range, clock], capacity),
+        }?;
         self.arrived(t, batch)
     }
     /// Returns the adjacency as values.
@@ -234,9 +233,9 @@ impl EventTables {
     /// `Shape` if the op refuses its inputs.
     pub fn unique(&self, t: &mut Tape, roots: Var, others: &[Var], stride: usize) -> Result<UniqueNodes> {
         let stamp = self.stamp(t)?;
-        match self.rows.ranks.as_ref().is_some_and(RankTables::repeats) {
-            true => t.occurrences(stamp, roots, others, stride),
-            false => t.unique(stamp, roots, others, stride),
+        match &self.rows.ranks {
+            None => t.unique(stamp, roots, others, stride),
+            Some(ranks) => ranks.unique(t, stamp, (roots, stride), others),
         }
     }
     /// Returns the stamps of the nodes.

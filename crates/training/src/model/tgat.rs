@@ -59,7 +59,7 @@ pub struct TgatConfig {
     pub layers: usize,
     /// Neighbours sampled per root, and per neighbour.
     pub neighbors: usize,
-    /// NeighborSampling strategy: `recent` or `uniform`.
+    /// Sampling strategy: `recent` or `uniform`.
     pub sampling: NeighborSampling,
     /// Time at which layers below the last embed a neighbour: that of its `event`, as in the paper, or of the
     /// `query`.

@@ -48,7 +48,7 @@ pub struct TgnConfig {
     pub layers: usize,
     /// Neighbours sampled per root.
     pub neighbors: usize,
-    /// NeighborSampling strategy: `recent` or `uniform`.
+    /// Sampling strategy: `recent` or `uniform`.
     pub sampling: NeighborSampling,
     /// How the mails of one batch are combined: `last`, or `mean` of their contents with the latest time.
     pub combiner: Combiner,

@@ -105,42 +105,14 @@ impl EventTables {
         let unique = t.unique(stamp, *first, others, 2)?;
         Ok((rows.fetch(t, edge, unique.node, (self.events, known))?, unique.psi))
     }
-    /// As [`edge_rows`](Self::edge_rows), for the events of mails, which follow from node memory. The list
-    /// must have the same capacity on all ranks.
-    ///
-    /// # Errors
-    /// `Shape` if an op refuses its inputs.
-    pub fn mail_edge_rows(&self, t: &mut Tape, edge: Var, events: Var) -> Result<(Var, Var)> {
-        let (edge, rows) = match self.exchanged(t, edge) {
-            Some(rows) => {
-                let known = KnownWhen::WithMails(t.spec(events).len());
-                self.fetched(t, (rows, known), edge, &[events])?
-            }
-            None => self.edge_rows(t, edge, vec![events])?,
-        };
-        Ok((edge, rows[0]))
-    }
-    /// Returns the row of `edge` of each of the mails' events `events`, zeros for [`NONE`]. On some ranks the
-    /// list may be longer than on others; on N ranks, all lists together have at most N times `each` events.
-    ///
-    /// # Errors
-    /// `Shape` if an op refuses its inputs.
-    pub fn each_mail_edge_row(&self, t: &mut Tape, edge: Var, events: Var, each: usize) -> Result<Var> {
-        let Some(rows) = self.exchanged(t, edge) else { return t.gather_rows(edge, events) };
-        let (rows, index) = self.fetched(t, (rows, KnownWhen::WithMails(each)), edge, &[events])?;
-        t.gather_rows(rows, index[0])
-    }
-    /// Returns the rows of the nodes `node` of a table by node: of node features, which ranks may keep a
-    /// share of each, or of another table.
-    ///
-    /// # Errors
-    /// `Shape` if an op refuses its inputs.
-    pub fn node_rows(&self, t: &mut Tape, table: BufferId, node: Var) -> Result<Var> {
-        let features = self.features.node == Some(table);
-        let table = t.stored(table)?;
-        let Some(rows) = self.features.rows.as_ref().filter(|_| features) else {
-            return t.gather_rows(table, node);
-        };
+    /// Returns the rows of `node` of the node features `table`, got from the ranks that keep them.
+    pub(in crate::model) fn fetched_nodes(
+        &self,
+        t: &mut Tape,
+        rows: &FeatureRows,
+        table: Var,
+        node: Var,
+    ) -> Result<Var> {
         let stamp = self.stamp(t)?;
         let unique = t.unique(stamp, node, &[], 2)?;
         let rows = rows.fetch(t, table, unique.node, (self.nodes, KnownWhen::Ahead))?;

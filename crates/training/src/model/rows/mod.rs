@@ -1,11 +1,12 @@
 //! Where the rows of nodes are, and how they come to a step and go back.
 //!
 //! A model's state has rows by node, such as memory and mails. A model says what is done with the rows of a
-//! batch; this folder says where they are. With one rank they are read and written in place, which is the
-//! first branch of [`NodeRows::update`] and of [`NodeRows::write`]. All else belongs to a published system:
+//! batch; this folder says where they are. With one rank they are read and written in place, which is all
+//! that this file does. All else belongs to a published system:
 //!
 //! | file | what | system |
 //! | --- | --- | --- |
+//! | `planned.rs` | the order of what follows, in an update and in a write | |
 //! | `rank_tables.rs` | rows on other ranks: replicated, partitioned by owner, cached | Sven, DepCache, DepComm |
 //! | `turns.rs` | rows that are written when a rank's turn is over | DistTGL |
 //! | `handed_rows.rs`, `roots_first.rs` | rows that are handed to the next rank; positive roots before the others | PipeTGL |
@@ -15,13 +16,15 @@
 mod feature_rows;
 mod handed_rows;
 mod missed_writes;
+mod planned;
 mod rank_tables;
 mod roots_first;
 mod similar_nodes;
 mod turns;
 
 pub(super) use feature_rows::{FeatureRows, KnownWhen};
-pub use rank_tables::{DispatchedRows, NewRows, RankTables, RequestedRows, RowTravel};
+pub use rank_tables::RankTables;
+pub(crate) use rank_tables::RowTravel;
 
 use super::{Embeddings, EventTables};
 use handed_rows::{HandedRoots, HandedRows};
@@ -49,6 +52,10 @@ pub(crate) struct RowPlan {
 }
 
 impl RowPlan {
+    /// Whether steps read and write rows in place, one step after the other.
+    fn is_plain(&self) -> bool {
+        self.ranks.is_none() && !self.gathers()
+    }
     /// Whether steps gather the rows that they read before they compute, because later steps may write them
     /// in the meantime.
     fn gathers(&self) -> bool {
@@ -243,93 +250,18 @@ impl NodeRows {
         batch: Option<&Batch>,
         update: &Update<'_>,
     ) -> Result<([Var; 2], Read)> {
-        let read = self.read(t, data, unique.node, batch)?;
-        if data.rows.roots_first {
-            return self.update_roots_first(t, data, unique, batch, update);
+        if !data.rows.is_plain() {
+            return self.update_as_planned(t, data, unique, batch, update);
         }
-        let parts = data.rows.ranks.as_ref().map_or(1, RankTables::micro_batches);
-        if parts > 1 {
-            return Ok((self.update_in_parts(t, data, (unique.node, parts), update)?, read));
-        }
-        Ok((self.update_part(t, data, unique.node, None, read.mixed, update)?, read))
-    }
-    /// Appends the update of micro-batches of the nodes, one after the other: the rows of one can travel
-    /// while another is updated (Sven, section 3.3.2).
-    fn update_in_parts(
-        &self,
-        t: &mut Tape,
-        data: &EventTables,
-        (node, parts): (Var, usize),
-        update: &Update<'_>,
-    ) -> Result<[Var; 2]> {
-        let mut updated = [Vec::new(), Vec::new()];
-        for at in 0..parts {
-            let part = t.slice_rows(node, at, parts)?;
-            let [memory, time] = self.update_part(t, data, part, None, None, update)?;
-            updated[0].push(memory);
-            updated[1].push(time);
-        }
-        Ok([t.join_rows(node, &updated[0])?, t.join_rows(node, &updated[1])?])
-    }
-    /// Appends the update of some of the unique nodes; or of all of them, with memory that is `mixed`; or of
-    /// the positive roots, some of which were `handed` on.
-    fn update_part(
-        &self,
-        t: &mut Tape,
-        data: &EventTables,
-        node: Var,
-        handed: Option<HandedRoots>,
-        mixed: Option<MixedMemory>,
-        update: &Update<'_>,
-    ) -> Result<[Var; 2]> {
-        let Some(owners) = data.rows.ranks.as_ref().filter(|ranks| ranks.owners_update()) else {
-            let rows = self.fetched(t, data, node, handed)?;
-            let rows = self.gathered(t, data, rows, mixed)?;
-            return update(t, &rows);
-        };
-        // This rank updates rows of its tables that others want, and gets those that it wants.
-        let asked = owners.ask(t, node)?;
-        let rows = RowsOf { most: t.spec(node).rows.capacity, ..self.in_place(t, asked.row)? };
-        let rows = self.gathered(t, data, rows, mixed)?;
-        let updated = update(t, &rows)?;
-        let answers = owners.answer(t, &asked, &updated)?;
-        Ok([answers[0], answers[1]])
+        let rows = self.in_place(t, unique.node)?;
+        let rows = self.gathered(t, data, rows, None)?;
+        Ok((update(t, &rows)?, Read::default()))
     }
     /// Returns the rows of `node` in the tables of this rank.
     pub fn in_place(&self, t: &mut Tape, node: Var) -> Result<RowsOf> {
         let tables = self.tables.iter().map(|table| t.stored(table.id)).collect::<Result<Vec<_>>>()?;
         let most = t.spec(node).rows.capacity;
         Ok(RowsOf { row: node, tables, gathered: false, most, received: false })
-    }
-    /// Returns where the rows of `node` are for a step: in place, or, if other ranks own them, where they
-    /// have been dispatched to.
-    ///
-    /// # Errors
-    /// `Shape` if an op refuses its inputs.
-    pub fn fetched(
-        &self,
-        t: &mut Tape,
-        data: &EventTables,
-        node: Var,
-        handed: Option<HandedRoots>,
-    ) -> Result<RowsOf> {
-        let mut rows = self.in_place(t, node)?;
-        let Some(ranks) = data.rows.ranks.as_ref().filter(|ranks| ranks.is_partitioned()) else {
-            return Ok(rows);
-        };
-        let each = self.tables.iter().map(|table| table.each);
-        let tables: Vec<(Var, usize)> = rows.tables.iter().copied().zip(each).collect();
-        if ranks.is_cached() {
-            ranks.renew(t, node, &tables)?;
-            return Ok(rows);
-        }
-        if let (Some(kept), Some(handed)) = (&self.handed, handed) {
-            (rows.row, rows.tables) = kept.completed(t, ranks, (handed, node), &tables)?;
-            return Ok(rows);
-        }
-        let dispatched = ranks.dispatch(t, node, &tables)?;
-        (rows.row, rows.tables, rows.received) = (dispatched.position, dispatched.rows, true);
-        Ok(rows)
     }
     /// Whether rows that have not come from other ranks are gathered ahead of the arithmetic: rows that
     /// travel over the bus do so once, and rows that later steps may write are copied.
@@ -362,26 +294,6 @@ impl NodeRows {
         }
         Ok(RowsOf { tables: gathered, gathered: true, ..rows })
     }
-    /// Appends what a step looks up about the rows of the unique nodes `node` beside the rows: their
-    /// versions, and rows mixed with those of similar nodes, as the plan says.
-    ///
-    /// # Errors
-    /// `Shape` if an op refuses its inputs.
-    pub fn read(&self, t: &mut Tape, data: &EventTables, node: Var, batch: Option<&Batch>) -> Result<Read> {
-        if !data.rows.gathers() {
-            return Ok(Read::default());
-        }
-        let seen = self.missed.map(|missed| missed.seen(t, node)).transpose()?;
-        let mixed = match (self.similar, batch) {
-            (Some(similar), Some(batch)) => {
-                let [event, time] = self.mails;
-                let [memory, event, time] = t.stored_all([self.memory, event, time])?;
-                Some(similar.mixed(t, data, (memory, (event, time)), node, batch)?)
-            }
-            _ => None,
-        };
-        Ok(Read { seen, mixed, roots: None })
-    }
     /// Appends the writes of new rows. What `e` has read is counted with the group of the memory, the first.
     ///
     /// # Errors
@@ -394,58 +306,10 @@ impl NodeRows {
         e: &Embeddings,
         writes: &Writes<'_>,
     ) -> Result<()> {
-        let read = if writes.group == 0 { e.read } else { Read::default() };
-        if let Some(ranks) = data.rows.others() {
-            return self.send(t, ranks, batch, e, (writes, read));
+        if data.rows.is_plain() {
+            (writes.in_place)(t)
+        } else {
+            self.write_as_planned(t, data, batch, e, writes)
         }
-        if let (Some(similar), Some(mixed)) = (self.similar, &read.mixed) {
-            let memory = t.stored(self.memory)?;
-            similar.add_errors(t, memory, mixed)?;
-        }
-        (writes.in_place)(t)?;
-        if let (Some(missed), Some(seen)) = (self.missed, read.seen) {
-            missed.count(t, e, seen, (writes.node, writes.limit))?;
-        }
-        let Some(ranks) = &data.rows.ranks else { return Ok(()) };
-        self.turns[writes.group].begin_anew(t, ranks, batch)
-    }
-    /// Appends the writes over several ranks: each new row goes to the ranks that keep it.
-    fn send(
-        &self,
-        t: &mut Tape,
-        ranks: &RankTables,
-        batch: &Batch,
-        e: &Embeddings,
-        (writes, read): (&Writes<'_>, Read),
-    ) -> Result<()> {
-        let handed = read.roots.and_then(|roots| roots.handed);
-        // The next rank waits for the rows that it is handed.
-        if let (Some(kept), Some(handed)) = (&self.handed, handed) {
-            let tables = (writes.sent)(t, handed.sent.row)?;
-            kept.hand_over(t, ranks, handed, &tables)?;
-        }
-        let limit = ranks.offered(t, batch, writes.limit)?;
-        let node = handed.map_or(writes.node, |handed| handed.sent.rest);
-        // A rank keeps the rows that it sends, if all that it keeps of a node is sent.
-        let keeps = self.turns.len() == 1;
-        let new = ranks.offer(t, node, limit, keeps)?;
-        let tables = (writes.sent)(t, new.sent)?;
-        let mut rows = ranks.aggregate(t, &new, &tables)?;
-        if writes.parts > 1 {
-            rows[0] = t.fold_rows(rows[0], writes.parts)?;
-        }
-        let rows: Vec<Var> = rows.into_iter().map(|rows| new.keep(t, rows)).collect::<Result<_>>()?;
-        if let (Some(missed), Some(seen)) = (self.missed, read.seen) {
-            missed.count(t, e, seen, (new.place, None))?;
-        }
-        self.turns[writes.group].write(t, ranks, batch, (new.place, &rows), writes.received)?;
-        if keeps && ranks.is_cached() {
-            let sent = t.gather_rows(writes.node, new.sent)?;
-            for (table, (rows, from)) in self.tables.iter().zip(tables) {
-                let table = t.stored(table.id)?;
-                t.write_picked(table, sent, rows, from)?;
-            }
-        }
-        Ok(())
     }
 }

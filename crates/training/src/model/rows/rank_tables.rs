@@ -21,6 +21,7 @@ use tgnn::{
         next_batch::{Batch, Slice},
         next_turn::Turns,
         route::Routes,
+        unique::UniqueNodes,
     },
     runtime::{
         comm::{Channel, Ranks, TrafficKind},
@@ -30,7 +31,7 @@ use tgnn::{
 
 /// How the rows of nodes travel between ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RowTravel {
+pub(crate) struct RowTravel {
     /// Number of parts in which the rows of a step are dispatched and updated.
     pub micro_batches: usize,
     /// Whether owners update memory rows before they dispatch them, in place of the ranks that read them.
@@ -81,7 +82,7 @@ pub(super) fn request(t: &mut Tape, link: &Link, needed: &Routes, capacity: usiz
 
 /// New rows that this rank sends, and where the rows that it receives belong.
 #[derive(Clone, Copy, Debug)]
-pub struct NewRows {
+pub(crate) struct NewRows {
     /// Rows of the offered list of nodes, grouped by destination: the rows to send.
     pub sent: Var,
     /// Row in this rank's tables of each received row.
@@ -93,7 +94,7 @@ pub struct NewRows {
 
 /// Rows that owners have dispatched.
 #[derive(Clone, Debug)]
-pub struct DispatchedRows {
+pub(crate) struct DispatchedRows {
     /// For each node for which this rank asked, its place among the rows; [`NONE`] for those that are none.
     pub position: Var,
     /// For each row, the number of its node in the list.
@@ -104,7 +105,7 @@ pub struct DispatchedRows {
 
 /// Memory rows that other ranks have asked this one for, which owns them.
 #[derive(Clone, Copy, Debug)]
-pub struct RequestedRows {
+pub(crate) struct RequestedRows {
     /// Unique rows of this rank's tables.
     pub row: Var,
     /// For each row that other ranks want, its index in `row`.
@@ -119,7 +120,7 @@ impl NewRows {
     ///
     /// # Errors
     /// `Shape` if the op refuses its inputs.
-    pub fn keep(&self, t: &mut Tape, rows: Var) -> Result<Var> {
+    pub(crate) fn keep(&self, t: &mut Tape, rows: Var) -> Result<Var> {
         self.kept.map_or(Ok(rows), |kept| t.gather_rows(rows, kept))
     }
 }
@@ -130,7 +131,7 @@ impl RankTables {
     ///
     /// # Errors
     /// `Shape` if `owners` does not have an owner below the number of ranks for each node.
-    pub fn new(
+    pub(crate) fn new(
         store: &mut Store,
         ranks: &Ranks,
         nodes: usize,
@@ -183,24 +184,54 @@ impl RankTables {
     /// Lets the ranks, which have the same copy of the state, take turns: in their order, they are divided
     /// into `turns.groups` groups, of which each has a batch of at most `most_events` events. `turns.group`
     /// is this rank's.
-    pub fn in_turns(mut self, turns: Turns, most_events: usize) -> Self {
+    pub(crate) fn in_turns(mut self, turns: Turns, most_events: usize) -> Self {
         let ranks = self.ranks.size() / turns.groups.max(1);
         self.slice = Slice { rank: self.ranks.rank() % ranks.max(1), ranks, ..self.slice };
         (self.turns, self.most_events) = (turns, most_events);
         self
     }
     /// Gives the ranks whole batches of at most `most_events` events, one after the other.
-    pub fn with_whole_batches(mut self, most_events: usize) -> Self {
+    pub(crate) fn with_whole_batches(mut self, most_events: usize) -> Self {
         (self.slice.whole, self.most_events) = (true, most_events);
         self
     }
     /// Returns which events of a batch this rank gets.
-    pub fn slice(&self) -> Slice {
+    pub(crate) fn slice(&self) -> Slice {
         self.slice
     }
+    /// Returns this rank's place among those that get whole batches in turn, and their number, if there are
+    /// several.
+    pub(crate) fn in_turn(&self) -> Option<[usize; 2]> {
+        (self.slice.whole && self.slice.ranks > 1).then_some([self.slice.rank, self.slice.ranks])
+    }
     /// Returns which batches this rank gets.
-    pub fn turns(&self) -> Turns {
+    pub(crate) fn turns(&self) -> Turns {
         self.turns
+    }
+    /// Appends the next batch of at most `capacity` of the events `stream`: this rank's slice, or turn.
+    pub(in crate::model) fn next_batch(
+        &self,
+        t: &mut Tape,
+        stream: [Var; 3],
+        [range, clock]: [Var; 2],
+        capacity: usize,
+    ) -> Result<Batch> {
+        let takes_turns = self.turns != Turns::ALL;
+        let turn = takes_turns.then(|| t.next_turn(stream[0], range, clock, capacity, self.turns));
+        t.next_slice(stream, range, clock, capacity, self.slice, turn.transpose()?)
+    }
+    /// Appends the list of the nodes of `roots` and of `others`: unique, or each occurrence apart.
+    pub(in crate::model) fn unique(
+        &self,
+        t: &mut Tape,
+        stamp: Var,
+        (roots, stride): (Var, usize),
+        others: &[Var],
+    ) -> Result<UniqueNodes> {
+        match self.repeats() {
+            true => t.occurrences(stamp, roots, others, stride),
+            false => t.unique(stamp, roots, others, stride),
+        }
     }
     /// Returns the maximum number of events of a batch, if ranks take turns or get whole batches; else 0.
     pub(super) fn most_events(&self) -> usize {
@@ -213,7 +244,7 @@ impl RankTables {
     }
     /// Whether state is written as without ranks: there is no other rank with the same state, and nodes are
     /// listed once.
-    pub fn is_alone(&self) -> bool {
+    pub(crate) fn is_alone(&self) -> bool {
         self.ranks.size() == 1 && !self.repeats()
     }
     /// Appends the number of those of the first `rows` rows, or of all, that this rank offers in a step.
@@ -226,11 +257,11 @@ impl RankTables {
     ///
     /// # Errors
     /// `Shape` if the tables belong to another store.
-    pub fn reset(&self, store: &mut Store) -> Result<()> {
+    pub(crate) fn reset(&self, store: &mut Store) -> Result<()> {
         self.copies.map_or(Ok(()), |copies| store.fill(copies, u32::MAX))
     }
     /// Whether ranks keep copies of rows that they do not own.
-    pub fn is_cached(&self) -> bool {
+    pub(crate) fn is_cached(&self) -> bool {
         self.copies.is_some()
     }
     /// Returns the connection by which ranks say ahead which rows they need.
@@ -238,23 +269,23 @@ impl RankTables {
         &self.routes
     }
     /// Returns all ranks.
-    pub fn ranks(&self) -> &Ranks {
+    pub(crate) fn ranks(&self) -> &Ranks {
         &self.ranks
     }
     /// Whether each node's state is on one rank.
-    pub fn is_partitioned(&self) -> bool {
+    pub(crate) fn is_partitioned(&self) -> bool {
         self.partitioned
     }
     /// Returns the number of parts in which rows are dispatched and updated: 1 if none are dispatched.
-    pub fn micro_batches(&self) -> usize {
+    pub(crate) fn micro_batches(&self) -> usize {
         if self.partitioned { self.travel.micro_batches.max(1) } else { 1 }
     }
     /// Whether owners update the memory rows that they dispatch.
-    pub fn owners_update(&self) -> bool {
+    pub(crate) fn owners_update(&self) -> bool {
         self.partitioned && !self.is_cached() && self.travel.owners_update
     }
     /// Whether the nodes of a batch are listed once for each occurrence.
-    pub fn repeats(&self) -> bool {
+    pub(crate) fn repeats(&self) -> bool {
         self.travel.dispatch_repeated || self.travel.aggregate_repeated
     }
     /// Refuses the mean of a node's mails, which is not computed over ranks.
@@ -270,7 +301,7 @@ impl RankTables {
         &self.own
     }
     /// Returns the nodes whose state a rank keeps, in the order of its tables.
-    pub fn nodes_of(&self, rank: usize) -> Vec<u32> {
+    pub(crate) fn nodes_of(&self, rank: usize) -> Vec<u32> {
         if !self.partitioned {
             return self.own.to_vec();
         }
@@ -278,7 +309,7 @@ impl RankTables {
         all.map(|(_, v)| v).collect()
     }
     /// Returns the shape of a table of state with the rows of all nodes, given the shape of this rank's.
-    pub fn whole(&self, own: Spec) -> Spec {
+    pub(crate) fn whole(&self, own: Spec) -> Spec {
         let per_node = own.rows.capacity / self.own.len().max(1);
         let nodes = if self.partitioned { self.owners.len() } else { self.own.len() };
         Spec { rows: Rows::fixed(per_node * nodes), ..own }
@@ -309,7 +340,12 @@ impl RankTables {
     ///
     /// # Errors
     /// `Shape` if an op refuses its inputs.
-    pub fn dispatch(&self, t: &mut Tape, node: Var, tables: &[(Var, usize)]) -> Result<DispatchedRows> {
+    pub(crate) fn dispatch(
+        &self,
+        t: &mut Tape,
+        node: Var,
+        tables: &[(Var, usize)],
+    ) -> Result<DispatchedRows> {
         let (index, position, parts) = self.request(t, node)?;
         let picked = |&(table, each)| RowsToSend { table, index, each };
         let tables: Vec<RowsToSend> = tables.iter().map(picked).collect();
@@ -322,7 +358,7 @@ impl RankTables {
     ///
     /// # Errors
     /// `Shape` if ranks keep no copies, or if an op refuses its inputs.
-    pub fn renew(&self, t: &mut Tape, node: Var, tables: &[(Var, usize)]) -> Result<()> {
+    pub(crate) fn renew(&self, t: &mut Tape, node: Var, tables: &[(Var, usize)]) -> Result<()> {
         let Some(copies) = self.copies else {
             return Err(Error::shape("renew", "ranks keep no copies"));
         };
@@ -348,7 +384,7 @@ impl RankTables {
     ///
     /// # Errors
     /// `Shape` if an op refuses its inputs.
-    pub fn ask(&self, t: &mut Tape, node: Var) -> Result<RequestedRows> {
+    pub(crate) fn ask(&self, t: &mut Tape, node: Var) -> Result<RequestedRows> {
         let (asked, position, parts) = self.request(t, node)?;
         let stamp = t.stored(self.stamp)?;
         let unique = t.unique(stamp, asked, &[], 2)?;
@@ -360,7 +396,7 @@ impl RankTables {
     ///
     /// # Errors
     /// `Shape` if an op refuses its inputs.
-    pub fn answer(&self, t: &mut Tape, asked: &RequestedRows, tables: &[Var]) -> Result<Vec<Var>> {
+    pub(crate) fn answer(&self, t: &mut Tape, asked: &RequestedRows, tables: &[Var]) -> Result<Vec<Var>> {
         let rows = t.gather_all_rows(tables, asked.wanted)?;
         let answers = t.exchange_all_rows(&self.rows, TrafficKind::Dispatch, asked.parts, &rows)?;
         t.gather_all_rows(&answers, asked.position)
@@ -372,7 +408,7 @@ impl RankTables {
     ///
     /// # Errors
     /// `Shape` if an op refuses its inputs.
-    pub fn offer(&self, t: &mut Tape, node: Var, limit: Option<Var>, kept: bool) -> Result<NewRows> {
+    pub(crate) fn offer(&self, t: &mut Tape, node: Var, limit: Option<Var>, kept: bool) -> Result<NewRows> {
         let offered = self.routed(t, node, limit)?;
         let counts = self.partitioned.then_some(offered.counts);
         let capacity = self.capacity(t.spec(node).rows.capacity);
@@ -405,7 +441,7 @@ impl RankTables {
     ///
     /// # Errors
     /// `Shape` if an op refuses its inputs.
-    pub fn aggregate(&self, t: &mut Tape, new: &NewRows, tables: &[(Var, Var)]) -> Result<Vec<Var>> {
+    pub(crate) fn aggregate(&self, t: &mut Tape, new: &NewRows, tables: &[(Var, Var)]) -> Result<Vec<Var>> {
         self.exchange(t, TrafficKind::Aggregation, new.parts, tables)
     }
     /// Appends the exchange of the rows of each table's index. Returns the received rows of each table.

@@ -8,11 +8,13 @@ mod objective;
 mod owners;
 mod pipeline;
 mod places;
+mod plan_state;
 pub mod predictor;
 mod pretrain;
 mod property;
 mod recorded;
 mod recorder;
+mod row_plan;
 mod setup;
 mod staleness;
 mod task;
@@ -65,7 +67,7 @@ pub fn train(
         setup = setup.in_parts(choice.micro_batches);
     }
     let mut task = EventTask::with(config, events, setup)?;
-    task.micro_batches = micro_batches;
+    task.plan_state.micro_batches = micro_batches;
     let extractor = |before| Extractor::new(config, events, before, task.tables.gaps);
     let extractors = options.out.as_ref().and_then(|_| {
         let Range { start, end } = task.tested();

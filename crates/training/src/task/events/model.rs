@@ -1,8 +1,7 @@
 //! A model of an event stream with its tables, before its programs are recorded.
-use super::{objective::Target, owners::travel, recorder::Settling, setup::Setup, staleness::mixed_after};
+use super::{objective::Target, recorder::Settling, row_plan::set_row_plan, setup::Setup};
 use crate::{
     model::{EventTables, HeadKind, Net, RankTables, StaticMode},
-    plan::RankFeatures,
     task::{
         config::Config,
         training::{Buffers, NodeState, parameters_except},
@@ -44,7 +43,7 @@ impl<T> Model<T> {
         steps: impl FnOnce(usize, Turns) -> Result<usize>,
         target: impl FnOnce(&mut Store, usize) -> Result<(T, HeadKind)>,
     ) -> Result<Self> {
-        let Setup { device, split, plan, owners, .. } = setup;
+        let Setup { device, split, .. } = setup;
         let mut store = Store::new(Precision::F32);
         let mut tables = tables(config, events, split, setup.copies_here()?, &mut store)?;
         // A batch larger than the data is the whole data.
@@ -53,27 +52,7 @@ impl<T> Model<T> {
         let eval_batch =
             if config.evaluate { config.eval_batch } else { config.eval_batch.min(config.batch) };
         let (batch, eval_batch) = (config.batch.min(longest), eval_batch.min(longest));
-        let mut turns = Turns::ALL;
-        if let Some(ranks) = device.ranks() {
-            let rank_plan = plan.ranks.unwrap_or_default();
-            let (owners, travel) = (owners.as_ref().map(|owners| owners.as_slice()), travel(&rank_plan));
-            let all = RankTables::new(&mut store, ranks, events.nodes, owners, travel)?;
-            tables.rows.ranks = Some(all.clone());
-            if rank_plan.features == Some(RankFeatures::Partitioned) {
-                tables.partition_features(&mut store)?;
-            }
-            turns = rank_plan.parallel.for_ranks(ranks.size())?.turns(ranks.rank());
-            let training = match turns {
-                Turns::ALL => all,
-                _ => {
-                    let with_copy = ranks.split(turns.copies)?;
-                    let in_turns = RankTables::new(&mut store, &with_copy, events.nodes, None, travel)?;
-                    in_turns.in_turns(turns, batch)
-                }
-            };
-            let training = if plan.in_turn() { training.with_whole_batches(batch) } else { training };
-            tables.training.ranks = Some(training);
-        }
+        let turns = set_row_plan(setup, events, batch, &mut tables, &mut store)?;
         let events_of_step = batch.saturating_mul(turns.batches());
         let learning_rate = config.optimizer.rate_of_step(config.learning_rate, events_of_step);
         let optimizer = config.optimizer.optimizer(steps(batch, turns)?);
@@ -85,9 +64,6 @@ impl<T> Model<T> {
             tables.static_memory = config.static_memory.add(&mut parameters, &mut store, events.nodes)?;
         }
         let (target, head) = target(&mut store, eval_batch)?;
-        tables.training.older = plan.staleness().memory > 0;
-        tables.training.mixed_after = mixed_after(plan, events, split);
-        tables.training.roots_first = plan.in_turn();
         let model = config.event_model()?;
         let net = Net::new(&mut parameters, &mut store, &tables, model, head, config.seed)?;
         if config.classify.frozen {
@@ -100,14 +76,12 @@ impl<T> Model<T> {
 impl<T> Model<T> {
     /// Returns the rows of nodes in the state, and how ranks share them.
     pub fn node_state(&self) -> NodeState {
-        let slice = self.tables.training.ranks.as_ref().map(RankTables::slice);
-        let in_turn = slice.filter(|slice| slice.whole && slice.ranks > 1);
         NodeState {
             buffers: self.net.model.state(),
             mail_events: self.net.model.mail_event(),
             ranks: self.tables.rows.ranks.clone(),
             turns: self.turns,
-            in_turn: in_turn.map(|slice| [slice.rank, slice.ranks]),
+            in_turn: self.tables.training.ranks.as_ref().and_then(RankTables::in_turn),
             own: None,
         }
     }

@@ -8,10 +8,7 @@ use crate::{
 use tgnn::{
     autograd::{Average, Lanes, Parameters, Program},
     error::Result,
-    ops::{
-        Tape,
-        next_batch::{Batch, Slice},
-    },
+    ops::{Tape, next_batch::Batch},
     runtime::*,
 };
 
@@ -121,10 +118,8 @@ impl Recorder<'_> {
         let settling = tapes[1..].iter().map(|tape| (tape, self.lanes.fresh()));
         let variants: Vec<(&Tape, Lanes)> =
             std::iter::once((&tapes[0], self.lanes)).chain(newer).chain(settling).collect();
-        let in_turn =
-            in_training.rows.ranks.as_ref().map(RankTables::slice).filter(|of| of.whole && of.ranks > 1);
-        let step = match in_turn {
-            Some(Slice { rank, ranks, .. }) => {
+        let step = match in_training.rows.ranks.as_ref().and_then(RankTables::in_turn) {
+            Some([rank, ranks]) => {
                 training.idle = Some(IdleSteps { variant: variants.len(), rank, ranks });
                 Program::with_idle_variant(&variants, &batch.per_event(), Precision::F32, self.device)
             }

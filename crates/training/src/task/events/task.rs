@@ -5,23 +5,22 @@ use super::{
     first_batch,
     model::{Model, Results},
     objective::{Objective, Target},
-    pipeline::{TIMED_ROUNDS, measured},
     places::Places,
+    plan_state::{PlanState, share_state},
     recorder::{Programs, Recorder, Settling, TrainingVariants},
     setup::Setup,
-    staleness::{Online, add_missed},
 };
 use crate::{
     model::{EventTables, Net},
-    plan::{Access, Choice, MicroBatchChoice, PassSchedule, accesses},
+    plan::{Access, PassSchedule, accesses},
     task::{
         Summary,
         config::Config,
         evaluation::{EdgeBank, Scores, TestScores},
         training::{
-            BaselineScores, BubbleRecord, EdgeBankScores, EventCount, LastEpoch, PlanRecord, Progress,
-            RecordedTask, Remembers, Report, Runs, SameTimeRecord, StalenessRecord, Task, TaskCore, add_up,
-            evaluation_clock, located, repeat_and_report,
+            BaselineScores, EdgeBankScores, EventCount, LastEpoch, PlanRecord, Progress, RecordedTask,
+            Remembers, Report, Runs, SameTimeRecord, Task, TaskCore, add_up, evaluation_clock, located,
+            repeat_and_report,
         },
     },
 };
@@ -30,10 +29,7 @@ use tgnn::{
     autograd::Program,
     error::{Error, ErrorKind, Result},
     ops::next_turn::Turns,
-    runtime::{
-        comm::{Channel, Ranks},
-        *,
-    },
+    runtime::{comm::Ranks, *},
 };
 use tgnn_data::{Events, Part, Split, text::span};
 
@@ -52,6 +48,14 @@ impl Pass {
     fn trains(self) -> bool {
         matches!(self, Pass::Train | Pass::Settle)
     }
+}
+
+/// What a pass has run.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Passed {
+    pub steps: usize,
+    pub batches: usize,
+    pub events: usize,
 }
 
 /// The extent of a pass.
@@ -92,14 +96,8 @@ pub struct EventTask {
     steps: usize,
     /// Number of batches of the last pass that trained.
     batches: usize,
-    /// The number of micro-batches, if the plan has it fitted.
-    pub(super) micro_batches: Option<MicroBatchChoice>,
-    /// The staleness of node memory, if the plan has the least one found.
-    online: Option<Online>,
-    /// What training steps have missed, if they may read older memory.
-    staleness: Option<StalenessRecord>,
-    /// How long each rank idled, if ranks get batches in turn.
-    pipeline: Vec<BubbleRecord>,
+    /// What the plan adds to passes.
+    pub(super) plan_state: PlanState,
 }
 
 brief_debug!(EventTask, t => { split: t.split, batch: t.batch });
@@ -122,12 +120,12 @@ impl EventTask {
             Ok((target, head))
         };
         let mut model = Model::new(config, events, &setup, steps, target)?;
-        let online = Online::new(config, events, &setup)?;
+        let plan_state = PlanState::new(config, events, &setup)?;
+        let lanes = plan_state.lanes(&setup);
         let Setup { device, split, plan, may_partition, .. } = setup;
         let Results { losses, scores, columns, settling } = model.results(config, &split)?;
         let (nodes, buffers) = (model.node_state(), model.buffers(settling.as_ref()));
         let Model { mut store, mut tables, parameters, net, target, batch, eval_batch, .. } = model;
-        let (lanes, stale) = (plan.lanes(0, false), plan.staleness().memory > 0);
         let recorder = Recorder {
             net: &net,
             parameters: &parameters,
@@ -141,8 +139,8 @@ impl EventTask {
             batch,
             eval_batch,
             device: &device,
-            lanes: online.as_ref().map_or(lanes, |online| lanes.with_memory_of(online.choice.most)),
-            varies: online.is_some(),
+            lanes,
+            varies: plan_state.online.is_some(),
         };
         let places = Places::new(config, &device, may_partition, net.model.state());
         let (programs, memory) = recorder.programs(&mut store, &mut tables, &places)?;
@@ -167,10 +165,7 @@ impl EventTask {
             scores,
             steps: 0,
             batches: 0,
-            micro_batches: None,
-            online,
-            staleness: stale.then(StalenessRecord::default),
-            pipeline: Vec::new(),
+            plan_state,
         })
     }
     /// Returns the number of scores of an event: one per candidate, including the event itself, or one per
@@ -186,13 +181,9 @@ impl EventTask {
     pub fn steps(&self) -> usize {
         self.steps
     }
-    /// Returns the batches that this rank gets in training.
-    pub fn turns(&self) -> Turns {
-        self.core.nodes.turns
-    }
     /// Returns the variant of each run of the last epoch.
     fn runs_of_epoch(&self) -> Vec<usize> {
-        match &self.online {
+        match &self.plan_state.online {
             Some(online) => self.training.runs_of(&online.of_pass, 0).variant_of_run,
             None => self.training.runs(false, self.steps).variant_of_run,
         }
@@ -201,7 +192,7 @@ impl EventTask {
     ///
     /// # Errors
     /// `Plan` if lanes would wait for each other.
-    pub fn pass_schedule(&self) -> Result<PassSchedule> {
+    pub(super) fn pass_schedule(&self) -> Result<PassSchedule> {
         PassSchedule::new(&self.core.step, &self.runs_of_epoch())
     }
     /// Returns this rank's accesses to node memory in the last traced pass that trained; none if there is no
@@ -218,33 +209,6 @@ impl EventTask {
     pub(super) fn reset(&mut self) -> Result<()> {
         self.net.model.reset(&mut self.core.store)?;
         self.tables.rows.ranks.as_ref().map_or(Ok(()), |rank_tables| rank_tables.reset(&mut self.core.store))
-    }
-    /// Brings the state to where the epoch begins: empty, or where the rank's copy has ended the epoch
-    /// before.
-    fn begin_epoch(&mut self) -> Result<()> {
-        self.reset()?;
-        for (id, bytes) in
-            self.net.model.state().into_iter().zip(self.core.nodes.own.take().unwrap_or_default())
-        {
-            self.core.store.raw_mut(id)?.copy_from_slice(&bytes);
-        }
-        Ok(())
-    }
-    /// Gives all ranks the state of the first copy, which has seen the whole part of `batches` batches in
-    /// order. Copies that begin elsewhere keep theirs for the next epoch.
-    fn share_state(&mut self, batches: usize) -> Result<()> {
-        let (Some(ranks), true) = (self.core.device.ranks().cloned(), self.core.nodes.turns.copies > 1)
-        else {
-            return Ok(());
-        };
-        let (state, store) = (self.net.model.state(), &mut self.core.store);
-        store.fetch(&state)?;
-        if self.core.nodes.turns.first(batches) > 0 {
-            let own = state.iter().map(|&id| Ok(store.raw(id)?.to_vec()));
-            self.core.nodes.own = Some(own.collect::<Result<_>>()?);
-        }
-        let control = ranks.channel(Channel::Control);
-        state.into_iter().try_for_each(|id| control.broadcast(0, store.raw_mut(id)?))
     }
     /// Returns the scores of `bank` on the test part, with the same candidates; `None` if the task is not
     /// link prediction.
@@ -292,7 +256,7 @@ impl EventTask {
         if let Objective::Links(candidates) = &self.objective {
             candidates.bring(&mut self.core.store, part)?;
         }
-        Ok(self.pass(Pass::Score, evaluation_clock(part), self.range(part), progress)?.2)
+        Ok(self.pass(Pass::Score, evaluation_clock(part), self.range(part), progress)?.events)
     }
     /// Computes the metrics of a part from a table of scores.
     fn measure(&self, table: &[f32], part: Part, mask: Option<&[bool]>) -> Scores {
@@ -318,7 +282,7 @@ impl EventTask {
         let (device, training) = (self.core.device.clone(), self.training);
         let core = &mut self.core;
         let steps = core.nodes.turns.steps(batches);
-        device.keep_awake(|| match (pass, &mut self.online, &mut self.remember) {
+        device.keep_awake(|| match (pass, &mut self.plan_state.online, &mut self.remember) {
             (Pass::Train, Some(online), _) => online.pass(core, training, steps, count, progress),
             (Pass::Train | Pass::Settle, ..) => {
                 let (runs, store) = (training.runs(pass == Pass::Settle, steps), &mut core.store);
@@ -335,21 +299,21 @@ impl EventTask {
             (Pass::Remember, _, None) => Ok(()),
         })
     }
-    /// Runs a pass over a range of events. Returns the number of steps, of batches and of events.
+    /// Runs a pass over a range of events.
     pub(super) fn pass(
         &mut self,
         pass: Pass,
         epoch: u32,
         range: Range<usize>,
         progress: Report<'_>,
-    ) -> Result<(usize, usize, usize)> {
+    ) -> Result<Passed> {
         if pass == Pass::Remember && self.remember.is_none() {
-            return Ok((0, 0, 0));
+            return Ok(Passed::default());
         }
         let train = pass.trains();
         let Extent { batch, short, batches, events: total } = self.extent(pass, epoch, &range);
         let turns = if train { self.core.nodes.turns } else { Turns::ALL };
-        // Ranks count batches by the range, and hand rows on to the next: the last one ends it.
+        // Ranks derive the batches of the others from the range, so it must end where the pass does.
         let range = range.start..range.start + total;
         let (core, steps) = (&mut self.core, turns.steps(batches));
         self.tables.seek(&mut core.store, epoch, range, short)?;
@@ -370,28 +334,26 @@ impl EventTask {
         let ran = self.run(pass, batches, &count, progress);
         let store = &mut self.core.store;
         store.fetch(&[results])?;
-        ran.map_err(|(at, e)| {
-            // A device reports the error after the pass. The batch is the first one whose results are not
-            // finite.
-            let first_bad = || {
-                let bad = store.read::<f32>(results).ok()?.iter().position(|x| !x.is_finite())?;
-                Some(bad / per_batch)
-            };
-            match (train, e.kind()) {
-                (false, ErrorKind::Comm) => e,
-                _ => located(e, epoch, at.or_else(first_bad)),
-            }
+        ran.map_err(|(at, e)| match (train, e.kind()) {
+            (false, ErrorKind::Comm) => e,
+            _ => located(e, epoch, at.or_else(|| first_bad(store, results, per_batch))),
         })?;
-        if let Some(record) = self.staleness.as_mut().filter(|_| pass == Pass::Train) {
-            add_missed(record, &*self.net.model, &mut self.core)?;
+        if pass == Pass::Train {
+            self.plan_state.end_pass(&*self.net.model, &mut self.core)?;
         }
         let core = &mut self.core;
         let numbers = if train { steps } else { total * self.columns };
         if pass != Pass::Remember {
             add_up(core.device.ranks(), &mut core.store, results, numbers)?;
         }
-        Ok((steps, batches, total * turns.batches()))
+        Ok(Passed { steps, batches, events: total * turns.batches() })
     }
+}
+
+/// Returns the first batch whose results are not finite: a device reports an error only after the pass.
+fn first_bad(store: &Store, results: BufferId, per_batch: usize) -> Option<usize> {
+    let bad = store.read::<f32>(results).ok()?.iter().position(|x| !x.is_finite())?;
+    Some(bad / per_batch)
 }
 
 impl StreamTask for EventTask {
@@ -453,15 +415,7 @@ impl Task for EventTask {
         LastEpoch { step, variant_of_run, edges: Box::new(|_, _| 0.0) }
     }
     fn plan_record(&self) -> PlanRecord {
-        let staleness = self.online.as_ref().map(|online| Choice::Staleness(online.choice.clone()));
-        let parts = self.micro_batches.clone().map(Choice::MicroBatches);
-        PlanRecord {
-            chosen: parts.or(staleness),
-            costs: None,
-            staleness: self.staleness.clone(),
-            pipeline: self.pipeline.clone(),
-            accesses: self.accesses(),
-        }
+        self.plan_state.record(self.accesses())
     }
     fn remembering(&mut self) -> Option<&mut dyn Remembers> {
         if self.remember.is_some() { Some(self) } else { None }
@@ -469,23 +423,19 @@ impl Task for EventTask {
     fn train_epoch(&mut self, epoch: u32, progress: Report<'_>) -> Result<(f64, usize)> {
         self.core.begin_trace()?;
         let _range = nvtx::range(format_args!("train epoch {}", epoch + 1));
-        self.begin_epoch()?;
+        self.reset()?;
+        self.plan_state.begin_epoch(&mut self.core, &self.net.model.state())?;
         if let Some(settling) = &self.settling {
             settling.average.begin(&mut self.core.store)?;
         }
-        let in_turn = self.core.nodes.in_turn;
-        if let (Some([_, ranks]), false) = (in_turn, self.core.traced) {
-            self.core.step.start_trace_of(TIMED_ROUNDS * ranks);
-        }
-        let (steps, batches, events) = self.pass(Pass::Train, epoch, self.split.train.clone(), progress)?;
+        let Passed { steps, batches, events } =
+            self.pass(Pass::Train, epoch, self.split.train.clone(), progress)?;
         (self.steps, self.batches) = (steps, batches);
-        if let Some(place) = in_turn {
-            self.pipeline = measured(&mut self.core, place)?;
-        }
+        self.plan_state.end_epoch(&mut self.core)?;
         if let Some(settling) = &self.settling {
             settling.average.end(&mut self.core.store, steps)?;
         }
-        self.share_state(batches)?;
+        share_state(&mut self.core, &self.net.model.state(), batches)?;
         Ok((self.core.sum_of_losses(steps)? / batches.max(1) as f64, events))
     }
     fn validate(&mut self, progress: Report<'_>) -> Result<Scores> {
@@ -514,9 +464,9 @@ impl Remembers for EventTask {
             *step_size = rate * (1.0 - at as f32 / steps as f32);
         }
         self.reset()?;
-        let (steps, batches, events) = self.pass(Pass::Settle, epoch, range, progress)?;
+        let Passed { steps, batches, events } = self.pass(Pass::Settle, epoch, range, progress)?;
         self.batches = batches;
-        self.share_state(batches)?;
+        share_state(&mut self.core, &self.net.model.state(), batches)?;
         Ok(Some((self.core.sum_of_losses(steps)? / batches.max(1) as f64, events)))
     }
     fn replay(&mut self, progress: Report<'_>) -> Result<()> {

@@ -143,6 +143,24 @@ impl RunState<'_> {
             checkpoint.save_latest(whole.store, &whole.ids(), extract, manifest)
         })
     }
+    /// Restores the best epoch, from the run folder if there is one.
+    fn restore_best(&mut self, task: &mut dyn Task) -> Result<()> {
+        if let Some(checkpoint) = &self.checkpoint {
+            return load(task, &self.buffers, |store, buffers| checkpoint.load(store, buffers, true));
+        }
+        for (&id, bytes) in self.buffers.iter().zip(self.best.take().unwrap_or_default()) {
+            task.core_mut().store.raw_mut(id)?.copy_from_slice(&bytes);
+        }
+        Ok(())
+    }
+    /// Saves the settled model to the run folder if there is one.
+    fn save_settled(&self, task: &mut dyn Task) -> Result<()> {
+        let Some(checkpoint) = &self.checkpoint else { return Ok(()) };
+        task.core_mut().store.fetch(&self.buffers)?;
+        checkpoint.save_by(task, &self.buffers, |checkpoint, whole| {
+            checkpoint.save_settled(whole.store, &whole.ids(), &self.manifest)
+        })
+    }
 }
 
 impl<'a> Run<'a> {
@@ -164,7 +182,7 @@ impl<'a> Run<'a> {
         task.prepare(self.config, data, watch)?;
         let before = state.records.len();
         self.train_epochs(task, watch, &mut state)?;
-        // Before the model settles, which takes less than an epoch.
+        // Before the model settles, so that the means are over whole epochs.
         let stages = StageRecord::list(task, state.records.len() - before);
         let steps = task.core().traced.then(|| task.core().timeline().middle(STEPS_KEPT));
         let (settled, scores) = self.settle_and_test(task, watch, &mut state)?;
@@ -353,18 +371,7 @@ impl<'a> Run<'a> {
         let (best_epoch, evaluate) = (state.manifest.best_epoch, self.config.evaluate);
         // Without a test or a folder nobody uses the model.
         if evaluate || state.checkpoint.is_some() {
-            let RunState { buffers, checkpoint, best, .. } = &mut *state;
-            match (&*checkpoint, best.take()) {
-                (Some(checkpoint), _) => {
-                    load(task, buffers, |store, buffers| checkpoint.load(store, buffers, true))?;
-                }
-                (None, Some(contents)) => {
-                    for (&id, bytes) in buffers.iter().zip(contents) {
-                        task.core_mut().store.raw_mut(id)?.copy_from_slice(&bytes);
-                    }
-                }
-                (None, None) => {}
-            }
+            state.restore_best(task)?;
             if evaluate {
                 scores.as_trained = Some(task.test(&mut |p| watch.progress("test", best_epoch, p))?);
             } else if state.extractors.is_some() {
@@ -374,12 +381,8 @@ impl<'a> Run<'a> {
             }
             state.save_latest(task)?;
             settled = self.settle(task, watch, best_epoch)?;
-            let RunState { buffers, checkpoint, manifest, .. } = &mut *state;
-            if let (Some(checkpoint), true) = (&*checkpoint, settled.is_some()) {
-                task.core_mut().store.fetch(buffers)?;
-                checkpoint.save_by(task, buffers, |checkpoint, whole| {
-                    checkpoint.save_settled(whole.store, &whole.ids(), manifest)
-                })?;
+            if settled.is_some() {
+                state.save_settled(task)?;
             }
         }
         if evaluate {

@@ -198,14 +198,14 @@ pub struct NodeState {
     /// The buffers: the model's state.
     pub buffers: Vec<BufferId>,
     /// The one of them with the ids of the events that mails refer to, if there are mails.
-    pub mail_events: Option<BufferId>,
+    pub(in crate::task) mail_events: Option<BufferId>,
     /// How rows travel between the ranks that train together; `None` for a single rank.
     pub ranks: Option<RankTables>,
     /// The batches that this rank gets in training, and how many copies of the rows there are, each elsewhere
     /// in the stream.
-    pub turns: Turns,
+    pub(in crate::task) turns: Turns,
     /// This rank's place among those that get whole batches in turn, and their number, if there are several.
-    pub in_turn: Option<[usize; 2]>,
+    pub(in crate::task) in_turn: Option<[usize; 2]>,
     /// The bytes of this rank's copy, buffer by buffer, with which it begins the next pass, if the state is
     /// another copy's.
     pub own: Option<Vec<Vec<u8>>>,
