@@ -555,7 +555,7 @@ pub fn clock(op: &'static str, now: &Spec) -> Result<()> {
 }
 
 /// Returns the number of elements of each event, in rows that are counted in events; 0 if they are not
-/// counted. Multiplied by the number of events before a rank's own, it is the number of the rank's first draw.
+/// counted. Times the number of events before a rank's own, it is the number of the rank's first draw.
 fn per_event(rows: Rows, cols: usize) -> usize {
     rows.live.map_or(0, |live| live.times.saturating_mul(cols))
 }

@@ -346,20 +346,24 @@ fn same_time(s: &Summary) -> Option<String> {
     ))
 }
 
-/// Number of baselines that are shown if there are more; one more is shown, too, since a line would say so.
+/// Number of rules that are shown if there are more; one more is shown, too, since a line would say so.
 const SHOWN: usize = 3;
+/// Baselines that are always shown.
+const ALWAYS: [&str; 2] = ["last snapshot", "EdgeBank"];
 
-/// Returns the best baselines, the best one first, and the number of the others. Baselines that are few stay
-/// as they are.
+/// Returns the baselines that are always shown, then the best of the rules, the best one first, and the
+/// number of the others. Rules that are few stay as they are.
 fn best_baselines(s: &Summary) -> (Vec<&BaselineScores>, usize) {
-    let mut shown: Vec<&BaselineScores> = s.baselines.iter().collect();
-    if shown.len() <= SHOWN + 1 {
-        return (shown, 0);
+    let is_always = |b: &&BaselineScores| ALWAYS.contains(&b.name.as_str());
+    let (mut shown, mut rules): (Vec<_>, Vec<_>) = s.baselines.iter().partition(is_always);
+    let mut others = 0;
+    if rules.len() > SHOWN + 1 {
+        let figure = |b: &BaselineScores| b.test.transductive.figure(s.task).unwrap_or(f64::NEG_INFINITY);
+        rules.sort_by(|a, b| figure(b).total_cmp(&figure(a)));
+        others = rules.len() - SHOWN;
+        rules.truncate(SHOWN);
     }
-    let figure = |b: &BaselineScores| b.test.transductive.figure(s.task).unwrap_or(f64::NEG_INFINITY);
-    shown.sort_by(|a, b| figure(b).total_cmp(&figure(a)));
-    let others = shown.len() - SHOWN;
-    shown.truncate(SHOWN);
+    shown.extend(rules);
     (shown, others)
 }
 

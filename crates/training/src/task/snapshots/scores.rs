@@ -105,6 +105,9 @@ impl Objective {
         [val, test]: [Range<usize>; 2],
         unseen: &[bool],
     ) -> Result<Vec<BaselineScores>> {
+        if data.src.is_empty() {
+            return Ok(Vec::new());
+        }
         let step_of_edge = (0..data.len()).flat_map(|s| data.edges(s).map(move |_| s as i64));
         let mut events = Events::new(&data.name, data.src.clone(), data.dst.clone(), step_of_edge.collect())?;
         events.nodes = data.nodes;
