@@ -371,9 +371,14 @@ def longer():
 
 
 def dyrep():
-    record = newest("dyrep")
-    names = dict.fromkeys(row["name"] for row in record["rows"])
-    return ["DyRep, CollegeMsg", "test AP"], [[name, *runs_of(record, [(name, "ap", 3)])] for name in names], [record]
+    longer, settings = newest("dyrep-longer"), newest("dyrep")
+    rows = []
+    for name in dict.fromkeys(row["name"].partition(", ")[2] for row in longer["rows"]):
+        of = lambda data: [r["test"]["transductive"]["ap"] for r in longer["rows"] if r["name"] == f"{data}, {name}"]
+        rows.append([name, *(spread(of(data), 3) if of(data) else MISSING for data in ("CollegeMsg", "Wikipedia"))])
+    for name in ("width 172", "drop-out 0", "batch 50"):
+        rows.append([f"at most 24 epochs, {name}", *runs_of(settings, [(name, "ap", 3)]), MISSING])
+    return ["DyRep, test AP", "CollegeMsg", "Wikipedia"], rows, [longer, settings]
 
 
 def classes():
