@@ -417,7 +417,12 @@ def weekly():
     for at, baseline in enumerate(b["name"] for b in of["CollegeMsg, wd-gcn"][0]["baselines"]):
         tests = [[r["baselines"][at]["test"]["transductive"] for r in of[f"{data}, wd-gcn"]] for data in sets]
         rows.append([baseline, *(f"{statistics.mean(t[m] for t in of_set):.3f}" for of_set in tests for m in ("ap", "mrr"))])
-    return ["", *(f"{data}: {m}" for data in sets for m in ("AP", "MRR of 101"))], rows, [whole, between, newer]
+    rules = newest("weekly-rules")
+    for name in (*SHOWN_RULES, "PopTrack"):
+        of_set = lambda data, m: [next(b for b in r["baselines"] if b["name"] == name)["test"]["transductive"][m]
+                                  for r in rules["rows"] if r["name"] == data]
+        rows.append([name, *(f"{statistics.mean(of_set(data, m)):.3f}" for data in sets for m in ("ap", "mrr"))])
+    return ["", *(f"{data}: {m}" for data in sets for m in ("AP", "MRR of 101"))], rows, [whole, between, newer, rules]
 
 
 def of_benchmark(name, draw):
