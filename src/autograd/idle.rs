@@ -3,10 +3,10 @@
 //! It still does what others rely on: it sends the rows that they ask for, gets those that it keeps, adds up
 //! gradients, and updates the parameters. Nodes that would only compute empty or zero values are left out.
 //! On a device each of them would cost a launch.
-use super::variant::{Place, PlannedNode, Variant};
+use super::variant::{Place, PlannedNode, Variant, lies_in};
 use crate::{
     error::Result,
-    ops::{Cost, Home, Node, Op, OpKind, Tape},
+    ops::{Cost, Node, Op, OpKind, Tape},
     runtime::{
         cuda::{Kernels, Launch},
         *,
@@ -25,10 +25,7 @@ struct Empty<'a> {
 impl<'a> Empty<'a> {
     /// Returns what is known before any node of `tape` has run: that the values `empty` have no rows.
     fn new(tape: &Tape, specs: &'a [Spec], empty: &[Var]) -> Self {
-        let mut lies_in: Vec<Var> = tape.vars().collect();
-        for node in tape.nodes().iter().filter(|n| n.view && tape.home(n.ins[0]) == Home::Step) {
-            lies_in[node.outs[0].at()] = lies_in[node.ins[0].at()];
-        }
+        let lies_in = lies_in(tape, tape.nodes().iter());
         Empty { lies_in, specs, values: empty.iter().copied().collect() }
     }
     fn has(&self, v: Var) -> bool {

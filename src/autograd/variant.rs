@@ -208,7 +208,7 @@ impl<'a> Planner<'a> {
             Home::Stored { id, .. } => Some(Place::Stored(id)),
             Home::Step => None,
         };
-        let lies_in = lies_in(tape, placed);
+        let lies_in = lies_in(tape, placed.iter().map(|p| p.node));
         Ok(Planner {
             tape,
             placed,
@@ -295,9 +295,9 @@ impl<'a> Planner<'a> {
 
 /// Returns, for each value, the value that it is a view of, or itself. A view of a stored value is copied:
 /// the stored value may be written while the view is still read.
-fn lies_in(tape: &Tape, placed: &[PlacedNode<'_>]) -> Vec<Var> {
+pub(super) fn lies_in<'a>(tape: &Tape, nodes: impl Iterator<Item = &'a Node>) -> Vec<Var> {
     let mut lies_in: Vec<Var> = tape.vars().collect();
-    for node in placed.iter().map(|p| p.node).filter(|n| n.view && tape.home(n.ins[0]) == Home::Step) {
+    for node in nodes.filter(|n| n.view && tape.home(n.ins[0]) == Home::Step) {
         lies_in[node.outs[0].at()] = lies_in[node.ins[0].at()];
     }
     lies_in

@@ -520,7 +520,7 @@ use by_kept;
 ///
 /// # Errors
 /// `Shape` otherwise, as do all checks below.
-pub fn arity(op: &'static str, ins: &[Spec], want: usize) -> Result<()> {
+pub(crate) fn arity(op: &'static str, ins: &[Spec], want: usize) -> Result<()> {
     ensure!(op, ins.len() == want, "{} inputs, want {want}", ins.len());
     Ok(())
 }
@@ -529,7 +529,7 @@ pub fn arity(op: &'static str, ins: &[Spec], want: usize) -> Result<()> {
 ///
 /// # Errors
 /// `Shape` otherwise.
-pub fn typed(op: &'static str, what: &str, spec: &Spec, want: DType) -> Result<()> {
+pub(crate) fn typed(op: &'static str, what: &str, spec: &Spec, want: DType) -> Result<()> {
     ensure!(op, spec.dtype == want, "{what} is {spec}, want {want:?}");
     Ok(())
 }
@@ -538,7 +538,7 @@ pub fn typed(op: &'static str, what: &str, spec: &Spec, want: DType) -> Result<(
 ///
 /// # Errors
 /// `Shape` otherwise.
-pub fn shaped(op: &'static str, what: &str, spec: &Spec, rows: usize, cols: usize) -> Result<()> {
+pub(crate) fn shaped(op: &'static str, what: &str, spec: &Spec, rows: usize, cols: usize) -> Result<()> {
     let want = Spec { dtype: spec.dtype, rows: Rows::fixed(rows), cols };
     ensure!(op, *spec == want, "{what} is {spec}, want {want}");
     Ok(())
@@ -549,7 +549,7 @@ pub fn shaped(op: &'static str, what: &str, spec: &Spec, rows: usize, cols: usiz
 ///
 /// # Errors
 /// `Shape` otherwise.
-pub fn clock(op: &'static str, now: &Spec) -> Result<()> {
+pub(crate) fn clock(op: &'static str, now: &Spec) -> Result<()> {
     typed(op, "now", now, DType::U32)?;
     shaped(op, "now", now, 1, now.cols.clamp(2, 3))
 }
@@ -585,7 +585,7 @@ pub const MOST_ITEMS: usize = i32::MAX as usize;
 ///
 /// # Errors
 /// `Shape` otherwise.
-pub fn countable(op: &'static str, what: &str, n: usize) -> Result<()> {
+pub(crate) fn countable(op: &'static str, what: &str, n: usize) -> Result<()> {
     ensure!(op, n <= MOST_ITEMS, "{what}: {n}, want at most {MOST_ITEMS}");
     Ok(())
 }

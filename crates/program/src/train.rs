@@ -2,7 +2,7 @@
 use super::{
     output::{command_line, print_json},
     plan::{LogFiles, LoggingWatch, planned},
-    settings::{Settings, headings::TRAINING, set_flag, with_flag},
+    settings::{Settings, headings::TRAINING, is_on_gpu, set_flag, with_flag},
     train_data::Data,
     trials::end_with_parent,
     watch::Display,
@@ -89,8 +89,7 @@ impl Train {
         if config.plan == Plan::PLANNED && !config.model.reads_snapshots() {
             return Ok(());
         }
-        let on_gpu = !matches!(config.device.as_str(), "auto" | "cpu");
-        config.plan_over(on_gpu, self.settings.ranks().size()?).map(drop)
+        config.plan_over(is_on_gpu(config), self.settings.ranks().size()?).map(drop)
     }
     /// Lets the planner replace the plan `disttgl` by one for the data and the ranks; says why in `notes`.
     fn planned(&self, config: Config, data: &Data, notes: &mut Vec<String>) -> Result<Config> {

@@ -6,7 +6,7 @@ mod read;
 mod trained;
 
 pub(super) use keys::{Keys, keys, set_flag, set_keys, with_default};
-pub(super) use ranks::RankArgs;
+pub(super) use ranks::{RankArgs, is_on_gpu};
 pub(super) use read::ReadArgs;
 pub(super) use trained::{MovedData, TrainedModelArgs, with_flag};
 

@@ -151,7 +151,7 @@ impl RankArgs {
 }
 
 /// Whether the configuration names a CUDA device.
-fn is_on_gpu(config: &Config) -> bool {
+pub fn is_on_gpu(config: &Config) -> bool {
     !matches!(config.device.as_str(), "auto" | "cpu")
 }
 
