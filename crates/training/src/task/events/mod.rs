@@ -1,31 +1,26 @@
 //! Training, evaluation and embeddings of models of event streams, and online prediction on a stream that
 //! continues.
+mod by_plan;
 mod candidates;
 mod chunks;
-mod micro_batches;
 mod model;
 mod objective;
-mod owners;
-mod pipeline;
 mod places;
-mod plan_state;
 pub mod predictor;
 mod pretrain;
 mod property;
 mod recorded;
 mod recorder;
-mod row_plan;
 mod setup;
-mod staleness;
 mod task;
 
+pub use by_plan::staleness_of;
 pub use chunks::{batches, first_batch};
 pub use predictor::{NewEvent, Predictor, PredictorOptions};
 pub use pretrain::pretrain;
 pub use property::PropertyTask;
 pub(super) use property::label_steps;
 pub use recorded::{RankPass, RecordedPasses, RecordedRun, record_passes};
-pub use staleness::staleness_of;
 pub use task::EventTask;
 
 use self::setup::Setup;
@@ -62,7 +57,7 @@ pub fn train(
         return run.train(&mut task, events, watch);
     }
     let mut setup = Setup::new(config, events, device.clone())?;
-    let micro_batches = micro_batches::chosen(config, events, &setup, options)?;
+    let micro_batches = by_plan::micro_batches::chosen(config, events, &setup, options)?;
     if let Some(choice) = &micro_batches {
         setup = setup.in_parts(choice.micro_batches);
     }

@@ -1,5 +1,5 @@
 //! A model of an event stream with its tables, before its programs are recorded.
-use super::{objective::Target, recorder::Settling, row_plan::set_row_plan, setup::Setup};
+use super::{by_plan::set_row_plan, objective::Target, recorder::Settling, setup::Setup};
 use crate::{
     model::{EventTables, HeadKind, Net, RankTables, StaticMode},
     task::{

@@ -1,6 +1,6 @@
 //! What is decided before a task is built: the device, the parts of the stream, the plan, and which rank owns
 //! which node.
-use super::owners::owners;
+use super::by_plan::owners;
 use crate::{
     plan::{MicroBatches, Plan, RankFeatures, RankMemory},
     task::{

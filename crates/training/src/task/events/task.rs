@@ -1,12 +1,12 @@
 //! A model on an event stream: the passes that train and evaluate it.
 use super::{
     StreamTask, batches,
+    by_plan::{PlanState, share_state},
     chunks::training_steps,
     first_batch,
     model::{Model, Results},
     objective::{Objective, Target},
     places::Places,
-    plan_state::{PlanState, share_state},
     recorder::{Programs, Recorder, Settling, TrainingVariants},
     setup::Setup,
 };

@@ -2,7 +2,6 @@
 //! memory, and batches in turn. One rank that runs its steps in order needs none of it.
 use super::{
     pipeline::{TIMED_ROUNDS, measured},
-    setup::Setup,
     staleness::{Online, add_missed},
 };
 use crate::{
@@ -10,6 +9,7 @@ use crate::{
     plan::{Access, Choice, MicroBatchChoice},
     task::{
         config::Config,
+        events::setup::Setup,
         training::{BubbleRecord, PlanRecord, StalenessRecord, TaskCore},
     },
 };
@@ -22,7 +22,7 @@ use tgnn_data::Events;
 
 /// What a plan adds to the passes of a task.
 #[derive(Default)]
-pub(super) struct PlanState {
+pub(in crate::task::events) struct PlanState {
     /// The number of micro-batches, if the plan has it fitted.
     pub micro_batches: Option<MicroBatchChoice>,
     /// The staleness of node memory, if the plan has the least one found.
@@ -99,7 +99,11 @@ impl PlanState {
 ///
 /// # Errors
 /// `Comm`; `Device` if the state cannot be read.
-pub(super) fn share_state(core: &mut TaskCore, state: &[BufferId], batches: usize) -> Result<()> {
+pub(in crate::task::events) fn share_state(
+    core: &mut TaskCore,
+    state: &[BufferId],
+    batches: usize,
+) -> Result<()> {
     let (Some(ranks), true) = (core.device.ranks().cloned(), core.nodes.turns.copies > 1) else {
         return Ok(());
     };

@@ -1,8 +1,9 @@
 //! How steps get the rows of nodes, as the plan of a task says: over ranks, in turns, or older ones.
-use super::{owners::travel, setup::Setup, staleness::mixed_after};
+use super::{owners::travel, staleness::mixed_after};
 use crate::{
     model::{EventTables, RankTables},
     plan::RankFeatures,
+    task::events::setup::Setup,
 };
 use tgnn::{
     error::Result,
@@ -16,7 +17,7 @@ use tgnn_data::Events;
 ///
 /// # Errors
 /// `Usage` if the plan does not fit the number of ranks; `OutOfMemory`; `Comm`.
-pub(super) fn set_row_plan(
+pub(in crate::task::events) fn set_row_plan(
     setup: &Setup,
     events: &Events,
     batch: usize,

@@ -3,10 +3,13 @@
 //! The steps are trained in tasks of their own, which are dropped afterwards, and their bytes are counted
 //! apart. So the profile changes neither weights nor memory, and a run that chooses n has the bits of a run
 //! that is given n.
-use super::{EventTask, setup::Setup, task::Pass};
 use crate::{
     plan::{MicroBatchChoice, MicroBatchRule, MicroBatches, ProfiledStep},
-    task::{Checkpoint, Config, RunOptions, training::from_first},
+    task::{
+        Checkpoint, Config, RunOptions,
+        events::{EventTask, setup::Setup, task::Pass},
+        training::from_first,
+    },
 };
 use std::time::Instant;
 use tgnn::{
@@ -29,7 +32,7 @@ const PROFILED: [(usize, usize); 5] = [(1, 8), (1, 4), (1, 2), (1, 1), (2, 1)];
 
 /// Returns the number of micro-batches; `None` if the plan gives a number, or there are no ranks. A run that
 /// is resumed with as many ranks keeps its number. Collective.
-pub(super) fn chosen(
+pub(in crate::task::events) fn chosen(
     config: &Config,
     events: &Events,
     setup: &Setup,

@@ -3,7 +3,6 @@
 //!
 //! A few steps of an epoch are timed, then some hundred follow with the staleness that these times ask for,
 //! then a few are timed again, and so on. So the staleness follows the times of the stages as they change.
-use super::{recorder::TrainingVariants, setup::Setup};
 use crate::{
     model::EventModel,
     plan::{
@@ -13,6 +12,7 @@ use crate::{
     },
     task::{
         config::Config,
+        events::{recorder::TrainingVariants, setup::Setup},
         training::{EventCount, Report, StalenessRecord, TaskCore, repeat_and_report},
     },
 };
@@ -37,7 +37,7 @@ const COUNTED: usize = 200;
 const STALE_AFTER: f64 = 0.99;
 
 /// Finds the staleness of the steps of a run.
-pub(super) struct Online {
+pub(in crate::task::events) struct Online {
     pub choice: StalenessChoice,
     /// The times of the last timed steps.
     seconds: Option<StageSeconds>,
