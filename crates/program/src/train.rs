@@ -1,8 +1,8 @@
 //! `tgnn-bench train`: trains a model.
 use super::{
     output::{command_line, print_json},
-    plan::{LogFiles, LoggingWatch, planned},
-    settings::{Settings, headings::TRAINING, is_on_gpu, set_flag, with_flag},
+    plan::{LogFiles, LoggingWatch, fit},
+    settings::{Settings, headings::TRAINING, set_flag, with_flag},
     train_data::Data,
     trials::end_with_parent,
     watch::Display,
@@ -13,10 +13,7 @@ use tgnn::{
     error::{Error, Result},
     runtime::Device,
 };
-use tgnn_training::{
-    plan::Plan,
-    task::{Config, RunOptions, Watch, config::table::keys_of, with_model_of},
-};
+use tgnn_training::task::{Config, RunOptions, Watch, config::table::keys_of, with_model_of};
 
 /// Arguments of `train`.
 #[derive(Args)]
@@ -83,26 +80,6 @@ impl Train {
         config.validate()?;
         Ok((config, table, notes))
     }
-    /// Checks that the plan fits the model, the other keys and the ranks, before anything is printed. What
-    /// the planner will choose is not known yet.
-    fn check_plan(&self, config: &Config) -> Result<()> {
-        if config.plan == Plan::PLANNED && !config.model.reads_snapshots() {
-            return Ok(());
-        }
-        config.plan_over(is_on_gpu(config), self.settings.ranks().size()?).map(drop)
-    }
-    /// Lets the planner replace the plan `disttgl` by one for the data and the ranks; says why in `notes`.
-    fn planned(&self, config: Config, data: &Data, notes: &mut Vec<String>) -> Result<Config> {
-        let Data::Events(events) = data else { return Ok(config) };
-        let ranks = (self.settings.ranks().size()?, self.settings.ranks().size_of_node()?);
-        Ok(match planned(&config, events, ranks)? {
-            Some((config, reasons)) => {
-                notes.extend(reasons);
-                config
-            }
-            None => config,
-        })
-    }
     /// Refuses files that cannot be written, now rather than after the last epoch.
     fn check_output(&self, config: &Config) -> Result<()> {
         let timeline = self.output.timeline.as_ref().and_then(Option::as_ref);
@@ -129,15 +106,14 @@ impl Train {
         let (config, given, mut notes) = self.config()?;
         self.settings.ranks().prepare(&config);
         end_with_parent();
-        self.check_plan(&config)?;
+        fit::check(&config, self.settings.ranks())?;
         notes.extend(self.from.iter().map(|dir| format!("starts from the model of {}", dir.display())));
         let load = Data::load(&config).map_err(|e| match &self.config {
             Some(_) => with_flag(e, &config, self.settings.gives_data()),
             None => e,
         });
         let data = load?;
-        let config = self.planned(config, &data, &mut notes)?;
-        self.check_plan(&config)?;
+        let config = fit::fitted(config, &data, self.settings.ranks(), &mut notes)?;
         let given = keys_of(&given);
         let config = data.fitted(config, |key| given.contains_key(key), &mut notes)?;
         let options = RunOptions {

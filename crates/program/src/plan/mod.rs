@@ -2,6 +2,7 @@
 //! ranks. Also what a run tells about its plan.
 pub(super) mod advice;
 mod explain;
+pub(super) mod fit;
 mod log;
 pub(super) mod older;
 pub(super) mod over_ranks;
@@ -10,7 +11,7 @@ mod ranks;
 mod simulate;
 mod traffic;
 
-pub(super) use explain::planned;
+use explain::planned;
 pub(super) use log::{LogFiles, LoggingWatch};
 pub(super) use partition::PartitionArgs;
 

@@ -132,6 +132,13 @@ impl Embeddings {
     pub fn unique_nodes(&self) -> Result<&UniqueNodes> {
         self.unique.as_ref().ok_or_else(|| Error::shape("embedded", "the writes need the unique nodes"))
     }
+    /// Returns the new memory of the unique nodes, and its times.
+    fn new_memory(&self) -> Result<[Var; 2]> {
+        match self.memory {
+            Some((memory, Some(time))) => Ok([memory, time]),
+            _ => Err(Error::shape("write_memory", "there is no new memory")),
+        }
+    }
 }
 
 /// A model of event streams. Its parameters and its state are in a store.

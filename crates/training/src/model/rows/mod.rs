@@ -26,7 +26,7 @@ pub(super) use feature_rows::{FeatureRows, KnownWhen};
 pub use rank_tables::RankTables;
 pub(crate) use rank_tables::RowTravel;
 
-use super::{Embeddings, EventTables};
+use super::EventTables;
 use handed_rows::{HandedRoots, HandedRows};
 use missed_writes::MissedWrites;
 use roots_first::UpdatedRoots;
@@ -53,7 +53,7 @@ pub(crate) struct RowPlan {
 
 impl RowPlan {
     /// Whether steps read and write rows in place, one step after the other.
-    fn is_plain(&self) -> bool {
+    pub(super) fn is_plain(&self) -> bool {
         self.ranks.is_none() && !self.gathers()
     }
     /// Whether steps gather the rows that they read before they compute, because later steps may write them
@@ -293,23 +293,5 @@ impl NodeRows {
             gathered[at] = mixed.rows;
         }
         Ok(RowsOf { tables: gathered, gathered: true, ..rows })
-    }
-    /// Appends the writes of new rows. What `e` has read is counted with the group of the memory, the first.
-    ///
-    /// # Errors
-    /// `Shape` if an op refuses its inputs.
-    pub fn write(
-        &self,
-        t: &mut Tape,
-        data: &EventTables,
-        batch: &Batch,
-        e: &Embeddings,
-        writes: &Writes<'_>,
-    ) -> Result<()> {
-        if data.rows.is_plain() {
-            (writes.in_place)(t)
-        } else {
-            self.write_as_planned(t, data, batch, e, writes)
-        }
     }
 }

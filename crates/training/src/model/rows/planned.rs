@@ -126,8 +126,12 @@ impl NodeRows {
         };
         Ok(Read { seen, mixed, roots: None })
     }
-    /// Appends the writes of new rows, as the plan says.
-    pub(super) fn write_as_planned(
+    /// Appends the writes of new rows, as the plan says. What `e` has read is counted with the group of the
+    /// memory, the first.
+    ///
+    /// # Errors
+    /// `Shape` if an op refuses its inputs.
+    pub(in crate::model) fn write(
         &self,
         t: &mut Tape,
         data: &EventTables,

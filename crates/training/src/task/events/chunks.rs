@@ -3,8 +3,7 @@
 //!
 //! Source: Zhou et al., "TGL: A general framework for temporal GNN training on billion-scale graphs", VLDB
 //! 2022, algorithm 2.
-use crate::task::config::Config;
-use tgnn::{autograd::LearningRates, error::Result, ops::next_turn::Turns, runtime::philox::Key};
+use tgnn::runtime::philox::Key;
 
 /// Salt of the random draw.
 const SALT: u32 = 0x6368;
@@ -24,29 +23,6 @@ pub fn first_batch(seed: u64, epoch: u32, batch: usize, chunks: usize) -> usize 
 /// and every other one at most `batch`.
 pub fn batches(events: usize, batch: usize, first: usize) -> usize {
     usize::from(events > 0) + events.saturating_sub(first).div_ceil(batch)
-}
-
-/// Steps of all epochs over `events` events by ranks that take turns; 0 if no learning rate depends on them.
-pub(super) fn training_steps(config: &Config, events: usize, batch: usize, turns: Turns) -> Result<usize> {
-    if !config.optimizer.depends_on_steps() {
-        return Ok(0);
-    }
-    LearningRates::check_steps(config.epochs.saturating_mul(turns.groups + events.div_ceil(batch)))?;
-    let of_epoch = |epoch: usize| {
-        let first = first_batch(config.seed, epoch as u32, batch, config.chunks);
-        turns.steps(batches(events, batch, first).min(config.most_batches()))
-    };
-    Ok((0..config.epochs).step_by(turns.batches()).map(of_epoch).sum())
-}
-
-/// Steps of all epochs of `steps` steps each; 0 if no learning rate depends on them.
-pub(super) fn equal_epochs(config: &Config, steps: usize) -> Result<usize> {
-    if !config.optimizer.depends_on_steps() {
-        return Ok(0);
-    }
-    let all = config.epochs.saturating_mul(steps.min(config.most_batches()));
-    LearningRates::check_steps(all)?;
-    Ok(all)
 }
 
 #[cfg(test)]

@@ -23,7 +23,6 @@ pub(super) use property::label_steps;
 pub use recorded::{RankPass, RecordedPasses, RecordedRun, record_passes};
 pub use task::EventTask;
 
-use self::setup::Setup;
 use super::{
     After, Config, RunOptions, Summary, Task, TaskCore, TaskName, Watch,
     training::{self, Checkpoint, DataRecord, DataTask, Extractor, Manifest, Run, restored, same_test},
@@ -56,13 +55,7 @@ pub fn train(
         let mut task = PropertyTask::new(config, events, device.clone())?;
         return run.train(&mut task, events, watch);
     }
-    let mut setup = Setup::new(config, events, device.clone())?;
-    let micro_batches = by_plan::micro_batches::chosen(config, events, &setup, options)?;
-    if let Some(choice) = &micro_batches {
-        setup = setup.in_parts(choice.micro_batches);
-    }
-    let mut task = EventTask::with(config, events, setup)?;
-    task.plan_state.micro_batches = micro_batches;
+    let mut task = by_plan::task_of_run(config, events, device.clone(), options)?;
     let extractor = |before| Extractor::new(config, events, before, task.tables.gaps);
     let extractors = options.out.as_ref().and_then(|_| {
         let Range { start, end } = task.tested();

@@ -1,5 +1,10 @@
 //! A model of an event stream with its tables, before its programs are recorded.
-use super::{by_plan::set_row_plan, objective::Target, recorder::Settling, setup::Setup};
+use super::{
+    by_plan::{set_row_plan, steps_of_run},
+    objective::Target,
+    recorder::Settling,
+    setup::Setup,
+};
 use crate::{
     model::{EventTables, HeadKind, Net, RankTables, StaticMode},
     task::{
@@ -25,13 +30,14 @@ pub(super) struct Model<T> {
     pub batch: usize,
     /// The same of evaluation.
     pub eval_batch: usize,
+    /// The batches that this rank gets in training: all, unless the plan divides them.
     pub turns: Turns,
 }
 
 impl<T> Model<T> {
     /// Builds the tables and the model. `target` creates what is predicted, and the head that does, for
-    /// evaluation in batches of so many events; `steps` returns the training steps of the run, for
-    /// batches and turns of training.
+    /// evaluation in batches of so many events; `batches_of_epoch` returns the number of batches of an epoch,
+    /// given the most events of a batch and the epoch.
     ///
     /// # Errors
     /// `Usage` if the task does not fit the model; `Data` if the data lack what the task learns from;
@@ -40,7 +46,7 @@ impl<T> Model<T> {
         config: &Config,
         events: &Events,
         setup: &Setup,
-        steps: impl FnOnce(usize, Turns) -> Result<usize>,
+        batches_of_epoch: impl Fn(usize, usize) -> usize,
         target: impl FnOnce(&mut Store, usize) -> Result<(T, HeadKind)>,
     ) -> Result<Self> {
         let Setup { device, split, .. } = setup;
@@ -55,7 +61,8 @@ impl<T> Model<T> {
         let turns = set_row_plan(setup, events, batch, &mut tables, &mut store)?;
         let events_of_step = batch.saturating_mul(turns.batches());
         let learning_rate = config.optimizer.rate_of_step(config.learning_rate, events_of_step);
-        let optimizer = config.optimizer.optimizer(steps(batch, turns)?);
+        let steps = steps_of_run(config, turns, |epoch| batches_of_epoch(batch, epoch))?;
+        let optimizer = config.optimizer.optimizer(steps);
         let mut parameters = Parameters::with_optimizer(&mut store, config.seed, learning_rate, optimizer)?;
         if let Some(ranks) = device.ranks() {
             parameters.over(&mut store, ranks)?;

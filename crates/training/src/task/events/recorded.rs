@@ -114,8 +114,7 @@ fn record_rank(
         let ran = RankPass { recording, timeline: Timeline::new(spans) };
         recorded.lock().unwrap_or_else(PoisonError::into_inner).passes.push(ran);
     }
-    // Ranks that take turns see every event as often as there are batches in a step.
-    let events = task.split.train.len() * task.core.nodes.turns.batches();
+    let events = task.split.train.len() * task.core.nodes.epochs_of_pass();
     recorded.lock().unwrap_or_else(PoisonError::into_inner).schedule = task.pass_schedule()?;
     Ok((events, task.steps()))
 }

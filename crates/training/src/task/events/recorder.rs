@@ -1,12 +1,15 @@
 //! Records the programs of an event task: the training step, a scored batch, and a batch that only updates
 //! memory.
-use super::places::Places;
+use super::{
+    by_plan::{StepPlan, StepVariants},
+    places::Places,
+};
 use crate::{
-    model::{EventTables, Forward, Negatives, Net, RankTables},
-    task::training::{MemoryPlan, Runs},
+    model::{EventTables, Forward, Negatives, Net},
+    task::training::MemoryPlan,
 };
 use tgnn::{
-    autograd::{Average, Lanes, Parameters, Program},
+    autograd::{Average, Parameters, Program},
     error::Result,
     ops::{Tape, next_batch::Batch},
     runtime::*,
@@ -24,49 +27,11 @@ pub(super) struct Settling {
 pub(super) struct Programs {
     /// The training step, in variants.
     pub step: Program,
-    /// The variants.
-    pub training: TrainingVariants,
+    pub variants: StepVariants,
     /// Scores a batch and updates the memory.
     pub score: Program,
     /// Updates the memory and nothing else; `None` if the model has no memory.
     pub remember: Option<Program>,
-}
-
-/// The variants of the training step. The first one is the step itself.
-#[derive(Clone, Copy)]
-pub(super) struct TrainingVariants {
-    /// The settling step, if the task settles.
-    settling: Option<usize>,
-    /// The most steps by which node memory is older, with the first variant. If there are several variants of
-    /// the step, memory is newer by a step with each of them.
-    most_stale: usize,
-    /// If ranks get whole batches in turn: the steps in which this rank has none.
-    idle: Option<IdleSteps>,
-}
-
-/// The steps in which a rank has no batch, because others have theirs.
-#[derive(Clone, Copy)]
-struct IdleSteps {
-    variant: usize,
-    rank: usize,
-    ranks: usize,
-}
-
-impl TrainingVariants {
-    /// Returns the runs of `batches` batches of an epoch, or of the epoch that settles.
-    pub fn runs(self, settling: bool, batches: usize) -> Runs {
-        let mut runs = Runs::of_batches(self.settling.filter(|_| settling).unwrap_or(0), batches);
-        if let Some(IdleSteps { variant, rank, ranks }) = self.idle.filter(|_| !settling) {
-            let others = runs.variant_of_run.iter_mut().enumerate().filter(|(step, _)| step % ranks != rank);
-            others.for_each(|(_, of_run)| *of_run = variant);
-        }
-        runs
-    }
-    /// Returns the runs of batches with this staleness each, after `before` batches of the pass.
-    pub fn runs_of(self, staleness: &[usize], before: usize) -> Runs {
-        let variant_of_run = staleness.iter().map(|steps| self.most_stale.saturating_sub(*steps)).collect();
-        Runs { variant_of_run, complete: (before + 1..=before + staleness.len()).collect() }
-    }
 }
 
 /// The inputs of the recorded programs.
@@ -87,10 +52,8 @@ pub(super) struct Recorder<'a> {
     pub batch: usize,
     pub eval_batch: usize,
     pub device: &'a Device,
-    /// The lanes of a training step; all other steps read the state as the step before left it.
-    pub lanes: Lanes,
-    /// Whether training steps can also read newer node memory than the lanes say.
-    pub varies: bool,
+    /// How training steps run; all other programs read the state as the step before left it.
+    pub step_plan: StepPlan,
 }
 
 impl Recorder<'_> {
@@ -111,43 +74,17 @@ impl Recorder<'_> {
         let remember = remembering(self.net, store, tables, self.eval_batch, &|tape| self.plan(tape))?;
         // The weights that write memory are those that the memory-only batch reads.
         let writers: Vec<BufferId> = remember.iter().flat_map(Program::stored).collect();
-        let in_training = tables.in_training(self.lanes.staleness().memory > 0);
-        let (tapes, batch, mut training) = self.variants(store, &in_training, &writers)?;
-        let newer = if self.varies { 0..training.most_stale } else { 0..0 };
-        let newer = newer.rev().map(|steps| (&tapes[0], self.lanes.with_memory_of(steps)));
-        let settling = tapes[1..].iter().map(|tape| (tape, self.lanes.fresh()));
-        let variants: Vec<(&Tape, Lanes)> =
-            std::iter::once((&tapes[0], self.lanes)).chain(newer).chain(settling).collect();
-        let step = match in_training.rows.ranks.as_ref().and_then(RankTables::in_turn) {
-            Some([rank, ranks]) => {
-                training.idle = Some(IdleSteps { variant: variants.len(), rank, ranks });
-                Program::with_idle_variant(&variants, &batch.per_event(), Precision::F32, self.device)
-            }
-            None => Program::with_variants(&variants, Precision::F32, self.device),
-        }?;
-        Ok(Programs { step, training, score: self.score(store, tables)?, remember })
-    }
-    /// Records the variants of the training step; `writers` are the weights that write memory.
-    fn variants(
-        &self,
-        store: &Store,
-        tables: &EventTables,
-        writers: &[BufferId],
-    ) -> Result<(Vec<Tape>, Batch, TrainingVariants)> {
-        let (step, batch) = self.training_step(store, tables)?;
-        let mut tapes = vec![step];
-        let most_stale = self.lanes.staleness().memory;
-        let settling = match self.settling.filter(|_| !writers.is_empty()) {
-            Some(settling) => {
-                tapes.push(self.settling_step(store, tables, settling, writers)?);
-                Some(if self.varies { 1 + most_stale } else { 1 })
-            }
-            None => None,
-        };
-        Ok((tapes, batch, TrainingVariants { settling, most_stale, idle: None }))
+        let in_training = self.step_plan.tables(tables);
+        let (step, batch) = self.training_step(store, &in_training)?;
+        let settling = self.settling.filter(|_| !writers.is_empty());
+        let settling = settling.map(|settling| self.settling_step(store, &in_training, settling, &writers));
+        let settling = settling.transpose()?;
+        let (step, variants) =
+            self.step_plan.program((&step, &batch), settling.as_ref(), &in_training, self.device)?;
+        Ok(Programs { step, variants, score: self.score(store, tables)?, remember })
     }
     fn plan(&self, tape: &Tape) -> Result<Program> {
-        Program::on_lanes(tape, &[], Precision::F32, self.device, self.lanes.fresh())
+        Program::on_lanes(tape, &[], Precision::F32, self.device, self.step_plan.in_order())
     }
     /// Appends a training step up to its loss; `train` switches the model's drop-out on.
     fn loss(&self, t: &mut Tape, tables: &EventTables, train: bool) -> Result<(Forward, Var)> {

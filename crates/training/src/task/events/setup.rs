@@ -2,7 +2,7 @@
 //! which node.
 use super::by_plan::owners;
 use crate::{
-    plan::{MicroBatches, Plan, RankFeatures, RankMemory},
+    plan::{Plan, RankFeatures, RankMemory},
     task::{
         config::Config,
         training::{agree, stream},
@@ -64,14 +64,6 @@ impl Setup {
             None => launched()?.and_then(|launched| launched.local_size),
         };
         Ok(here.unwrap_or(1))
-    }
-    /// Returns the same, with a plan that has `n` micro-batches.
-    pub fn in_parts(&self, n: usize) -> Self {
-        let mut setup = self.clone();
-        if let Some(rank_plan) = &mut setup.plan.ranks {
-            rank_plan.micro_batches = MicroBatches::Count(n);
-        }
-        setup
     }
 }
 

@@ -1,26 +1,25 @@
 //! A model on an event stream: the passes that train and evaluate it.
 use super::{
     StreamTask, batches,
-    by_plan::{PlanState, share_state},
-    chunks::training_steps,
+    by_plan::PlanState,
     first_batch,
     model::{Model, Results},
     objective::{Objective, Target},
     places::Places,
-    recorder::{Programs, Recorder, Settling, TrainingVariants},
+    recorder::{Programs, Recorder, Settling},
     setup::Setup,
 };
 use crate::{
     model::{EventTables, Net},
-    plan::{Access, PassSchedule, accesses},
+    plan::PassSchedule,
     task::{
         Summary,
         config::Config,
         evaluation::{EdgeBank, Scores, TestScores},
         training::{
             BaselineScores, EdgeBankScores, EventCount, LastEpoch, PlanRecord, Progress, RecordedTask,
-            Remembers, Report, Runs, SameTimeRecord, Task, TaskCore, add_up, evaluation_clock, located,
-            repeat_and_report,
+            Remembers, Report, Runs, SameTimeRecord, Task, TaskCore, add_up, begin_pass, evaluation_clock,
+            located, of_whole_batches, repeat_and_report,
         },
     },
 };
@@ -28,8 +27,7 @@ use std::{ops::Range, time::Instant};
 use tgnn::{
     autograd::Program,
     error::{Error, ErrorKind, Result},
-    ops::next_turn::Turns,
-    runtime::{comm::Ranks, *},
+    runtime::*,
 };
 use tgnn_data::{Events, Part, Split, text::span};
 
@@ -37,7 +35,7 @@ use tgnn_data::{Events, Part, Split, text::span};
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Pass {
     Train,
-    /// Trains with fixed weights for writing memory, by the second variant of the step.
+    /// Trains with fixed weights for writing memory, by the settling step.
     Settle,
     Score,
     /// Updates the memory only.
@@ -82,7 +80,6 @@ pub struct EventTask {
     pub split: Split,
     settling: Option<Settling>,
     objective: Objective,
-    training: TrainingVariants,
     batch: usize,
     eval_batch: usize,
     chunks: usize,
@@ -113,15 +110,18 @@ impl EventTask {
     }
     /// Builds the model and records its programs, given what is decided before.
     pub(super) fn with(config: &Config, events: &Events, setup: Setup) -> Result<Self> {
-        let steps = |batch, turns| training_steps(config, setup.split.train.len(), batch, turns);
+        let batches_of_epoch = |batch, epoch| {
+            let first = first_batch(config.seed, epoch as u32, batch, config.chunks);
+            batches(setup.split.train.len(), batch, first)
+        };
         let target = |store: &mut Store, batch| {
             let target = Target::new(config, events, &setup.split, batch, store)?;
             let head = target.head;
             Ok((target, head))
         };
-        let mut model = Model::new(config, events, &setup, steps, target)?;
-        let plan_state = PlanState::new(config, events, &setup)?;
-        let lanes = plan_state.lanes(&setup);
+        let mut model = Model::new(config, events, &setup, batches_of_epoch, target)?;
+        let mut plan_state = PlanState::new(config, events, &setup)?;
+        let step_plan = plan_state.step_plan(&setup);
         let Setup { device, split, plan, may_partition, .. } = setup;
         let Results { losses, scores, columns, settling } = model.results(config, &split)?;
         let (nodes, buffers) = (model.node_state(), model.buffers(settling.as_ref()));
@@ -139,12 +139,12 @@ impl EventTask {
             batch,
             eval_batch,
             device: &device,
-            lanes,
-            varies: plan_state.online.is_some(),
+            step_plan,
         };
         let places = Places::new(config, &device, may_partition, net.model.state());
         let (programs, memory) = recorder.programs(&mut store, &mut tables, &places)?;
-        let Programs { step, training, score, remember } = programs;
+        let Programs { step, variants, score, remember } = programs;
+        plan_state.variants = variants;
         let has_features = tables.features.exist();
         let recorded = RecordedTask { step, score, losses, memory, nodes, buffers, has_features };
         let core = TaskCore::new(config, (device, plan), (store, parameters), recorded)?;
@@ -156,7 +156,6 @@ impl EventTask {
             split,
             settling,
             objective,
-            training,
             batch,
             eval_batch,
             chunks,
@@ -181,29 +180,12 @@ impl EventTask {
     pub fn steps(&self) -> usize {
         self.steps
     }
-    /// Returns the variant of each run of the last epoch.
-    fn runs_of_epoch(&self) -> Vec<usize> {
-        match &self.plan_state.online {
-            Some(online) => self.training.runs_of(&online.of_pass, 0).variant_of_run,
-            None => self.training.runs(false, self.steps).variant_of_run,
-        }
-    }
     /// Returns the schedule of the last epoch.
     ///
     /// # Errors
     /// `Plan` if lanes would wait for each other.
     pub(super) fn pass_schedule(&self) -> Result<PassSchedule> {
-        PassSchedule::new(&self.core.step, &self.runs_of_epoch())
-    }
-    /// Returns this rank's accesses to node memory in the last traced pass that trained; none if there is no
-    /// node memory.
-    fn accesses(&self) -> Vec<Access> {
-        if self.remember.is_none() {
-            return Vec::new();
-        }
-        let rank = self.core.device.ranks().map_or(0, Ranks::rank);
-        let gathers = self.core.plan.staleness().memory > 0;
-        accesses(&self.core.timeline(), rank, self.core.nodes.turns, self.batches, gathers)
+        PassSchedule::new(&self.core.step, &self.plan_state.runs_of_epoch(self.steps))
     }
     /// Empties node memory and mails.
     pub(super) fn reset(&mut self) -> Result<()> {
@@ -279,25 +261,19 @@ impl EventTask {
         count: &EventCount<'_>,
         progress: Report<'_>,
     ) -> Result<(), (Option<usize>, Error)> {
-        let (device, training) = (self.core.device.clone(), self.training);
-        let core = &mut self.core;
-        let steps = core.nodes.turns.steps(batches);
-        device.keep_awake(|| match (pass, &mut self.plan_state.online, &mut self.remember) {
-            (Pass::Train, Some(online), _) => online.pass(core, training, steps, count, progress),
-            (Pass::Train | Pass::Settle, ..) => {
-                let (runs, store) = (training.runs(pass == Pass::Settle, steps), &mut core.store);
-                repeat_and_report(&mut core.step, &runs, store, Some(core.losses), count, progress)
+        let (device, core) = (self.core.device.clone(), &mut self.core);
+        let program = match (pass, &mut self.remember) {
+            (Pass::Train | Pass::Settle, _) => {
+                let (settles, steps) = (pass == Pass::Settle, core.nodes.steps(batches));
+                let state = &mut self.plan_state;
+                return device.keep_awake(|| state.train(core, settles, steps, count, progress));
             }
-            (Pass::Score, ..) => {
-                let (runs, store) = (Runs::of_batches(0, batches), &mut core.store);
-                repeat_and_report(&mut core.score, &runs, store, None, count, progress)
-            }
-            (Pass::Remember, _, Some(program)) => {
-                let (runs, store) = (Runs::of_batches(0, batches), &mut core.store);
-                repeat_and_report(program, &runs, store, None, count, progress)
-            }
-            (Pass::Remember, _, None) => Ok(()),
-        })
+            (Pass::Score, _) => &mut core.score,
+            (Pass::Remember, Some(program)) => program,
+            (Pass::Remember, None) => return Ok(()),
+        };
+        let (runs, store) = (Runs::of_batches(0, batches), &mut core.store);
+        device.keep_awake(|| repeat_and_report(program, &runs, store, None, count, progress))
     }
     /// Runs a pass over a range of events.
     pub(super) fn pass(
@@ -312,24 +288,17 @@ impl EventTask {
         }
         let train = pass.trains();
         let Extent { batch, short, batches, events: total } = self.extent(pass, epoch, &range);
-        let turns = if train { self.core.nodes.turns } else { Turns::ALL };
         // Ranks derive the batches of the others from the range, so it must end where the pass does.
         let range = range.start..range.start + total;
-        let (core, steps) = (&mut self.core, turns.steps(batches));
+        let core = &mut self.core;
         self.tables.seek(&mut core.store, epoch, range, short)?;
         let (results, per_batch) = match train {
             true => (core.losses, 1),
             false => (self.scores, batch * self.columns),
         };
-        if let Some(ranks) = core.device.ranks() {
-            ranks.traffic().evaluates(!train);
-            // Each rank computes some of the results; the others are added up afterwards.
-            core.store.clear(results)?;
-        }
-        // The losses of a rank are its parts of the batches' losses.
-        let parts = core.device.ranks().map_or(1.0, |ranks| ranks.size() as f64);
-        let progress: Report<'_> =
-            &mut |p: Progress<'_>| progress(Progress { loss: p.loss.map(|loss| loss * parts), ..p });
+        begin_pass(core, results, train)?;
+        let device = core.device.clone();
+        let progress: Report<'_> = &mut |p: Progress<'_>| progress(of_whole_batches(p, &device));
         let count = EventCount { up_to: &|runs| total.min(runs * batch - short), total };
         let ran = self.run(pass, batches, &count, progress);
         let store = &mut self.core.store;
@@ -338,15 +307,19 @@ impl EventTask {
             (false, ErrorKind::Comm) => e,
             _ => located(e, epoch, at.or_else(|| first_bad(store, results, per_batch))),
         })?;
-        if pass == Pass::Train {
-            self.plan_state.end_pass(&*self.net.model, &mut self.core)?;
+        if train {
+            self.plan_state.end_pass(&*self.net.model, &mut self.core, pass == Pass::Settle, batches)?;
         }
         let core = &mut self.core;
+        let (steps, epochs) = match train {
+            true => (core.nodes.steps(batches), core.nodes.epochs_of_pass()),
+            false => (batches, 1),
+        };
         let numbers = if train { steps } else { total * self.columns };
         if pass != Pass::Remember {
             add_up(core.device.ranks(), &mut core.store, results, numbers)?;
         }
-        Ok(Passed { steps, batches, events: total * turns.batches() })
+        Ok(Passed { steps, batches, events: total * epochs })
     }
 }
 
@@ -411,11 +384,11 @@ impl Task for EventTask {
         remarks.into_iter().chain(self.core.plan_remarks()).collect()
     }
     fn last_epoch(&self) -> LastEpoch<'_> {
-        let (step, variant_of_run) = (&self.core.step, self.runs_of_epoch());
+        let (step, variant_of_run) = (&self.core.step, self.plan_state.runs_of_epoch(self.steps));
         LastEpoch { step, variant_of_run, edges: Box::new(|_, _| 0.0) }
     }
     fn plan_record(&self) -> PlanRecord {
-        self.plan_state.record(self.accesses())
+        self.plan_state.record(&self.core, self.batches)
     }
     fn remembering(&mut self) -> Option<&mut dyn Remembers> {
         if self.remember.is_some() { Some(self) } else { None }
@@ -424,18 +397,16 @@ impl Task for EventTask {
         self.core.begin_trace()?;
         let _range = nvtx::range(format_args!("train epoch {}", epoch + 1));
         self.reset()?;
-        self.plan_state.begin_epoch(&mut self.core, &self.net.model.state())?;
+        self.plan_state.begin_epoch(&mut self.core)?;
         if let Some(settling) = &self.settling {
             settling.average.begin(&mut self.core.store)?;
         }
         let Passed { steps, batches, events } =
             self.pass(Pass::Train, epoch, self.split.train.clone(), progress)?;
         (self.steps, self.batches) = (steps, batches);
-        self.plan_state.end_epoch(&mut self.core)?;
         if let Some(settling) = &self.settling {
             settling.average.end(&mut self.core.store, steps)?;
         }
-        share_state(&mut self.core, &self.net.model.state(), batches)?;
         Ok((self.core.sum_of_losses(steps)? / batches.max(1) as f64, events))
     }
     fn validate(&mut self, progress: Report<'_>) -> Result<Scores> {
@@ -457,7 +428,7 @@ impl Remembers for EventTask {
         // The step size decreases to zero, so that the weights that read memory settle, too. There are no
         // random chunks, as in a replay.
         let range = self.split.train.clone();
-        let steps = self.core.nodes.turns.steps(self.extent(Pass::Settle, epoch, &range).batches);
+        let steps = self.core.nodes.steps(self.extent(Pass::Settle, epoch, &range).batches);
         let rate = self.core.store.read::<f32>(self.core.parameters.learning_rate())?[0];
         let rates = self.core.store.get_mut::<f32>(settling.rates)?;
         for (at, step_size) in rates.iter_mut().take(steps).enumerate() {
@@ -466,7 +437,6 @@ impl Remembers for EventTask {
         self.reset()?;
         let Passed { steps, batches, events } = self.pass(Pass::Settle, epoch, range, progress)?;
         self.batches = batches;
-        share_state(&mut self.core, &self.net.model.state(), batches)?;
         Ok(Some((self.core.sum_of_losses(steps)? / batches.max(1) as f64, events)))
     }
     fn replay(&mut self, progress: Report<'_>) -> Result<()> {

@@ -19,13 +19,13 @@
 //! longer names are deleted. So, whenever a run is interrupted, the folder holds a complete checkpoint or
 //! none.
 use super::{
-    DataRecord, Fingerprint,
+    DataRecord, Fingerprint, PlanManifest,
     extract::{Extract, ExtractRecord},
     folder::{USE_A_COPY, read_text, write_whole},
     summary::StartRecord,
     tensor_files::{bad, checked, crc, dtype_of},
 };
-use crate::{plan::MicroBatchChoice, task::config::Config};
+use crate::task::config::Config;
 use safetensors::{SafeTensors, tensor::TensorView};
 use serde::{Deserialize, Serialize};
 use std::{
@@ -113,14 +113,11 @@ pub struct Manifest {
     /// CRC-32 of the file of the settled model; `None` before the model has settled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub settled: Option<u32>,
-    /// CRC-32 of the files of the copies of the node memory after the last epoch, from the second copy on.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub copies: Vec<u32>,
     /// Configuration of the training.
     pub config: Config,
-    /// The number of micro-batches, if it was fitted: a resumed run keeps it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub micro_batches: Option<MicroBatchChoice>,
+    /// What only runs with some plans have.
+    #[serde(flatten)]
+    pub by_plan: PlanManifest,
     /// What the training started from, if not from random weights: a resumed run keeps it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start: Option<StartRecord>,
@@ -244,7 +241,7 @@ impl Checkpoint {
         let extracts = manifest.extract.iter().chain(latest.map(|latest| &latest.extract));
         let mut named: Vec<PathBuf> = extracts.map(|record| self.extract_file(record.checksum)).collect();
         named.extend(latest.map(|latest| self.latest_file(latest.checksum)));
-        named.extend((1..).zip(&manifest.copies).map(|(copy, &sum)| self.copy_file(copy, sum)));
+        named.extend(manifest.by_plan.files(self));
         for entry in fs::read_dir(&self.0).into_iter().flatten().flatten() {
             let path = entry.path();
             let named = kept.contains(&path) || named.contains(&path);
@@ -361,9 +358,8 @@ impl Checkpoint {
             fingerprint: data.fingerprint,
             checksums: [0; 2],
             settled: None,
-            copies: Vec::new(),
             config,
-            micro_batches: None,
+            by_plan: PlanManifest::default(),
             start: None,
             stream: None,
             extract: None,

@@ -1,4 +1,5 @@
 //! The training loop: epochs with validation, the best epoch's test, and the folder that records the run.
+mod by_plan;
 mod checkpoint;
 mod copies;
 mod evaluate;
@@ -19,6 +20,7 @@ mod task;
 mod tensor_files;
 pub mod tensorboard;
 
+pub use by_plan::PlanManifest;
 pub use checkpoint::{After, Checkpoint, LatestRecord, Manifest, StreamRecord};
 pub(super) use evaluate::{evaluate, restored};
 pub(super) use extract::Extract;
@@ -30,7 +32,7 @@ pub use matching::with_model_of;
 pub(super) use matching::{same_model, same_test};
 pub(in crate::task) use memory::KeptTables;
 pub use memory::MemoryPlan;
-pub(super) use over_ranks::{add_up, agree, from_first};
+pub(super) use over_ranks::{add_up, agree, begin_pass, from_first, of_whole_batches};
 pub(super) use pass::{EventCount, Runs, evaluation_clock, located, repeat_and_report};
 use plan_notes::PlanUse;
 pub(super) use run::Run;

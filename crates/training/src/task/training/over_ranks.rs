@@ -1,6 +1,6 @@
 //! What a run over several ranks does besides its steps: checkpoints of state that is spread over ranks, and
 //! the sums of what ranks compute for a pass.
-use super::{Checkpoint, NodeState, Task};
+use super::{Checkpoint, NodeState, Progress, Task, TaskCore};
 use crate::{model::RankTables, task::config::Config};
 use serde::{Serialize, de::DeserializeOwned};
 use std::borrow::Cow;
@@ -166,6 +166,19 @@ pub(in crate::task) fn agree(ranks: &Ranks, config: &Config, data: &str) -> Resu
     anywhere.data.path.clear();
     ranks.agree("configuration", &anywhere.to_toml()?)?;
     ranks.agree("data", data)
+}
+
+/// Prepares a pass of which each rank computes some of the `results`: [`add_up`] adds the others.
+pub(in crate::task) fn begin_pass(core: &mut TaskCore, results: BufferId, trains: bool) -> Result<()> {
+    let Some(ranks) = core.device.ranks() else { return Ok(()) };
+    ranks.traffic().evaluates(!trains);
+    core.store.clear(results)
+}
+
+/// Returns progress with the loss of whole batches, given that of a rank: its part of them.
+pub(in crate::task) fn of_whole_batches<'a>(progress: Progress<'a>, device: &Device) -> Progress<'a> {
+    let parts = device.ranks().map_or(1.0, |ranks| ranks.size() as f64);
+    Progress { loss: progress.loss.map(|loss| loss * parts), ..progress }
 }
 
 /// Adds up the first `n` numbers of a buffer over all ranks: the losses or scores of a pass, of which each

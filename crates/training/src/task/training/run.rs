@@ -1,7 +1,7 @@
 //! A run: its epochs with validation, the test of the best epoch, and the files of the run folder.
 use super::{
-    Checkpoint, DataRecord, DataTask, DeviceRecord, EpochRecord, Manifest, NodeState, PeakMemory, Progress,
-    RanksRecord, Remembers, StageRecord, StartRecord, Summary, Task,
+    Checkpoint, DataRecord, DataTask, DeviceRecord, EpochRecord, Manifest, NodeState, PeakMemory,
+    PlanManifest, Progress, RanksRecord, Remembers, StageRecord, StartRecord, Summary, Task,
     extractor::Extractor,
     folder::{
         USE_A_COPY, as_json, is_free, locked, never_saved, open_run, read_metrics, write_metrics, write_whole,
@@ -13,7 +13,7 @@ use super::{
     tensorboard,
 };
 use crate::{
-    plan::{Choice, Timeline},
+    plan::Timeline,
     task::{
         config::Config,
         evaluation::{ScoresByMemory, TestScores},
@@ -119,7 +119,7 @@ impl RunState<'_> {
     /// belongs to its state.
     fn save(&mut self, task: &dyn Task, is_best: bool) -> Result<()> {
         let Some(checkpoint) = &self.checkpoint else { return Ok(()) };
-        self.manifest.copies = checkpoint.save_copies(task)?;
+        self.manifest.by_plan.save(checkpoint, task)?;
         let (extractors, manifest, mails) =
             (&mut self.extractors, &mut self.manifest, task.core().nodes.mail_events);
         checkpoint.save_by(task, &self.buffers, |checkpoint, whole| {
@@ -230,10 +230,7 @@ impl<'a> Run<'a> {
         let buffers = task.core().checkpoint_buffers();
         let checkpoint = options.out.as_ref().map(|out| Checkpoint::at(out.join("checkpoint")));
         let mut manifest = Checkpoint::describe(config, &self.data);
-        manifest.micro_batches = match task.plan_record().chosen {
-            Some(Choice::MicroBatches(choice)) => Some(choice),
-            _ => None,
-        };
+        manifest.by_plan = PlanManifest::new(task);
         manifest.start = options.start();
         let (records, best, lock) = (Vec::new(), None, None);
         let mut state = RunState { buffers, checkpoint, extractors, manifest, records, best, lock };
@@ -288,9 +285,8 @@ impl<'a> Run<'a> {
             return Ok(false);
         };
         manifest.doubt().iter().for_each(|doubt| watch.note(doubt));
-        let micro_batches = state.manifest.micro_batches.take();
-        state.manifest = resumed(manifest.clone(), self.config, &self.data)?;
-        state.manifest.micro_batches = micro_batches;
+        let by_plan = std::mem::take(&mut state.manifest.by_plan);
+        state.manifest = Manifest { by_plan, ..resumed(manifest.clone(), self.config, &self.data)? };
         state.records = records;
         // An earlier version wrote no extract; a damaged one is written anew.
         if let Some([extractor, _]) = &mut state.extractors {
@@ -307,7 +303,7 @@ impl<'a> Run<'a> {
             }
         }
         load(task, &state.buffers, |store, buffers| checkpoint.load(store, buffers, false))?;
-        checkpoint.load_copies(task, &state.manifest.copies)?;
+        state.manifest.by_plan.resume(manifest.by_plan, checkpoint, task)?;
         Ok(true)
     }
     /// Trains, validates and saves epoch after epoch, until all are over or validation no longer improves.

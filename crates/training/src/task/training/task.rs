@@ -220,6 +220,10 @@ impl Default for NodeState {
 }
 
 impl NodeState {
+    /// Returns the number of steps in which this rank trains on `batches` batches.
+    pub(in crate::task) fn steps(&self, batches: usize) -> usize {
+        self.turns.steps(batches)
+    }
     /// Returns the number of epochs that a training pass counts as: more than one if ranks train several at
     /// the same time.
     pub fn epochs_of_pass(&self) -> usize {

@@ -30,9 +30,39 @@ const STEPS: usize = 8;
 /// tells the bytes of an event from those of a batch.
 const PROFILED: [(usize, usize); 5] = [(1, 8), (1, 4), (1, 2), (1, 1), (2, 1)];
 
+/// Builds the task of a run, with the number of micro-batches that its plan asks for. Collective.
+///
+/// # Errors
+/// As [`EventTask::new`]; the errors of the profiled steps.
+pub(in crate::task::events) fn task_of_run(
+    config: &Config,
+    events: &Events,
+    device: Device,
+    options: &RunOptions,
+) -> Result<EventTask> {
+    let setup = Setup::new(config, events, device)?;
+    let choice = chosen(config, events, &setup, options)?;
+    let setup = match &choice {
+        Some(choice) => in_parts(&setup, choice.micro_batches),
+        None => setup,
+    };
+    let mut task = EventTask::with(config, events, setup)?;
+    task.plan_state.micro_batches = choice;
+    Ok(task)
+}
+
+/// Returns the same, with a plan that has `n` micro-batches.
+fn in_parts(setup: &Setup, n: usize) -> Setup {
+    let mut setup = setup.clone();
+    if let Some(rank_plan) = &mut setup.plan.ranks {
+        rank_plan.micro_batches = MicroBatches::Count(n);
+    }
+    setup
+}
+
 /// Returns the number of micro-batches; `None` if the plan gives a number, or there are no ranks. A run that
 /// is resumed with as many ranks keeps its number. Collective.
-pub(in crate::task::events) fn chosen(
+fn chosen(
     config: &Config,
     events: &Events,
     setup: &Setup,
@@ -61,7 +91,7 @@ fn kept(device: &Device, ranks: usize, options: &RunOptions) -> Result<Option<Mi
     let choice = from_first(device, || {
         let checkpoint = Checkpoint::at(out.join("checkpoint"));
         // A checkpoint that cannot be read is refused when its state is loaded.
-        Ok(checkpoint.manifest().ok().and_then(|manifest| manifest.micro_batches))
+        Ok(checkpoint.manifest().ok().and_then(|manifest| manifest.by_plan.micro_batches))
     })?;
     Ok(choice.filter(|choice| choice.ranks == ranks))
 }
@@ -76,7 +106,7 @@ fn profile(config: &Config, events: &Events, setup: &Setup) -> Result<Vec<Profil
         let batch = config.batch.min(setup.split.train.len()).div_ceil(divisor);
         // No first batch is shorter than the others, and no pass ends early.
         let config = Config { batch, chunks: 1, max_batches: 0, ..config.clone() };
-        let setup = Setup { device: device.clone(), ..setup.in_parts(parts) };
+        let setup = Setup { device: device.clone(), ..in_parts(setup, parts) };
         let mut task = EventTask::with(&config, events, setup)?;
         let dispatches = task.core.step().stages().filter(|(_, stage)| *stage == Stage::Dispatch).count();
         if dispatches < parts {

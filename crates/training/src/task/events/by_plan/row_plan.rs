@@ -3,9 +3,10 @@ use super::{owners::travel, staleness::mixed_after};
 use crate::{
     model::{EventTables, RankTables},
     plan::RankFeatures,
-    task::events::setup::Setup,
+    task::{config::Config, events::setup::Setup},
 };
 use tgnn::{
+    autograd::LearningRates,
     error::Result,
     ops::next_turn::Turns,
     runtime::{Store, comm::Ranks},
@@ -57,4 +58,22 @@ fn over_ranks(
     let in_turn = setup.plan.in_turn();
     tables.training.ranks = Some(if in_turn { training.with_whole_batches(batch) } else { training });
     Ok(turns)
+}
+
+/// Returns the steps of all epochs of so many batches each; 0 if no learning rate depends on them.
+///
+/// # Errors
+/// `Usage` if there are too many.
+pub(in crate::task::events) fn steps_of_run(
+    config: &Config,
+    turns: Turns,
+    batches_of_epoch: impl Fn(usize) -> usize,
+) -> Result<usize> {
+    if !config.optimizer.depends_on_steps() {
+        return Ok(0);
+    }
+    let steps = |epoch| turns.steps(batches_of_epoch(epoch).min(config.most_batches()));
+    // Epochs differ by a batch at most.
+    LearningRates::check_steps(config.epochs.saturating_mul(1 + steps(0)))?;
+    Ok((0..config.epochs).step_by(turns.batches()).map(steps).sum())
 }

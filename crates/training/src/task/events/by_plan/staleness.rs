@@ -3,6 +3,7 @@
 //!
 //! A few steps of an epoch are timed, then some hundred follow with the staleness that these times ask for,
 //! then a few are timed again, and so on. So the staleness follows the times of the stages as they change.
+use super::variants::StepVariants;
 use crate::{
     model::EventModel,
     plan::{
@@ -12,7 +13,7 @@ use crate::{
     },
     task::{
         config::Config,
-        events::{recorder::TrainingVariants, setup::Setup},
+        events::setup::Setup,
         training::{EventCount, Report, StalenessRecord, TaskCore, repeat_and_report},
     },
 };
@@ -71,7 +72,7 @@ impl Online {
     pub fn pass(
         &mut self,
         core: &mut TaskCore,
-        training: TrainingVariants,
+        variants: StepVariants,
         steps: usize,
         count: &EventCount<'_>,
         progress: Report<'_>,
@@ -82,7 +83,7 @@ impl Online {
             if segment.timed && begins_trace {
                 core.step.start_trace();
             }
-            let runs = training.runs_of(&segment.staleness, self.of_pass.len());
+            let runs = variants.runs_of(&segment.staleness, self.of_pass.len());
             let TaskCore { step, store, losses, .. } = core;
             repeat_and_report(step, &runs, store, Some(*losses), count, progress)?;
             let spans = match segment.timed {

@@ -1,6 +1,6 @@
 //! A model on an event stream whose nodes have labels: the passes that train and evaluate it.
 use super::{
-    super::{StreamTask, chunks::equal_epochs, model::Model, places::Places, setup::Setup},
+    super::{StreamTask, model::Model, places::Places, setup::Setup},
     programs::{LabelTables, Programs, Recorder},
     unlabelled,
     walk::{Stop, Walk},
@@ -75,12 +75,12 @@ impl PropertyTask {
         let labels = events.node_labels.clone().ok_or_else(|| unlabelled(events))?;
         let setup = Setup::new(config, events, device)?;
         let walk = walk(config, events, &labels, &setup.split)?;
-        let steps = |_, _| equal_epochs(config, walk.steps(TRAIN));
+        let batches_of_epoch = |_, _| walk.steps(TRAIN);
         let target = |store: &mut Store, _| {
             let tables = LabelTables::new(store, &labels, &walk)?;
             Ok((tables, HeadKind::Properties { classes: labels.classes() }))
         };
-        let model = Model::new(config, events, &setup, steps, target)?;
+        let model = Model::new(config, events, &setup, batches_of_epoch, target)?;
         let (nodes, buffers) = (model.node_state(), model.buffers(None));
         let Model { mut store, mut tables, parameters, net, target: label_tables, batch, .. } = model;
         let Setup { device, split, plan, may_partition, .. } = setup;

@@ -1,7 +1,9 @@
 //! Node memory with a mailbox of one lean mail per node, updated by a recurrent cell.
+mod by_plan;
+
 use super::{
     Embeddings, EventTables, RankTables, TimeEncoding,
-    rows::{NodeRows, NodeTable, Read, RowCounts, RowsOf, Writes, WrittenTables},
+    rows::{NodeRows, NodeTable, Read, RowCounts, RowsOf, WrittenTables},
 };
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -225,33 +227,10 @@ impl NodeMemory {
         stride: usize,
         e: &Embeddings,
     ) -> Result<()> {
-        let Some((memory, Some(time))) = e.memory else {
-            return Err(Error::shape("write_memory", "there is no new memory"));
-        };
-        let unique = e.unique_nodes()?;
-        let in_place = |t: &mut Tape| self.write_in_place(t, data, batch, (stride, e), [memory, time]);
-        let sent = |t: &mut Tape, sent: Var| {
-            let [memory, time] = e.sent_memory([memory, time]);
-            let from = t.mail_sources(sent, unique.phi, unique.psi[0], stride, None)?;
-            let mail = e.content.map_or((memory, from.partner_row), |content| (content, from.end));
-            let (event, event_time) = ((batch.event, from.event), (batch.time, from.event));
-            Ok(vec![(memory, sent), (time, sent), mail, event, event_time])
-        };
-        let received = |t: &mut Tape, place: Var, rows: &[Var]| {
-            let ids = [self.memory, self.memory_time, self.mail, self.mail_event, self.mail_time];
-            let tables = t.stored_all(ids)?.into_iter().zip(rows.iter().copied());
-            t.write_all_rows(&tables.collect::<Vec<_>>(), place)
-        };
-        let writes = Writes {
-            group: 0,
-            node: unique.node,
-            limit: Some(unique.positives),
-            in_place: &in_place,
-            sent: &sent,
-            parts: 1,
-            received: &received,
-        };
-        self.rows.write(t, data, batch, e, &writes)
+        match data.rows.is_plain() {
+            true => self.write_in_place(t, data, batch, stride, e),
+            false => self.write_as_planned(t, data, batch, stride, e),
+        }
     }
     /// Appends the writes of new memory and mails to the tables of this rank.
     fn write_in_place(
@@ -259,10 +238,10 @@ impl NodeMemory {
         t: &mut Tape,
         data: &EventTables,
         batch: &Batch,
-        (stride, e): (usize, &Embeddings),
-        [memory, time]: [Var; 2],
+        stride: usize,
+        e: &Embeddings,
     ) -> Result<()> {
-        let unique = e.unique_nodes()?;
+        let (unique, [memory, time]) = (e.unique_nodes()?, e.new_memory()?);
         let edge = data.edge_if(t, self.edge_features)?;
         let state = self.vars(&self.rows.in_place(t, unique.node)?, edge)?;
         let combiner = if self.mail_edge.is_some() { Combiner::Mean } else { Combiner::Last };

@@ -9,11 +9,13 @@
 //! The result of the attention over a node's memory and mails is its new memory and, plus the projected node
 //! inputs, its embedding. Keys and values are absorbed
 //! ([`temporal_attention`](tgnn::ops::temporal_attention)).
+mod by_plan;
+
 use super::{
     Embeddings, EventModel, EventTables, ModelConfig, NodeInputs, Queries, RankTables, RowCounts, RowsAround,
     TimeEncoding, TimeStart,
     config::Check,
-    rows::{NodeRows, NodeTable, RowsOf, Writes, WrittenTables},
+    rows::{NodeRows, NodeTable, RowsOf, WrittenTables},
 };
 use serde::{Deserialize, Serialize};
 use tgnn::{
@@ -27,6 +29,7 @@ use tgnn::{
         read_mails::Mailbox,
         sample_neighbors::Strategy,
         temporal_attention::AttentionVars,
+        unique::UniqueNodes,
         write_memory::Combiner,
     },
     runtime::*,
@@ -238,10 +241,6 @@ struct SeenMails {
     features: Option<Var>,
 }
 
-/// The numbers of the groups of tables that are written together.
-const MEMORY: usize = 0;
-const MAILBOX: usize = 1;
-
 impl Apan {
     /// Returns the memory and the mailbox of the rows of a step.
     fn tables(rows: &RowsOf) -> Result<(Var, Mailbox)> {
@@ -261,6 +260,50 @@ impl Apan {
         let unique = t.unique(stamp, row, &[], 2)?;
         let features = mailbox.features.map(|features| t.gather_rows(features, unique.node)).transpose()?;
         Ok(SeenMails { mail: t.gather_rows(mailbox.mail, unique.node)?, row: unique.psi[0], features })
+    }
+    /// Returns the new memory of the roots that `e` embeds.
+    fn new_memory(e: &Embeddings) -> Result<Var> {
+        let none = || Error::shape("deliver_mails", "there is no new memory");
+        e.memory.map(|(out, _)| out).ok_or_else(none)
+    }
+    /// Appends the writes of new memory.
+    fn write_memory(&self, t: &mut Tape, e: &Embeddings) -> Result<()> {
+        let unique = e.unique_nodes()?;
+        let memory = t.stored(self.memory)?;
+        t.write_latest(memory, (unique.node, unique.phi), Self::new_memory(e)?)
+    }
+    /// Returns the nodes that get mails: those of a batch's events, and their recent neighbours.
+    fn recipients(&self, t: &mut Tape, data: &EventTables, batch: &Batch) -> Result<UniqueNodes> {
+        let (node, time) = t.roots(batch.src, batch.dst, batch.time, None)?;
+        let how = data.sampling(self.config.neighbors, Strategy::Recent);
+        let tcsr = data.tcsr(t)?;
+        let near = t.sample_neighbors(tcsr, (node, time), (batch.event, batch.now), 2, how)?;
+        let recipients = t.expand_targets((node, time), near.node, None)?.node;
+        data.unique(t, recipients, &[], 2)
+    }
+    /// Returns the number of nodes that get the mail of an end of an event.
+    fn recipients_of_end(&self) -> usize {
+        1 + self.config.neighbors
+    }
+    /// Appends the delivery of a batch's mails to the mailboxes of the recipients `to`.
+    fn deliver(
+        &self,
+        t: &mut Tape,
+        data: &EventTables,
+        batch: &Batch,
+        (stride, to): (usize, &UniqueNodes),
+        e: &Embeddings,
+    ) -> Result<()> {
+        let (_, mailbox) = Self::tables(&self.rows.in_place(t, to.node)?)?;
+        let edge = data.edge_if(t, self.config.edge_features)?;
+        let (edge, edge_row) = match mailbox.features {
+            Some(_) => data.batch_edge_rows(t, edge, batch.event)?,
+            None => (edge, batch.event),
+        };
+        let (event, event_time) = (batch.event, batch.time);
+        let (each, out) = (self.recipients_of_end(), Self::new_memory(e)?);
+        let deliveries = Deliveries { to, each, out, event, event_time, edge, edge_row };
+        t.deliver_mails(mailbox, deliveries, stride)
     }
 }
 
@@ -339,53 +382,11 @@ impl EventModel for Apan {
         stride: usize,
         e: &Embeddings,
     ) -> Result<()> {
-        let Some((out, _)) = e.memory else {
-            return Err(Error::shape("deliver_mails", "there is no new memory"));
-        };
-        let unique = e.unique_nodes()?;
-        let memory = t.stored(self.memory)?;
-        let new_rows = Writes {
-            group: MEMORY,
-            node: unique.node,
-            limit: Some(unique.positives),
-            in_place: &|t| t.write_latest(memory, (unique.node, unique.phi), out),
-            sent: &|t, sent| Ok(vec![(out, t.gather_rows(unique.phi, sent)?)]),
-            parts: 1,
-            received: &|t, place, rows| t.write_rows(memory, place, rows[0]),
-        };
-        self.rows.write(t, data, batch, e, &new_rows)?;
-        let (node, time) = t.roots(batch.src, batch.dst, batch.time, None)?;
-        let how = data.sampling(self.config.neighbors, Strategy::Recent);
-        let tcsr = data.tcsr(t)?;
-        let near = t.sample_neighbors(tcsr, (node, time), (batch.event, batch.now), 2, how)?;
-        let recipients = t.expand_targets((node, time), near.node, None)?.node;
-        let to = data.unique(t, recipients, &[], 2)?;
-        let (_, mailbox) = Self::tables(&self.rows.in_place(t, to.node)?)?;
-        let each = 1 + self.config.neighbors;
-        let deliver = |t: &mut Tape| {
-            let edge = data.edge_if(t, self.config.edge_features)?;
-            let (edge, edge_row) = match mailbox.features {
-                Some(_) => data.batch_edge_rows(t, edge, batch.event)?,
-                None => (edge, batch.event),
-            };
-            let (event, event_time) = (batch.event, batch.time);
-            let deliveries = Deliveries { to: &to, each, out, event, event_time, edge, edge_row };
-            t.deliver_mails(mailbox, deliveries, stride)
-        };
-        // A mail holds the memory of both ends of an event.
-        let sent = |t: &mut Tape, sent: Var| {
-            let from = t.mail_sources(sent, to.phi, unique.psi[0], stride, Some(each))?;
-            Ok(vec![(out, from.pair), (batch.event, from.event), (batch.time, from.event)])
-        };
-        let mails = Writes {
-            group: MAILBOX,
-            node: to.node,
-            limit: None,
-            in_place: &deliver,
-            sent: &sent,
-            parts: 2,
-            received: &|t, place, rows| t.append_mails(mailbox, place, rows[0], (rows[1], rows[2])),
-        };
-        self.rows.write(t, data, batch, e, &mails)
+        if !data.rows.is_plain() {
+            return self.write_as_planned(t, data, batch, stride, e);
+        }
+        self.write_memory(t, e)?;
+        let to = self.recipients(t, data, batch)?;
+        self.deliver(t, data, batch, (stride, &to), e)
     }
 }
