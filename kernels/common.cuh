@@ -142,16 +142,6 @@ struct IdLists {
   uint32_t stride;
 };
 
-// Tables to fill, each with a word of its own; unused ones have no words. (`abi::Fill`.)
-struct Fill {
-  uint32_t* table;
-  uint64_t words;
-  uint64_t word;
-};
-struct Fills {
-  Fill of[8];
-};
-
 // A table and rows of it, `width` 4-byte words or 16-bit numbers wide. (`abi::TableRows`.)
 struct TableRows {
   void* table;

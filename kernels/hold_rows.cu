@@ -1,7 +1,7 @@
 // hold_rows: places of rows that are held over several steps; due_rows: the held rows of a range of slots, in the step of
 // the last slot
 //
-// shapes    slot [1], held [slots], after [1], place [<= n], out [<= n] u32
+// shapes    slot [1], held [slots], place [<= n], out [<= n] u32
 // grid      one thread per row; grid-stride loop
 // memory    reads 2 words, writes n; coalesced
 // limiter   latency
@@ -24,10 +24,9 @@ hold_rows(const uint32_t* slot, uint32_t* held, uint32_t* place, Rows ids, uint3
 }
 
 extern "C" __global__ void __launch_bounds__(256, FULL)
-due_rows(const uint32_t* slot, const uint32_t* held, const uint32_t* after, uint32_t* count, uint32_t* out, uint32_t slots,
-         uint32_t begin, uint32_t end, uint32_t each) {
+due_rows(const uint32_t* slot, const uint32_t* held, uint32_t* count, uint32_t* out, uint32_t slots, uint32_t begin,
+         uint32_t end, uint32_t each) {
   after_previous_kernel();
-  if (*after != NONE) begin = max(begin, *after + 1);
   uint32_t n = 0;
   for (uint32_t of = begin; *slot + 1 == slots && of < end; ++of) {
     uint32_t rows = min(held[of], each);

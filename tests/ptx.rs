@@ -8,8 +8,8 @@ use crate::{
 use std::{ffi::c_void, path::Path};
 use tgnn::{
     autograd::Program,
-    ops::{Backend, Tape, cases, epilogue::DropRate},
-    runtime::{MatmulPrecision, NONE, Precision, Rows, Spec, Store, Var},
+    ops::{Backend, Tape, cases, epilogue::DropRate, next_turn::Turns},
+    runtime::{MatmulPrecision, Precision, Rows, Spec, Store, Var},
     testing::worst,
 };
 
@@ -162,34 +162,23 @@ fn counts_beyond_32_bits_are_divided_correctly() {
     );
     assert_eq!((on.fault().as_str(), on.read(&out)), ("", vec![7, 8, 9, 10]));
 
-    // The last of four copies begins with batch 3e9 of 4e9, each of one event; it goes on from the beginning.
-    let (events, step, copy, copies) = (4_000_000_000u32, 2_000_000_000u32, 3u64, 4u64);
+    // The second of five groups, at the end of as many events as there can be, each of them a batch.
+    let (events, step, first) = (u32::MAX - 1, u32::MAX - 2, 3_000_000_000u32);
     let (range, clock, at) = (on.words(&[0, events, 0]), on.words(&[9, step]), on.words(&[0; 2]));
+    let first_at = on.words(&[first]);
     let null = &[0u64][..];
-    let [range_at, clock_at, turn_at] = [&range, &clock, &at].map(|b| [b.address()]);
+    let [range_at, clock_at, first_at, turn_at] = [&range, &clock, &first_at, &at].map(|b| [b.address()]);
     on.launch(
         image(&on, "next_turn"),
         "next_turn",
         (1, 1, 0),
-        &[
-            &range_at,
-            &clock_at,
-            &turn_at,
-            null,
-            null,
-            null,
-            &rows(u64::from(events)),
-            &[1],
-            &[0],
-            &[1],
-            &[copy],
-            &[copies],
-        ],
+        &[&range_at, &clock_at, &first_at, &turn_at, null, null, &rows(u64::from(events)), &[1], &[1], &[5]],
     );
     assert_eq!(on.fault(), "");
-    let batch = ((u64::from(events) * copy / copies + u64::from(step)) % u64::from(events)) as u32;
-    assert_eq!(on.read(&at), [9 + 3, batch]);
-    assert_ne!(batch, NONE);
+    let turns = Turns { group: 1, groups: 5, ..Turns::ALL };
+    let turn = turns.at(step as usize, first as usize..events as usize);
+    let batch = turn.batch.unwrap() as u32;
+    assert_eq!(on.read(&at), [9 + turn.slot as u32, batch]);
 }
 
 #[test]

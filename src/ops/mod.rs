@@ -487,7 +487,7 @@ ops! {
     rows: fold_rows, gather_rows, mean_rows, prefix_rows, scatter_add_rows, write_rows;
     loss: bce_loss, guard, label_loss, link_decoder, pair_logits, soft_label_loss, squared_loss;
     optimizer: accumulate, adam, clip_norm, sgd;
-    ranks with link, window: all_reduce, batch_roots, exchange_ids, exchange_rows, expire_copies, fill_when,
+    ranks with link, window: all_reduce, batch_roots, exchange_ids, exchange_rows, expire_copies,
         hold_rows, join_rows, keep_marked, latest, least, next_turn, repeated_roots, route, slice_rows,
         split_rows, stale_copies;
     staleness: count_common, count_missed, mix_similar, pick_similar, row_errors;

@@ -22,7 +22,7 @@ pub struct HoldRows {
 }
 
 /// The rows of a range of slots, in the step of the last slot, slot by slot: `slot m + i` for all rows i that
-/// the slot holds; in other steps none. Slots up to `after`, u32 `[1]`, are left out, unless it is [`NONE`].
+/// the slot holds; in other steps none.
 #[derive(Debug)]
 pub struct DueRows {
     slots: Range<usize>,
@@ -48,8 +48,7 @@ impl Tape {
     /// let held = store.values("held", Spec::ids(Rows::fixed(2), 1), &[1u32, 0])?;
     /// let held = tape.stored(held)?;
     /// let place = tape.hold_rows(slot, id, held, 3)?;
-    /// let after = tape.input(&mut store, "after", Spec::ids(Rows::fixed(1), 1), &[NONE])?; // no slot
-    /// let due = tape.due_rows(slot, held, after, 0..2, 3)?.id;
+    /// let due = tape.due_rows(slot, held, 0..2, 3)?.id;
     /// let mut program = Program::new(&tape, &[place, due], Precision::F32, Backend::Cpu)?;
     /// program.run(&mut store)?;
     /// assert_eq!(program.read::<u32>(place, &store)?, [3, 4, 5]);
@@ -60,23 +59,15 @@ impl Tape {
         self.push1(HoldRows { rows }, &[slot, id, held])
     }
     /// Appends [`DueRows`] of the `slots` of a table of `rows` rows a slot; `slot`, u32 `[1]`, is the slot of
-    /// this step, `held`, u32 `[s]`, counts the rows of each slot, and `after`, u32 `[1]`, is the last slot
-    /// to leave out, or [`NONE`].
+    /// this step, and `held`, u32 `[s]`, counts the rows of each slot.
     ///
     /// # Errors
     /// `Shape` if an input is not one column of u32, or there are no such slots.
     ///
     /// # Examples
     /// As [`hold_rows`](Self::hold_rows).
-    pub fn due_rows(
-        &mut self,
-        slot: Var,
-        held: Var,
-        after: Var,
-        slots: Range<usize>,
-        rows: usize,
-    ) -> Result<Due> {
-        let outs = self.push(DueRows { slots, rows }, &[slot, held, after])?;
+    pub fn due_rows(&mut self, slot: Var, held: Var, slots: Range<usize>, rows: usize) -> Result<Due> {
+        let outs = self.push(DueRows { slots, rows }, &[slot, held])?;
         Ok(Due { count: outs[0], id: outs[1] })
     }
 }
@@ -121,8 +112,7 @@ impl Op for HoldRows {
 impl Op for DueRows {
     const NAME: &'static str = "due_rows";
     const KIND: OpKind = OpKind::Graph;
-    const SIGNATURE: &'static str = "slot [1] ids, held [s + 1] ids, after [1] ids \
-        -> count [1] ids, id [r] ids by count";
+    const SIGNATURE: &'static str = "slot [1] ids, held [s + 1] ids -> count [1] ids, id [r] ids by count";
     fn sizes(&self) -> Sizes {
         vec![("r", Rows::fixed(self.slots.len().saturating_mul(self.rows)))]
     }
@@ -132,11 +122,10 @@ impl Op for DueRows {
         countable(Self::NAME, "rows of all slots", slots.saturating_mul(self.rows))
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
-        let (slot, held, after) = (io.input::<u32>(0)[0] as usize, io.input::<u32>(1), io.input::<u32>(2)[0]);
-        let first = if after == NONE { 0 } else { after as usize + 1 };
+        let (slot, held) = (io.input::<u32>(0)[0] as usize, io.input::<u32>(1));
         let (out, mut n) = (io.out::<u32>(1), 0);
         if slot + 1 == held.len() {
-            for of in self.slots.clone().filter(|&of| of >= first) {
+            for of in self.slots.clone() {
                 let rows = (held[of] as usize).min(self.rows);
                 let due = out[n..n + rows].iter_mut();
                 due.zip((of * self.rows) as u32..).for_each(|(out, row)| *out = row);
@@ -148,32 +137,24 @@ impl Op for DueRows {
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (slots, rows) = (on.capacity(1) as u32, self.rows as u32);
         let [begin, end] = [self.slots.start, self.slots.end].map(|of| of as u32);
-        let (slot, held, after) = (on.input(0), on.input(1), on.input(2));
-        let grid = Grid::items(self.rows);
-        launch!(k, on, due_rows[grid]; slot, held, after, on.kept(0), on.out(1), slots, begin, end, rows)
+        let (slot, held, grid) = (on.input(0), on.input(1), Grid::items(self.rows));
+        launch!(k, on, due_rows[grid]; slot, held, on.kept(0), on.out(1), slots, begin, end, rows)
     }
 }
 
-/// `[rows, slots, slot of the step, rows of the other slots, slots to leave out]`
-pub(in crate::ops) const CASES: &[&[usize]] = &[
-    &[1, 1, 0, 0, 0],
-    &[5, 2, 0, 3, 0],
-    &[5, 2, 1, 5, 1],
-    &[0, 3, 2, 0, 0],
-    &[700, 4, 3, 300, 0],
-    &[40, 4, 3, 10, 4],
-    &[40, 4, 3, 10, 2],
-];
-pub(in crate::ops) const BENCH: &[&[usize]] = &[&[1_200, 4, 3, 1_200, 0]];
+/// `[rows, slots, slot of the step, rows of the other slots]`
+pub(in crate::ops) const CASES: &[&[usize]] =
+    &[&[1, 1, 0, 0], &[5, 2, 0, 3], &[5, 2, 1, 5], &[0, 3, 2, 0], &[700, 4, 3, 300], &[40, 4, 3, 10]];
+pub(in crate::ops) const BENCH: &[&[usize]] = &[&[1_200, 4, 3, 1_200]];
 pub(in crate::ops) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
-    let [n, slots, slot, others, out] = dims[..] else {
-        return Err(Error::shape("hold_rows", "five numbers"));
+    let [n, slots, slot, others] = dims[..] else {
+        return Err(Error::shape("hold_rows", "four numbers"));
     };
     let (slot, id) = (c.count(slot), c.ids_below(n, 1_000));
-    let (held, after) = (c.ids(&vec![others as u32; slots], 1), c.ids(&[(out as u32).wrapping_sub(1)], 1));
+    let held = c.ids(&vec![others as u32; slots], 1);
     let mut outs = vec![c.tape.hold_rows(slot, id, held, n)?];
     for range in [0..slots, 0..1, slots / 2..slots] {
-        outs.push(c.tape.due_rows(slot, held, after, range, n)?.id);
+        outs.push(c.tape.due_rows(slot, held, range, n)?.id);
     }
     Ok(Built { outs, states: vec![held], ..Built::default() })
 }

@@ -6,7 +6,7 @@
 //! | `src`, `dst` | `[e]` u32 | endpoints of all events of the stream |
 //! | `time` | `[e]` i64 | ticks |
 //! | `range` | `[1, 3]` u32 | first event of the pass; one past its last, clipped to `e`; by how many events the first batch is shorter than `b` |
-//! | `clock` | `[1, 2]` u32, state | epoch, and number of batches done in this pass, which the op increments |
+//! | `clock` | `[1, 2]` u32, state | epoch, and number of this step's batch, which the op increments |
 //! | `turn` | `[1, 2]` u32, optional | the epoch and the batch of this step, if they are not those of the clock ([`next_turn`](super::next_turn)) |
 //! | count | `[1, 1]` u32 | live events n: `b`; fewer in a shortened first batch and in the last; 0 past the end |
 //! | src, dst, event | `[<= b]` u32 | endpoints and ids |
@@ -310,7 +310,7 @@ pub(in crate::ops) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built
         Some(&[nth, batches]) => {
             let one = c.ids(&[0], 1);
             let at = c.ids(&[7, nth as u32], 2);
-            Some(TurnVars { at, writes: one, slot: one, clear: one, batches })
+            Some(TurnVars { at, writes: one, slot: one, batches })
         }
         _ => None,
     };

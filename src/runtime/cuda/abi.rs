@@ -126,31 +126,6 @@ impl Terms {
     pub const MOST: usize = 8;
 }
 
-/// A table to fill with a word.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub(crate) struct Fill {
-    /// Device address.
-    pub table: *mut u32,
-    /// Number of words of the table.
-    pub words: u64,
-    /// The word, of 32 bits.
-    pub word: u64,
-}
-
-/// The tables filled by one launch; unused entries have no words.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub(crate) struct Fills {
-    /// The tables.
-    pub of: [Fill; Fills::MOST],
-}
-
-impl Fills {
-    /// Capacity of the argument.
-    pub const MOST: usize = 8;
-}
-
 /// A table and rows of it.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]

@@ -206,6 +206,14 @@ impl EventTables {
         store.write(self.cursor.range, &[range.start as u32, range.end as u32, short as u32])?;
         store.write(self.cursor.clock, &[epoch, 0])
     }
+    /// Lets the pass in `epoch` begin with batch `first` of the range.
+    ///
+    /// # Errors
+    /// `Shape` if the buffers belong to another store.
+    pub(crate) fn begin_at(&self, store: &mut Store, epoch: u32, first: usize) -> Result<()> {
+        store.write(self.cursor.clock, &[epoch, first as u32])?;
+        self.training.ranks.as_ref().map_or(Ok(()), |ranks| ranks.begin_at(store, first))
+    }
     /// Appends the next batch of at most `capacity` events; over several ranks, this rank's slice of it.
     ///
     /// # Errors

@@ -5,7 +5,7 @@
 //! steps, and the log shows it.
 use super::Timeline;
 use serde::{Deserialize, Serialize};
-use std::{collections::BTreeMap, fmt::Write as _};
+use std::{collections::BTreeMap, fmt::Write as _, ops::Range};
 use tgnn::{autograd::Stage, ops::next_turn::Turns};
 
 /// What a rank does with the node memory.
@@ -42,14 +42,14 @@ pub struct Access {
     pub end: f64,
 }
 
-/// Returns the accesses of a rank in a pass over `batches` batches, in the order of the steps, from the
-/// `timeline` of the pass. `gathers` says whether steps gather the rows of node memory that they read, as
+/// Returns the accesses of a rank in a pass over `batches`, in the order of the steps, from the `timeline` of
+/// the pass. `gathers` says whether steps gather the rows of node memory that they read, as
 /// those do that read older memory, or read them in place.
 pub fn accesses(
     timeline: &Timeline,
     rank: usize,
     turns: Turns,
-    batches: usize,
+    batches: Range<usize>,
     gathers: bool,
 ) -> Vec<Access> {
     let mut times: BTreeMap<(usize, AccessKind), [f64; 2]> = BTreeMap::new();
@@ -64,7 +64,7 @@ pub fn accesses(
         (*begin, *end) = (begin.min(span.start), end.max(span.end));
     }
     let access = |((step, kind), [begin, end]): ((usize, AccessKind), [f64; 2])| {
-        let turn = turns.at(step, batches);
+        let turn = turns.at(batches.start + step, batches.clone());
         let batch = turn.batch.filter(|_| kind == AccessKind::Read || turn.slot == 0)?;
         Some(Access { step, copy: turns.copy, rank, kind, batch, repeat: turn.slot, begin, end })
     };

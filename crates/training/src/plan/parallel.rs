@@ -25,7 +25,8 @@ pub struct Parallel {
     /// Number of groups of such ranks that share a copy of the node memory, j. They take turns: each trains
     /// on the same batch for j steps, with other negatives in each, and writes memory in the first one.
     pub epoch: usize,
-    /// Number of copies of the node memory, k, each of which is elsewhere in the stream.
+    /// Number of copies of the node memory, k, each of which is elsewhere in the stream: in an epoch, each
+    /// trains one of k segments.
     pub memory: usize,
 }
 
@@ -126,10 +127,6 @@ impl Parallel {
         ]
         .map(|(n, one, more)| format!("{n} {}", if n == 1 { one } else { more }));
         format!("{shared}; {turns}; {copies}")
-    }
-    /// Returns the number of epochs that the ranks train at the same time: j k.
-    pub fn epochs(self) -> usize {
-        self.epoch * self.memory
     }
 }
 

@@ -151,8 +151,7 @@ impl NodeRows {
         if let (Some(missed), Some(seen)) = (self.missed, read.seen) {
             missed.count(t, e, seen, (writes.node, writes.limit))?;
         }
-        let Some(ranks) = &data.rows.ranks else { return Ok(()) };
-        self.turns[writes.group].begin_anew(t, ranks, batch)
+        Ok(())
     }
     /// Appends the writes over several ranks: each new row goes to the ranks that keep it.
     fn send(

@@ -54,6 +54,8 @@ pub struct RankTables {
     slice: Slice,
     /// Which batches it gets.
     turns: Turns,
+    /// `[1]` u32: the first batch of a pass, if ranks take turns.
+    first: Option<BufferId>,
     /// Maximum number of events of a batch, if ranks take turns or get whole batches; else 0.
     most_events: usize,
     routes: Link,
@@ -168,6 +170,7 @@ impl RankTables {
             travel,
             slice: Slice::new(ranks.rank(), ranks.size()),
             turns: Turns::ALL,
+            first: None,
             most_events: 0,
             routes: Link::new(store, ranks, Channel::Routes)?,
             rows: Link::new(store, ranks, Channel::Rows)?,
@@ -184,11 +187,22 @@ impl RankTables {
     /// Lets the ranks, which have the same copy of the state, take turns: in their order, they are divided
     /// into `turns.groups` groups, of which each has a batch of at most `most_events` events. `turns.group`
     /// is this rank's.
-    pub(crate) fn in_turns(mut self, turns: Turns, most_events: usize) -> Self {
+    ///
+    /// # Errors
+    /// `OutOfMemory`.
+    pub(crate) fn in_turns(mut self, store: &mut Store, turns: Turns, most_events: usize) -> Result<Self> {
         let ranks = self.ranks.size() / turns.groups.max(1);
         self.slice = Slice { rank: self.ranks.rank() % ranks.max(1), ranks, ..self.slice };
         (self.turns, self.most_events) = (turns, most_events);
-        self
+        self.first = Some(store.zeros("first batch", Spec::ids(Rows::fixed(1), 1))?);
+        Ok(self)
+    }
+    /// Lets the next pass begin with batch `first`.
+    ///
+    /// # Errors
+    /// `Shape` if the tables belong to another store.
+    pub(crate) fn begin_at(&self, store: &mut Store, first: usize) -> Result<()> {
+        self.first.map_or(Ok(()), |id| store.write(id, &[first as u32]))
     }
     /// Gives the ranks whole batches of at most `most_events` events, one after the other.
     pub(crate) fn with_whole_batches(mut self, most_events: usize) -> Self {
@@ -216,8 +230,10 @@ impl RankTables {
         [range, clock]: [Var; 2],
         capacity: usize,
     ) -> Result<Batch> {
-        let takes_turns = self.turns != Turns::ALL;
-        let turn = takes_turns.then(|| t.next_turn(stream[0], range, clock, capacity, self.turns));
+        let turn = self.first.map(|first| {
+            let first = t.stored(first)?;
+            t.next_turn([stream[0], range, clock, first], capacity, self.turns)
+        });
         t.next_slice(stream, range, clock, capacity, self.slice, turn.transpose()?)
     }
     /// Appends the list of the nodes of `roots` and of `others`: unique, or each occurrence apart.

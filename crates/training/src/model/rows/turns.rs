@@ -2,8 +2,7 @@
 //!
 //! Ranks with the same copy of the node memory train on a batch for several steps. Until the last of them
 //! they read the memory that they began with, while others already have written later batches. New rows are
-//! therefore *held*, and written when the rank's own turn is over. A copy of the memory that begins in the
-//! middle of the stream is emptied after the last batch.
+//! therefore *held*, and written when the rank's own turn is over.
 use super::{RankTables, WrittenTables};
 use tgnn::{
     error::Result,
@@ -11,11 +10,9 @@ use tgnn::{
     runtime::*,
 };
 
-/// Tables of state that the rows of a batch are written to, by turns.
+/// How the rows of a batch are written, by turns.
 #[derive(Debug)]
 pub(super) struct TurnWrites {
-    /// The tables, and the word that fills each one when the stream begins anew.
-    state: Vec<(BufferId, u32)>,
     held: Option<Held>,
     /// Whether later rows of a node follow earlier ones instead of overwriting them.
     appended: bool,
@@ -59,8 +56,7 @@ impl TurnWrites {
             Ok(Held { counts, place: store.zeros("places of held rows", Spec::ids(all, 1))?, rows, each })
         };
         let held = if turns.groups > 1 { Some(hold()?) } else { None };
-        let state = written.tables.iter().map(|table| (table.id, table.empty)).collect();
-        Ok(TurnWrites { state, held, appended: written.appended })
+        Ok(TurnWrites { held, appended: written.appended })
     }
     /// Returns the buffers that must be empty when a pass begins.
     pub fn counts(&self) -> Option<BufferId> {
@@ -82,8 +78,7 @@ impl TurnWrites {
     ) -> Result<()> {
         let turns = rank_tables.turns();
         let (Some(held), Some(turn)) = (self.held.as_ref().filter(|_| turns.groups > 1), batch.turn) else {
-            write(t, place, rows)?;
-            return self.begin_anew(t, rank_tables, batch);
+            return write(t, place, rows);
         };
         let [counts, held_place] = t.stored_all([held.counts, held.place])?;
         let at = t.hold_rows(turn.slot, place, counts, held.each)?;
@@ -91,11 +86,9 @@ impl TurnWrites {
         let holds = tables.iter().copied().zip(rows.iter().copied());
         let holds: Vec<(Var, Var)> = std::iter::once((held_place, place)).chain(holds).collect();
         t.write_all_rows(&holds, at)?;
-        // What is due from before the stream begins anew is not written.
-        self.begin_anew(t, rank_tables, batch)?;
         let slots = if self.appended { 1 } else { turns.groups };
         for first in (0..turns.groups).step_by(slots) {
-            let due = t.due_rows(turn.slot, counts, turn.clear, first..first + slots, held.each)?;
+            let due = t.due_rows(turn.slot, counts, first..first + slots, held.each)?;
             let mut row = due.id;
             if !self.appended {
                 let place = t.gather_rows(held_place, row)?;
@@ -107,15 +100,5 @@ impl TurnWrites {
             write(t, place, &rows)?;
         }
         Ok(())
-    }
-    /// Appends the emptying of the state, in the steps in which the stream begins anew.
-    ///
-    /// # Errors
-    /// `Shape` if an op refuses its inputs.
-    pub fn begin_anew(&self, t: &mut Tape, rank_tables: &RankTables, batch: &Batch) -> Result<()> {
-        let Some(turn) = batch.turn.filter(|_| rank_tables.turns().copies > 1) else { return Ok(()) };
-        let tables = self.state.iter().map(|&(id, word)| Ok((t.stored(id)?, word)));
-        let tables = tables.collect::<Result<Vec<_>>>()?;
-        t.fill_when(turn.clear, &tables)
     }
 }

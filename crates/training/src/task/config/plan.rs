@@ -92,7 +92,7 @@ impl Config {
         }
         if memory > 1 && self.chunks > 1 {
             let what = format!(
-                "chunks is {}, and plan {name} has {memory} memory copies: each goes on where its last pass has \
+                "chunks is {}, and plan {name} has {memory} memory copies: each goes on where its last epoch has \
                  ended, and chunks move that place",
                 self.chunks
             );
@@ -123,13 +123,13 @@ impl Config {
     pub fn finds_staleness(&self) -> bool {
         Plan::named(&self.plan).is_ok_and(|plan| plan.finds_staleness())
     }
-    /// Returns the number of epochs that `ranks` ranks train by `plan`: a pass of ranks that take turns
-    /// counts as several, and only whole passes are trained.
+    /// Returns the number of epochs that `ranks` ranks train by `plan`: groups that take turns train an epoch
+    /// each, and only whole passes are trained.
     ///
     /// # Errors
     /// As [`Parallel::for_ranks`].
     pub fn epochs_trained(&self, plan: &Plan, ranks: usize) -> Result<usize> {
-        let of_pass = plan.ranks.unwrap_or_default().parallel.for_ranks(ranks)?.epochs();
+        let of_pass = plan.ranks.unwrap_or_default().parallel.for_ranks(ranks)?.epoch;
         Ok(self.epochs.next_multiple_of(of_pass))
     }
     /// Returns the configuration for a use of a trained model, which does not depend on the plan of training:

@@ -88,8 +88,8 @@ impl<T> Model<T> {
             mail_events: self.net.model.mail_event(),
             ranks: self.tables.rows.ranks.clone(),
             turns: self.turns,
-            in_turn: self.tables.training.ranks.as_ref().and_then(RankTables::in_turn),
-            own: None,
+            ranks_in_turn: self.tables.training.ranks.as_ref().and_then(RankTables::in_turn),
+            ..NodeState::default()
         }
     }
     /// Returns the buffers that outlive a run, with those of settling.
@@ -111,7 +111,7 @@ impl Model<Target> {
     pub fn results(&mut self, config: &Config, split: &Split) -> Result<Results> {
         let (columns, scored) = (self.target.objective.columns(&self.store), longest_evaluated(split));
         check_room("scores", 4 * scored * columns, "take fewer events")?;
-        let most_steps = Rows::fixed(self.turns.steps(1 + split.train.len().div_ceil(self.batch)));
+        let most_steps = Rows::fixed(self.turns.groups + split.train.len().div_ceil(self.batch));
         let losses = self.store.zeros("losses", Spec::real(most_steps, 1))?;
         let scores = self.store.zeros("scores", Spec::real(Rows::fixed(scored), columns))?;
         Ok(Results { losses, scores, columns, settling: self.settling(config, most_steps)? })

@@ -99,8 +99,10 @@ fn record_rank(
 ) -> Result<(usize, usize)> {
     let ranks = device.ranks().cloned();
     let mut task = EventTask::new(config, events, device)?;
+    // Each copy of the memory trains a segment of the events.
+    let events = run.steps.saturating_mul(config.batch).saturating_mul(task.core.nodes.turns.copies);
     let train = &mut task.split.train;
-    train.start = train.start.max(train.end.saturating_sub(run.steps.saturating_mul(config.batch)));
+    train.start = train.start.max(train.end.saturating_sub(events));
     task.core.trace();
     if !run.on_lanes {
         task.core.step_mut().profile();

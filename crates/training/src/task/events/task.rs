@@ -17,9 +17,9 @@ use crate::{
         config::Config,
         evaluation::{EdgeBank, Scores, TestScores},
         training::{
-            BaselineScores, EdgeBankScores, EventCount, LastEpoch, PlanRecord, Progress, RecordedTask,
-            Remembers, Report, Runs, SameTimeRecord, Task, TaskCore, add_up, begin_pass, evaluation_clock,
-            located, of_whole_batches, repeat_and_report,
+            BaselineScores, EdgeBankScores, EventCount, LastEpoch, PassShare, PlanRecord, Progress,
+            RecordedTask, Remembers, Report, Runs, SameTimeRecord, Task, TaskCore, add_up, begin_pass,
+            evaluation_clock, located, of_whole_batches, repeat_and_report,
         },
     },
 };
@@ -49,10 +49,12 @@ impl Pass {
 }
 
 /// What a pass has run.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Default)]
 pub(super) struct Passed {
-    pub steps: usize,
-    pub batches: usize,
+    /// The steps, numbered by their batches.
+    pub steps: Range<usize>,
+    /// Mean loss of the batches; 0 if the pass does not train.
+    pub loss: f64,
     pub events: usize,
 }
 
@@ -89,10 +91,8 @@ pub struct EventTask {
     remember: Option<Program>,
     /// `[events of a part, columns]` f32.
     scores: BufferId,
-    /// Number of steps of the last epoch.
-    steps: usize,
-    /// Number of batches of the last pass that trained.
-    batches: usize,
+    /// The steps of the last epoch.
+    steps: Range<usize>,
     /// What the plan adds to passes.
     pub(super) plan_state: PlanState,
 }
@@ -162,8 +162,7 @@ impl EventTask {
             columns,
             remember,
             scores,
-            steps: 0,
-            batches: 0,
+            steps: 0..0,
             plan_state,
         })
     }
@@ -178,14 +177,14 @@ impl EventTask {
     }
     /// Returns the number of steps of the last epoch.
     pub fn steps(&self) -> usize {
-        self.steps
+        self.steps.len()
     }
     /// Returns the schedule of the last epoch.
     ///
     /// # Errors
     /// `Plan` if lanes would wait for each other.
     pub(super) fn pass_schedule(&self) -> Result<PassSchedule> {
-        PassSchedule::new(&self.core.step, &self.plan_state.runs_of_epoch(self.steps))
+        PassSchedule::new(&self.core.step, &self.plan_state.runs_of_epoch(self.steps.clone()))
     }
     /// Empties node memory and mails.
     pub(super) fn reset(&mut self) -> Result<()> {
@@ -252,27 +251,26 @@ impl EventTask {
         let batches = batches(range.len(), batch, batch - short).min(self.core.max_batches);
         Extent { batch, short, batches, events: range.len().min((batches * batch).saturating_sub(short)) }
     }
-    /// Runs the steps of a pass of `batches` batches from where the tables are. An error comes with the
+    /// Runs the steps of a pass, numbered by their batches, from where the tables are. An error comes with the
     /// batch, if it is known.
     fn run(
         &mut self,
         pass: Pass,
-        batches: usize,
+        steps: Range<usize>,
         count: &EventCount<'_>,
         progress: Report<'_>,
     ) -> Result<(), (Option<usize>, Error)> {
         let (device, core) = (self.core.device.clone(), &mut self.core);
         let program = match (pass, &mut self.remember) {
             (Pass::Train | Pass::Settle, _) => {
-                let (settles, steps) = (pass == Pass::Settle, core.nodes.steps(batches));
-                let state = &mut self.plan_state;
+                let (settles, state) = (pass == Pass::Settle, &mut self.plan_state);
                 return device.keep_awake(|| state.train(core, settles, steps, count, progress));
             }
             (Pass::Score, _) => &mut core.score,
             (Pass::Remember, Some(program)) => program,
             (Pass::Remember, None) => return Ok(()),
         };
-        let (runs, store) = (Runs::of_batches(0, batches), &mut core.store);
+        let (runs, store) = (Runs::of_batches(0, steps.start, steps.len()), &mut core.store);
         device.keep_awake(|| repeat_and_report(program, &runs, store, None, count, progress))
     }
     /// Runs a pass over a range of events.
@@ -288,19 +286,25 @@ impl EventTask {
         }
         let train = pass.trains();
         let Extent { batch, short, batches, events: total } = self.extent(pass, epoch, &range);
-        // Ranks derive the batches of the others from the range, so it must end where the pass does.
-        let range = range.start..range.start + total;
+        let up_to = |batches: usize| total.min((batches * batch).saturating_sub(short));
         let core = &mut self.core;
-        self.tables.seek(&mut core.store, epoch, range, short)?;
-        let (results, per_batch) = match train {
-            true => (core.losses, 1),
-            false => (self.scores, batch * self.columns),
+        let share = if train { core.nodes.begin_pass(batches) } else { PassShare::whole(batches) };
+        let PassShare { batches: own, steps, shares, epochs } = share;
+        // Ranks derive the batches of the others from the range, so it must end where the pass does.
+        self.tables.seek(&mut core.store, epoch, range.start..range.start + up_to(own.end), short)?;
+        if train {
+            self.tables.begin_at(&mut core.store, epoch, own.start)?;
+        }
+        let (results, per_batch, numbers) = match train {
+            true => (core.losses, 1, core.nodes.losses(batches)),
+            false => (self.scores, batch * self.columns, total * self.columns),
         };
         begin_pass(core, results, train)?;
         let device = core.device.clone();
         let progress: Report<'_> = &mut |p: Progress<'_>| progress(of_whole_batches(p, &device));
-        let count = EventCount { up_to: &|runs| total.min(runs * batch - short), total };
-        let ran = self.run(pass, batches, &count, progress);
+        let done = |batches: usize| total.min((up_to(batches) - up_to(own.start)) * shares);
+        let count = EventCount { first: own.start, up_to: &done, total };
+        let ran = self.run(pass, steps.clone(), &count, progress);
         let store = &mut self.core.store;
         store.fetch(&[results])?;
         ran.map_err(|(at, e)| match (train, e.kind()) {
@@ -308,18 +312,17 @@ impl EventTask {
             _ => located(e, epoch, at.or_else(|| first_bad(store, results, per_batch))),
         })?;
         if train {
-            self.plan_state.end_pass(&*self.net.model, &mut self.core, pass == Pass::Settle, batches)?;
+            self.plan_state.end_pass(&*self.net.model, &mut self.core, pass == Pass::Settle)?;
         }
         let core = &mut self.core;
-        let (steps, epochs) = match train {
-            true => (core.nodes.steps(batches), core.nodes.epochs_of_pass()),
-            false => (batches, 1),
-        };
-        let numbers = if train { steps } else { total * self.columns };
         if pass != Pass::Remember {
             add_up(core.device.ranks(), &mut core.store, results, numbers)?;
         }
-        Ok(Passed { steps, batches, events: total * epochs })
+        let loss = match train {
+            true => core.sum_of_losses(numbers)? * shares as f64 / batches.max(1) as f64,
+            false => 0.0,
+        };
+        Ok(Passed { steps, loss, events: total * epochs })
     }
 }
 
@@ -384,11 +387,11 @@ impl Task for EventTask {
         remarks.into_iter().chain(self.core.plan_remarks()).collect()
     }
     fn last_epoch(&self) -> LastEpoch<'_> {
-        let (step, variant_of_run) = (&self.core.step, self.plan_state.runs_of_epoch(self.steps));
+        let (step, variant_of_run) = (&self.core.step, self.plan_state.runs_of_epoch(self.steps.clone()));
         LastEpoch { step, variant_of_run, edges: Box::new(|_, _| 0.0) }
     }
     fn plan_record(&self) -> PlanRecord {
-        self.plan_state.record(&self.core, self.batches)
+        self.plan_state.record(&self.core)
     }
     fn remembering(&mut self) -> Option<&mut dyn Remembers> {
         if self.remember.is_some() { Some(self) } else { None }
@@ -397,17 +400,17 @@ impl Task for EventTask {
         self.core.begin_trace()?;
         let _range = nvtx::range(format_args!("train epoch {}", epoch + 1));
         self.reset()?;
-        self.plan_state.begin_epoch(&mut self.core)?;
+        self.plan_state.begin_pass(&mut self.core, false)?;
         if let Some(settling) = &self.settling {
             settling.average.begin(&mut self.core.store)?;
         }
-        let Passed { steps, batches, events } =
+        let Passed { steps, loss, events } =
             self.pass(Pass::Train, epoch, self.split.train.clone(), progress)?;
-        (self.steps, self.batches) = (steps, batches);
         if let Some(settling) = &self.settling {
-            settling.average.end(&mut self.core.store, steps)?;
+            settling.average.end(&mut self.core.store, steps.len())?;
         }
-        Ok((self.core.sum_of_losses(steps)? / batches.max(1) as f64, events))
+        self.steps = steps;
+        Ok((loss, events))
     }
     fn validate(&mut self, progress: Report<'_>) -> Result<Scores> {
         let events = self.evaluate(Part::Val, progress)?;
@@ -428,16 +431,18 @@ impl Remembers for EventTask {
         // The step size decreases to zero, so that the weights that read memory settle, too. There are no
         // random chunks, as in a replay.
         let range = self.split.train.clone();
-        let steps = self.core.nodes.steps(self.extent(Pass::Settle, epoch, &range).batches);
+        let batches = self.extent(Pass::Settle, epoch, &range).batches;
+        let PassShare { steps, .. } = self.core.nodes.begin_pass(batches);
         let rate = self.core.store.read::<f32>(self.core.parameters.learning_rate())?[0];
-        let rates = self.core.store.get_mut::<f32>(settling.rates)?;
-        for (at, step_size) in rates.iter_mut().take(steps).enumerate() {
-            *step_size = rate * (1.0 - at as f32 / steps as f32);
+        let rates = &mut self.core.store.get_mut::<f32>(settling.rates)?[steps];
+        let n = rates.len() as f32;
+        for (at, step_size) in rates.iter_mut().enumerate() {
+            *step_size = rate * (1.0 - at as f32 / n);
         }
         self.reset()?;
-        let Passed { steps, batches, events } = self.pass(Pass::Settle, epoch, range, progress)?;
-        self.batches = batches;
-        Ok(Some((self.core.sum_of_losses(steps)? / batches.max(1) as f64, events)))
+        self.plan_state.begin_pass(&mut self.core, true)?;
+        let Passed { loss, events, .. } = self.pass(Pass::Settle, epoch, range, progress)?;
+        Ok(Some((loss, events)))
     }
     fn replay(&mut self, progress: Report<'_>) -> Result<()> {
         let _range = nvtx::range("replay");

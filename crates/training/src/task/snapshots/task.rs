@@ -225,6 +225,7 @@ impl SnapshotTask {
             edges_up_to.push(edges_up_to[edges_up_to.len() - 1] + self.edges_read(target));
         }
         let count = EventCount {
+            first: 0,
             up_to: &|groups| edges_up_to[groups.min(targets.len())],
             total: edges_up_to[targets.len()],
         };

@@ -9,7 +9,8 @@ use tgnn::error::Result;
 /// What the manifest of a run with some plans has in addition.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PlanManifest {
-    /// CRC-32 of the files of the copies of the node memory after the last epoch, from the second copy on.
+    /// CRC-32 of the files of the copies of the node memory after the last epoch, by the segment with which
+    /// each goes on, from the second one on.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub copies: Vec<u32>,
     /// The number of micro-batches, if it was fitted: a resumed run keeps it.
@@ -35,14 +36,14 @@ impl PlanManifest {
         self.copies = checkpoint.save_copies(task)?;
         Ok(())
     }
-    /// Goes on with the run that has saved `last` in a checkpoint. Collective.
+    /// Goes on with the run that has saved `last` in a checkpoint after `epochs` epochs. Collective.
     pub(super) fn resume(
         &mut self,
-        last: PlanManifest,
+        (last, epochs): (PlanManifest, usize),
         checkpoint: &Checkpoint,
         task: &mut dyn Task,
     ) -> Result<()> {
         self.copies = last.copies;
-        checkpoint.load_copies(task, &self.copies)
+        checkpoint.load_copies(task, epochs, &self.copies)
     }
 }

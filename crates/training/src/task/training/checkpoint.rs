@@ -3,8 +3,8 @@
 //! - `manifest.json` names the last and the best epoch, and records schema, configuration and data.
 //! - `epoch-N.safetensors` holds parameters, optimiser state, node memory and mailbox after the validation of
 //!   epoch N. It exists for the last and the best epoch.
-//! - `copy-C-X.safetensors`, where X is its checksum, holds copy C of the node memory after the last epoch,
-//!   if there are several copies.
+//! - `copy-C-X.safetensors`, where X is its checksum, holds the copy of the node memory that goes on with
+//!   segment C of the training part after the last epoch, if there are several copies.
 //! - `settled-X.safetensors`, where X is its checksum, holds the model that settled after the best epoch. A
 //!   test with replayed memory loads it, and so does a run that starts from this model (`--from`).
 //! - `latest-X.safetensors`, where X is its checksum, holds node memory and mailbox of the best epoch after

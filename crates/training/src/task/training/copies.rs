@@ -1,8 +1,9 @@
 //! Copies of node memory in checkpoints.
 //!
 //! Ranks may keep several copies of the node memory, each of which is elsewhere in the stream (DistTGL,
-//! section 3.2.3). After a pass all ranks validate with the first copy, which the checkpoint of the epoch
-//! holds. The others are in files of their own, so that a resumed run goes on with them.
+//! section 3.2.3). After an epoch all ranks validate with the copy that is at the end of the training part,
+//! which the checkpoint of the epoch holds. The others are in files of their own, so that a resumed run goes
+//! on with them.
 use super::{
     Checkpoint, Task, TaskCore,
     folder::write_whole,
@@ -14,7 +15,8 @@ use tgnn::{
     runtime::{BufferId, comm::Channel},
 };
 
-/// The copies of a task's node memory: their buffers, and the ranks of each.
+/// The copies of a task's node memory: their buffers, and the ranks of each. They are numbered by the segment
+/// of the training part with which they go on; the first one begins anew, and is in no file.
 struct Copies {
     state: Vec<BufferId>,
     /// Bytes of each buffer.
@@ -22,6 +24,8 @@ struct Copies {
     copies: usize,
     /// Number of ranks with the same copy, which follow one another.
     ranks: usize,
+    /// The first rank with each copy.
+    first_rank: Vec<usize>,
 }
 
 impl Copies {
@@ -30,7 +34,9 @@ impl Copies {
         let TaskCore { nodes, store, device, .. } = task.core();
         let (state, copies, size) = (nodes.buffers.clone(), nodes.turns.copies, device.ranks()?.size());
         let bytes = state.iter().map(|&id| store.spec(id).bytes(store.precision())).collect();
-        (copies > 1).then(|| Copies { bytes, state, copies, ranks: size / copies })
+        let ranks = size / copies;
+        let first_rank = (0..copies).map(|segment| nodes.copy_of_segment(segment) * ranks).collect();
+        (copies > 1).then_some(Copies { bytes, state, copies, ranks, first_rank })
     }
     /// Divides the bytes of a copy among its buffers.
     fn divided(&self, mut bytes: &[u8]) -> Vec<Vec<u8>> {
@@ -53,21 +59,23 @@ impl Checkpoint {
         let (control, rank) = (ranks.channel(Channel::Control), ranks.rank());
         let mut sums = Vec::new();
         for copy in 1..of.copies {
-            let from = copy * of.ranks;
+            let from = of.first_rank[copy];
             let mut there = [u8::from(task.core().nodes.own.is_some())];
             control.broadcast(from, &mut there)?;
             if there == [0] {
                 return Ok(Vec::new());
             }
-            if rank == from {
-                control.send(
-                    0,
-                    &task.core().nodes.own.iter().flatten().flatten().copied().collect::<Vec<u8>>(),
-                )?;
+            let mut bytes: Vec<u8> = match rank == from {
+                true => task.core().nodes.own.iter().flatten().flatten().copied().collect(),
+                false => vec![0; of.bytes.iter().sum()],
+            };
+            if from != 0 && rank == from {
+                control.send(0, &bytes)?;
             }
             if rank == 0 {
-                let mut bytes = vec![0; of.bytes.iter().sum()];
-                control.recv(from, &mut bytes)?;
+                if from != 0 {
+                    control.recv(from, &mut bytes)?;
+                }
                 sums.push(self.save_copy(task, &of, copy, &bytes)?);
             }
         }
@@ -89,9 +97,11 @@ impl Checkpoint {
         write_whole(&self.copy_file(copy, sum), &bytes)?;
         Ok(sum)
     }
-    /// Gives every rank its copy of the node memory, from the files with the given checksums; nothing if they
-    /// are of another number of copies, which then begin empty. Collective.
-    pub(super) fn load_copies(&self, task: &mut dyn Task, sums: &[u32]) -> Result<()> {
+    /// Gives every rank its copy of the node memory after `epochs` epochs, from the files with the given
+    /// checksums; nothing if they are of another number of copies, which then begin empty. Collective.
+    pub(super) fn load_copies(&self, task: &mut dyn Task, epochs: usize, sums: &[u32]) -> Result<()> {
+        let nodes = &mut task.core_mut().nodes;
+        nodes.pass = epochs / nodes.epochs_of_pass();
         let (Some(of), Some(ranks)) = (Copies::find(task), task.core().device.ranks().cloned()) else {
             return Ok(());
         };
@@ -100,18 +110,20 @@ impl Checkpoint {
         }
         let (control, rank) = (ranks.channel(Channel::Control), ranks.rank());
         for (copy, &sum) in (1..).zip(sums) {
-            let own = copy * of.ranks..(copy + 1) * of.ranks;
+            let own = of.first_rank[copy]..of.first_rank[copy] + of.ranks;
+            let mut bytes = vec![0; of.bytes.iter().sum()];
             if rank == 0 {
                 let path = self.copy_file(copy, sum);
                 let file = checked(&path, sum)?;
                 let store = &task.core().store;
                 let names = of.state.iter().map(|&id| store.name(id));
-                let bytes = tensor_bytes(&path, &file, names.zip(&of.bytes))?;
-                own.clone().try_for_each(|to| control.send(to, &bytes))?;
+                bytes = tensor_bytes(&path, &file, names.zip(&of.bytes))?;
+                own.clone().filter(|&to| to != 0).try_for_each(|to| control.send(to, &bytes))?;
             }
             if own.contains(&rank) {
-                let mut bytes = vec![0; of.bytes.iter().sum()];
-                control.recv(0, &mut bytes)?;
+                if rank != 0 {
+                    control.recv(0, &mut bytes)?;
+                }
                 task.core_mut().nodes.own = Some(of.divided(&bytes));
             }
         }

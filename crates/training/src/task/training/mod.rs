@@ -43,5 +43,5 @@ pub use summary::{
     PeakMemory, RanksRecord, RowErrors, SameTimeRecord, StageRecord, StalenessRecord, StartRecord, Summary,
     TrafficRecord,
 };
-pub(in crate::task) use task::{Buffers, DataTask, RecordedTask, parameters_except};
+pub(in crate::task) use task::{Buffers, DataTask, PassShare, RecordedTask, parameters_except};
 pub use task::{LastEpoch, NodeState, PlanRecord, Progress, Remembers, Report, Task, TaskCore};

@@ -17,9 +17,9 @@ pub(in crate::task) struct Runs {
 }
 
 impl Runs {
-    /// Creates one run per batch, all in the same variant.
-    pub fn of_batches(variant: usize, batches: usize) -> Self {
-        Runs { variant_of_run: vec![variant; batches], complete: (1..=batches).collect() }
+    /// Creates one run per batch, all in the same variant, after `before` batches of the pass.
+    pub fn of_batches(variant: usize, before: usize, batches: usize) -> Self {
+        Runs { variant_of_run: vec![variant; batches], complete: (before + 1..=before + batches).collect() }
     }
     /// Creates one run per snapshot group in the given variants, after `before` groups of the pass. If an
     /// update takes several groups (`groups_per_update` > 1), a run of variant `update` follows every such
@@ -49,6 +49,8 @@ impl Runs {
 
 /// Counts events (or edges) for progress reports.
 pub(in crate::task) struct EventCount<'a> {
+    /// Number of the batch with which the pass begins.
+    pub first: usize,
     /// Events in the first `n` batches or groups.
     pub up_to: &'a (dyn Fn(usize) -> usize + Sync),
     /// Events of the pass.
@@ -65,7 +67,7 @@ pub(in crate::task) fn repeat_and_report(
     count: &EventCount<'_>,
     progress: Report<'_>,
 ) -> Result<(), (Option<usize>, Error)> {
-    let (mut counted, mut sum) = (0, 0.0);
+    let (mut counted, mut sum) = (count.first, 0.0);
     let ran = program.repeat_in(store, &runs.variant_of_run, &mut |done| {
         let complete = runs.complete[done.runs - 1];
         // While lanes are running, losses cannot be read; a device's losses are read after the pass.
@@ -74,7 +76,7 @@ pub(in crate::task) fn repeat_and_report(
             sum += new.iter().map(|&loss| f64::from(loss)).sum::<f64>();
             counted = complete;
         }
-        let loss = if counted == 0 { None } else { Some(sum / counted as f64) };
+        let loss = (counted > count.first).then(|| sum / (counted - count.first) as f64);
         progress(Progress { events: (count.up_to)(complete), total: count.total, loss, stop: done.stop });
     });
     ran.map_err(|(run, e)| (run.map(|run| runs.group(run)), e))

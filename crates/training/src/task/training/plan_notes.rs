@@ -163,7 +163,7 @@ impl PlanUse<'_> {
     }
     fn of_epochs(&self) -> Result<Option<String>> {
         let (given, trained) = (self.config.epochs, self.config.epochs_trained(self.plan, self.ranks)?);
-        let of_pass = self.plan.ranks.unwrap_or_default().parallel.for_ranks(self.ranks)?.epochs();
+        let of_pass = self.plan.ranks.unwrap_or_default().parallel.for_ranks(self.ranks)?.epoch;
         Ok((trained != given).then(|| {
             format!(
                 "{trained} epochs instead of {given}: with plan {}, ranks train {of_pass} epochs at the same time",

@@ -303,7 +303,7 @@ impl<'a> Run<'a> {
             }
         }
         load(task, &state.buffers, |store, buffers| checkpoint.load(store, buffers, false))?;
-        state.manifest.by_plan.resume(manifest.by_plan, checkpoint, task)?;
+        state.manifest.by_plan.resume((manifest.by_plan, manifest.epochs), checkpoint, task)?;
         Ok(true)
     }
     /// Trains, validates and saves epoch after epoch, until all are over or validation no longer improves.

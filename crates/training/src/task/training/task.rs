@@ -9,7 +9,7 @@ use crate::{
         evaluation::{Scores, TestScores},
     },
 };
-use std::cell::Cell;
+use std::{cell::Cell, ops::Range};
 use tgnn::{
     autograd::{NodeInfo, Parameters, Program},
     error::Result,
@@ -144,7 +144,7 @@ impl TaskCore {
     /// Returns the timeline of the last [traced](Self::trace) epoch.
     pub fn timeline(&self) -> Timeline {
         let timeline = Timeline::new(self.step.trace());
-        match self.nodes.in_turn {
+        match self.nodes.in_turn() {
             Some([rank, ranks]) => {
                 let waits = Bubble::waits(&timeline, rank, ranks);
                 timeline.with_waits(waits)
@@ -204,8 +204,12 @@ pub struct NodeState {
     /// The batches that this rank gets in training, and how many copies of the rows there are, each elsewhere
     /// in the stream.
     pub(in crate::task) turns: Turns,
-    /// This rank's place among those that get whole batches in turn, and their number, if there are several.
-    pub(in crate::task) in_turn: Option<[usize; 2]>,
+    /// This rank's number among those that get whole batches in turn, and their number, if there are several.
+    pub(in crate::task) ranks_in_turn: Option<[usize; 2]>,
+    /// The number of training passes before the next one, in which it says which segment a copy trains.
+    pub(in crate::task) pass: usize,
+    /// The batches of this rank's copy in the last training pass.
+    pub(in crate::task) batches: Range<usize>,
     /// The bytes of this rank's copy, buffer by buffer, with which it begins the next pass, if the state is
     /// another copy's.
     pub own: Option<Vec<Vec<u8>>>,
@@ -214,20 +218,68 @@ pub struct NodeState {
 /// No rows.
 impl Default for NodeState {
     fn default() -> Self {
-        let (buffers, turns) = (Vec::new(), Turns::ALL);
-        NodeState { buffers, mail_events: None, ranks: None, turns, in_turn: None, own: None }
+        NodeState {
+            buffers: Vec::new(),
+            mail_events: None,
+            ranks: None,
+            turns: Turns::ALL,
+            ranks_in_turn: None,
+            pass: 0,
+            batches: 0..0,
+            own: None,
+        }
     }
 }
 
 impl NodeState {
-    /// Returns the number of steps in which this rank trains on `batches` batches.
-    pub(in crate::task) fn steps(&self, batches: usize) -> usize {
-        self.turns.steps(batches)
+    /// Begins a training pass over `batches` batches. Returns this rank's share.
+    pub(in crate::task) fn begin_pass(&mut self, batches: usize) -> PassShare {
+        self.batches = self.turns.segment(self.pass, batches);
+        PassShare {
+            batches: self.batches.clone(),
+            steps: self.batches.start..self.batches.start + self.turns.steps(batches),
+            shares: self.turns.copies,
+            epochs: self.epochs_of_pass(),
+        }
     }
-    /// Returns the number of epochs that a training pass counts as: more than one if ranks train several at
-    /// the same time.
+    /// Returns the number of losses of a training pass over `batches` batches, those of all ranks.
+    pub(in crate::task) fn losses(&self, batches: usize) -> usize {
+        if batches == 0 { 0 } else { batches + self.turns.groups - 1 }
+    }
+    /// Returns the copy that trains a segment in this pass.
+    pub(in crate::task) fn copy_of_segment(&self, segment: usize) -> usize {
+        let copies = self.turns.copies;
+        (segment + copies - self.pass % copies) % copies
+    }
+    /// Returns this rank's place in the steps of the last training pass, of those that get whole batches in
+    /// turn, and their number, if there are several.
+    pub(in crate::task) fn in_turn(&self) -> Option<[usize; 2]> {
+        let [rank, ranks] = self.ranks_in_turn?;
+        Some([(rank + ranks - self.batches.start % ranks) % ranks, ranks])
+    }
+    /// Returns the number of epochs that a training pass counts as: more than one if groups of ranks train
+    /// one each.
     pub fn epochs_of_pass(&self) -> usize {
-        self.turns.batches()
+        self.turns.groups
+    }
+}
+
+/// What a rank does in a pass.
+pub(in crate::task) struct PassShare {
+    /// The batches of this rank's copy of the state.
+    pub batches: Range<usize>,
+    /// The steps, numbered by the batches that begin in them.
+    pub steps: Range<usize>,
+    /// Number of copies, whose batches together are the pass.
+    pub shares: usize,
+    /// Number of epochs that the pass counts as.
+    pub epochs: usize,
+}
+
+impl PassShare {
+    /// All of `batches` batches, in order.
+    pub fn whole(batches: usize) -> Self {
+        PassShare { batches: 0..batches, steps: 0..batches, shares: 1, epochs: 1 }
     }
 }
 

@@ -52,7 +52,7 @@ fn over_ranks(
         Turns::ALL => all,
         _ => {
             let with_copy = ranks.split(turns.copies)?;
-            RankTables::new(store, &with_copy, tables.nodes, None, travel)?.in_turns(turns, batch)
+            RankTables::new(store, &with_copy, tables.nodes, None, travel)?.in_turns(store, turns, batch)?
         }
     };
     let in_turn = setup.plan.in_turn();
@@ -75,5 +75,5 @@ pub(in crate::task::events) fn steps_of_run(
     let steps = |epoch| turns.steps(batches_of_epoch(epoch).min(config.most_batches()));
     // Epochs differ by a batch at most.
     LearningRates::check_steps(config.epochs.saturating_mul(1 + steps(0)))?;
-    Ok((0..config.epochs).step_by(turns.batches()).map(steps).sum())
+    Ok((0..config.epochs).step_by(turns.groups).map(steps).sum())
 }

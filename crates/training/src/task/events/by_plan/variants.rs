@@ -5,6 +5,7 @@ use crate::{
     model::{EventTables, RankTables},
     task::{events::setup::Setup, training::Runs},
 };
+use std::ops::Range;
 use tgnn::{
     autograd::{Lanes, Program},
     error::Result,
@@ -85,12 +86,15 @@ struct IdleSteps {
 }
 
 impl StepVariants {
-    /// Returns the runs of `batches` batches of an epoch, or of the epoch that settles.
-    pub fn runs(self, settling: bool, batches: usize) -> Runs {
-        let mut runs = Runs::of_batches(self.settling.filter(|_| settling).unwrap_or(0), batches);
+    /// Returns the runs of the steps `steps`, numbered by their batches, of an epoch or of the epoch that
+    /// settles.
+    pub fn runs(self, settling: bool, steps: Range<usize>) -> Runs {
+        let variant = self.settling.filter(|_| settling).unwrap_or(0);
+        let mut runs = Runs::of_batches(variant, steps.start, steps.len());
         if let Some(IdleSteps { variant, rank, ranks }) = self.idle.filter(|_| !settling) {
-            let others = runs.variant_of_run.iter_mut().enumerate().filter(|(step, _)| step % ranks != rank);
-            others.for_each(|(_, of_run)| *of_run = variant);
+            let of_steps = runs.variant_of_run.iter_mut().zip(steps);
+            let others = of_steps.filter(|(_, step)| step % ranks != rank);
+            others.for_each(|(of_run, _)| *of_run = variant);
         }
         runs
     }

@@ -154,8 +154,8 @@ impl PropertyTask {
         let Some(program) = self.remember.as_mut().filter(|_| !events.is_empty()) else { return Ok(()) };
         let (batch, total, store) = (self.batch, events.len(), &mut self.core.store);
         self.tables.seek(store, key, events, 0)?;
-        let runs = Runs::of_batches(0, total.div_ceil(batch));
-        let count = EventCount { up_to: &|runs| total.min(runs * batch), total };
+        let runs = Runs::of_batches(0, 0, total.div_ceil(batch));
+        let count = EventCount { first: 0, up_to: &|runs| total.min(runs * batch), total };
         let ran = repeat_and_report(program, &runs, store, None, &count, progress);
         ran.map_err(|(_, e)| e)
     }
@@ -219,8 +219,8 @@ impl PropertyTask {
         let (core, steps) = (&mut self.core, stop.steps.len());
         self.label_tables.score_from(&mut core.store, stop.rows.start)?;
         let program = if pass == Pass::Train { &mut core.step } else { &mut core.score };
-        let count = EventCount { up_to: &|_| 0, total: 0 };
-        let runs = Runs::of_batches(0, steps);
+        let count = EventCount { first: 0, up_to: &|_| 0, total: 0 };
+        let runs = Runs::of_batches(0, 0, steps);
         let ran = repeat_and_report(program, &runs, &mut core.store, None, &count, progress);
         ran.map_err(|(at, e)| match pass {
             Pass::Train => located(e, epoch, at.map(|at| stop.steps.start + at)),
