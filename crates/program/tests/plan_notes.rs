@@ -67,7 +67,7 @@ fn what_a_plan_says_without_effect_is_said_and_what_cannot_be_done_is_refused() 
         ),
         (2, of(ModelName::DyRep, "depcomm"), "ranks.deduplicate has no effect: dyrep lists a node once"),
         (2, of(tgat, "sven"), "ranks.partition and ranks.update have no effect: tgat has no node memory"),
-        (3, Config { epochs: 4, ..of(tgn, "disttgl:1x1x3") }, "6 epochs instead of 4"),
+        (3, Config { epochs: 4, ..of(tgn, "disttgl:1x3x1") }, "6 epochs instead of 4"),
         (
             9,
             of(ModelName::Jodie, "pipetgl"),

@@ -319,19 +319,20 @@ fn with_frozen_weights_turns_leave_the_memory_of_one_device() {
         let (model, parallel) = cases[case];
         let ranks: usize = parallel.split('x').map(|n| n.parse::<usize>().unwrap()).product();
         let Some(devices) = devices(ranks, case as u64) else { return };
-        let left = |ranks, plan: &str| {
+        let numbers: Vec<usize> = parallel.split('x').map(|n| n.parse().unwrap()).collect();
+        let left = |ranks, plan: &str, epochs: usize| {
             let dir = tempfile::tempdir().unwrap();
-            let config = Config { evaluate: false, ..frozen(model, plan, 1) };
-            let summary = train(ranks, &devices, &config, &events, dir.path()).unwrap();
-            let state = tensors(dir.path(), summary.epochs[0].epoch).into_iter();
+            let config = Config { evaluate: false, ..frozen(model, plan, epochs) };
+            train(ranks, &devices, &config, &events, dir.path()).unwrap();
+            let state = tensors(dir.path(), epochs).into_iter();
             state.filter(|t| STATE.contains(&t.0.as_str())).collect::<Vec<_>>()
         };
-        let (one, several) = (left(1, "sequential"), left(ranks, &format!("disttgl:{parallel}")));
+        let plan = format!("disttgl:{parallel}");
+        let (one, several) = (left(1, "sequential", 1), left(ranks, &plan, numbers[1] * numbers[2]));
         assert!(!one.is_empty() && one == several, "{model:?}, {parallel}");
-        let config = frozen(model, &format!("disttgl:{parallel}"), 1);
+        let config = frozen(model, &plan, 1);
         let open = |rank: usize| Ok(devices[rank % devices.len()].device());
-        let (log, batches, _) = accessed_on(ranks, &open, &config, &events);
-        let numbers: Vec<usize> = parallel.split('x').map(|n| n.parse().unwrap()).collect();
+        let (log, batches, _) = accessed_on((ranks, numbers[2]), &open, &config, &events);
         check_log(&log, numbers.try_into().unwrap(), batches, parallel);
     }
 }

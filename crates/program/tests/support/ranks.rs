@@ -114,10 +114,11 @@ pub fn frozen(model: ModelName, plan: &str, epochs: usize) -> Config {
     config
 }
 
-/// Trains for a pass over ranks, on devices that `open` opens. Returns their accesses to node memory, with
-/// the number of batches of the pass and of the events on which all ranks together trained.
+/// Trains over ranks, on devices that `open` opens, until each of `copies` memory copies has been through the
+/// training part. Returns their accesses to node memory, those of each pass after those of the one before,
+/// with the number of batches and of the events on which all ranks together trained.
 pub fn accessed_on(
-    ranks: usize,
+    (ranks, copies): (usize, usize),
     open: &(dyn Fn(usize) -> Result<Device> + Sync),
     config: &Config,
     events: &Events,
@@ -126,8 +127,17 @@ pub fn accessed_on(
     let work = |device: Device| {
         let mut task = EventTask::new(config, events, device)?;
         task.core_mut().trace();
-        let (_, trained) = task.train_epoch(0, &mut |_| {})?;
-        all.lock().unwrap().extend(task.plan_record().accesses);
+        let mut trained = 0;
+        for pass in 0..copies {
+            trained += task.train_epoch(pass as u32, &mut |_| {})?.1;
+            let after = |access: Access| Access {
+                step: access.step + 1000 * pass,
+                begin: access.begin + 1e6 * pass as f64,
+                end: access.end + 1e6 * pass as f64,
+                ..access
+            };
+            all.lock().unwrap().extend(task.plan_record().accesses.into_iter().map(after));
+        }
         Ok((task.split.train.len().div_ceil(task.batch()), trained))
     };
     let (batches, trained) = match ranks {
@@ -138,15 +148,14 @@ pub fn accessed_on(
 }
 
 /// Returns the order in which DistTGL's process serves the ranks of a copy of the memory in a pass over
-/// `batches` batches (its algorithm 1): the set of ranks that read, those that write, those that read, ...
-fn in_order(copy: usize, [i, j, _]: [usize; 3], batches: usize) -> Vec<(AccessKind, BTreeSet<usize>)> {
-    let (mut order, mut rank) = (Vec::new(), 0);
-    for _ in 0..batches {
-        let group: BTreeSet<usize> = (rank..rank + i).map(|rank| copy * i * j + rank).collect();
-        order.extend([(AccessKind::Read, group.clone()), (AccessKind::Write, group)]);
-        rank = (rank + i) % (i * j);
-    }
-    order
+/// `batches` (its algorithm 1): the set of ranks that read, those that write, those that read, ...
+fn in_order(copy: usize, [i, j, _]: [usize; 3], batches: &[usize]) -> Vec<(AccessKind, BTreeSet<usize>)> {
+    let of_batch = |batch: &usize| {
+        let rank = (copy * j + batch % j) * i;
+        let group: BTreeSet<usize> = (rank..rank + i).collect();
+        [(AccessKind::Read, group.clone()), (AccessKind::Write, group)]
+    };
+    batches.iter().flat_map(of_batch).collect()
 }
 
 /// Checks a log against DistTGL's order.
@@ -160,14 +169,14 @@ pub fn check_log(log: &[Access], [i, j, k]: [usize; 3], batches: usize, what: &s
             assert!(is_new, "{what}: {access:?} is twice in the log");
         }
         let found: Vec<_> = found.into_iter().map(|((_, kind), ranks)| (kind, ranks)).collect();
-        assert_eq!(found, in_order(copy, [i, j, k], batches), "{what}, copy {copy}");
+        let rotated: Vec<usize> = (0..batches).map(|at| (copy * batches / k + at) % batches).collect();
+        assert_eq!(found, in_order(copy, [i, j, k], &rotated), "{what}, copy {copy}");
         // Batches follow one another from where the copy begins; each is written once, and read j times.
         let mut written: Vec<(usize, usize)> =
             of_copy.iter().filter(|a| a.kind == AccessKind::Write).map(|a| (a.step, a.batch)).collect();
         written.sort_unstable();
         written.dedup();
-        let rotated = (0..batches).map(|at| (at, (copy * batches / k + at) % batches));
-        assert_eq!(written, rotated.collect::<Vec<_>>(), "{what}, copy {copy}");
+        assert_eq!(written.iter().map(|w| w.1).collect::<Vec<_>>(), rotated, "{what}, copy {copy}");
         for batch in 0..batches {
             let reads = of_copy.iter().filter(|a| a.kind == AccessKind::Read && a.batch == batch);
             assert_eq!(reads.count(), i * j, "{what}, copy {copy}, batch {batch}");

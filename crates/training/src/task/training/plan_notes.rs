@@ -161,15 +161,23 @@ impl PlanUse<'_> {
         let set = tables.into_iter().filter(|(on, _)| !self.on_gpu && *on != KeptOn::Auto);
         no_effect(&set.map(|(_, key)| key).collect::<Vec<_>>(), "the device is the CPU")
     }
-    fn of_epochs(&self) -> Result<Option<String>> {
+    fn of_epochs(&self) -> Result<Vec<String>> {
         let (given, trained) = (self.config.epochs, self.config.epochs_trained(self.plan, self.ranks)?);
-        let of_pass = self.plan.ranks.unwrap_or_default().parallel.for_ranks(self.ranks)?.epoch;
-        Ok((trained != given).then(|| {
+        let (name, parallel) = (&self.plan.name, self.plan.ranks.unwrap_or_default().parallel);
+        let of_pass = parallel.for_ranks(self.ranks)?.epoch;
+        let rounded = (trained != given).then(|| {
             format!(
-                "{trained} epochs instead of {given}: with plan {}, ranks train {of_pass} epochs at the same time",
-                self.plan.name
+                "{trained} epochs instead of {given}: with plan {name}, ranks train {of_pass} epochs at the same time",
             )
-        }))
+        });
+        // Until then, the copy at the end of the training part has begun in the middle.
+        let complete = of_pass * parallel.memory;
+        let is_few = trained < complete && self.config.has_memory() != Some(false);
+        let few = is_few.then(|| {
+            let are = if trained == 1 { "is" } else { "are" };
+            format!("plan {name}: memory is complete after {complete} epochs, and there {are} {trained}")
+        });
+        Ok(rounded.into_iter().chain(few).collect())
     }
 }
 
