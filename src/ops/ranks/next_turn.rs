@@ -10,7 +10,8 @@
 //! | writes | `[1]` u32 | the largest number in a step that writes memory, else 0 |
 //! | slot | `[1]` u32 | number of this step among those that train on the same batch |
 //!
-//! Every step with the same batch is an epoch of its own. Source: epoch parallelism of DistTGL, section 3.2.2.
+//! Every step with the same batch is an epoch of its own. Source: epoch parallelism of DistTGL, section
+//! 3.2.2.
 use super::*;
 use std::ops::Range;
 

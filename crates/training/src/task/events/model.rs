@@ -51,7 +51,7 @@ impl<T> Model<T> {
     ) -> Result<Self> {
         let Setup { device, split, .. } = setup;
         let mut store = Store::new(Precision::F32);
-        let mut tables = tables(config, events, split, setup.copies_here()?, &mut store)?;
+        let mut tables = tables(config, events, split, setup.over_ranks.copies_here, &mut store)?;
         // A batch larger than the data is the whole data.
         let longest = split.train.len().max(longest_evaluated(split)).max(1);
         // Without evaluation, buffers need not be larger than for training.

@@ -122,7 +122,7 @@ impl EventTask {
         let mut model = Model::new(config, events, &setup, batches_of_epoch, target)?;
         let mut plan_state = PlanState::new(config, events, &setup)?;
         let step_plan = plan_state.step_plan(&setup);
-        let Setup { device, split, plan, may_partition, .. } = setup;
+        let Setup { device, split, plan, over_ranks } = setup;
         let Results { losses, scores, columns, settling } = model.results(config, &split)?;
         let (nodes, buffers) = (model.node_state(), model.buffers(settling.as_ref()));
         let Model { mut store, mut tables, parameters, net, target, batch, eval_batch, .. } = model;
@@ -141,7 +141,7 @@ impl EventTask {
             device: &device,
             step_plan,
         };
-        let places = Places::new(config, &device, may_partition, net.model.state());
+        let places = Places::new(config, &device, over_ranks.may_partition, net.model.state());
         let (programs, memory) = recorder.programs(&mut store, &mut tables, &places)?;
         let Programs { step, variants, score, remember } = programs;
         plan_state.variants = variants;
@@ -251,8 +251,8 @@ impl EventTask {
         let batches = batches(range.len(), batch, batch - short).min(self.core.max_batches);
         Extent { batch, short, batches, events: range.len().min((batches * batch).saturating_sub(short)) }
     }
-    /// Runs the steps of a pass, numbered by their batches, from where the tables are. An error comes with the
-    /// batch, if it is known.
+    /// Runs the steps of a pass, numbered by their batches, from where the tables are. An error comes with
+    /// the batch, if it is known.
     fn run(
         &mut self,
         pass: Pass,

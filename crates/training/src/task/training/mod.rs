@@ -11,6 +11,7 @@ pub mod folder;
 pub(crate) mod lock;
 mod matching;
 mod memory;
+mod node_state;
 mod over_ranks;
 mod pass;
 mod plan_notes;
@@ -32,6 +33,8 @@ pub use matching::with_model_of;
 pub(super) use matching::{same_model, same_test};
 pub(in crate::task) use memory::KeptTables;
 pub use memory::MemoryPlan;
+pub use node_state::NodeState;
+pub(in crate::task) use node_state::PassShare;
 pub(super) use over_ranks::{add_up, agree, begin_pass, from_first, of_whole_batches};
 pub(super) use pass::{EventCount, Runs, evaluation_clock, located, repeat_and_report};
 use plan_notes::PlanUse;
@@ -43,5 +46,5 @@ pub use summary::{
     PeakMemory, RanksRecord, RowErrors, SameTimeRecord, StageRecord, StalenessRecord, StartRecord, Summary,
     TrafficRecord,
 };
-pub(in crate::task) use task::{Buffers, DataTask, PassShare, RecordedTask, parameters_except};
-pub use task::{LastEpoch, NodeState, PlanRecord, Progress, Remembers, Report, Task, TaskCore};
+pub(in crate::task) use task::{Buffers, DataTask, RecordedTask, parameters_except};
+pub use task::{LastEpoch, PlanRecord, Progress, Remembers, Report, Task, TaskCore};

@@ -78,7 +78,7 @@ fn chosen(
     }
     let lane = |stage| setup.plan.placement(stage).lane;
     let overlap = lane(Stage::Dispatch) != lane(Stage::UpdateMemory);
-    let steps = match setup.owners.is_some() && ranks.size() > 1 && overlap {
+    let steps = match setup.over_ranks.owners.is_some() && ranks.size() > 1 && overlap {
         true => profile(config, events, setup)?,
         false => Vec::new(),
     };

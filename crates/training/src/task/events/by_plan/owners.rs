@@ -16,7 +16,7 @@ const SLACK: f64 = 0.1;
 
 /// Returns the owner of each node; `None` if every rank keeps the memory of all nodes. The first rank works
 /// it out, or reads it from the file that the configuration names. Collective.
-pub(in crate::task::events) fn owners(
+pub(super) fn owners(
     config: &Config,
     plan: &Plan,
     events: &Events,

@@ -55,8 +55,8 @@ impl PlanState {
     pub fn step_plan(&self, setup: &Setup) -> StepPlan {
         StepPlan::new(setup, self.online.as_ref())
     }
-    /// Prepares a training pass, or the pass that settles, given the empty state: a copy of the memory goes on
-    /// where it has ended the pass before, and ranks that get batches in turn measure how long they idle.
+    /// Prepares a training pass, or the pass that settles, given the empty state: a copy of the memory goes
+    /// on where it has ended the pass before, and ranks that get batches in turn measure how long they idle.
     ///
     /// # Errors
     /// `Shape` if the buffers belong to another store.

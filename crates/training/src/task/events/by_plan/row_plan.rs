@@ -41,7 +41,8 @@ fn over_ranks(
     store: &mut Store,
 ) -> Result<Turns> {
     let rank_plan = setup.plan.ranks.unwrap_or_default();
-    let (owners, travel) = (setup.owners.as_ref().map(|owners| owners.as_slice()), travel(&rank_plan));
+    let (owners, travel) =
+        (setup.over_ranks.owners.as_ref().map(|owners| owners.as_slice()), travel(&rank_plan));
     let all = RankTables::new(store, ranks, tables.nodes, owners, travel)?;
     tables.rows.ranks = Some(all.clone());
     if rank_plan.features == Some(RankFeatures::Partitioned) {

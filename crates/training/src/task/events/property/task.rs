@@ -83,7 +83,7 @@ impl PropertyTask {
         let model = Model::new(config, events, &setup, batches_of_epoch, target)?;
         let (nodes, buffers) = (model.node_state(), model.buffers(None));
         let Model { mut store, mut tables, parameters, net, target: label_tables, batch, .. } = model;
-        let Setup { device, split, plan, may_partition, .. } = setup;
+        let Setup { device, split, plan, over_ranks } = setup;
         let rows = walk.largest().1;
         check_room("scores", 4 * rows * labels.classes(), "take fewer classes or labelled nodes")?;
         let scores = store.zeros("scores", Spec::real(Rows::fixed(rows), labels.classes()))?;
@@ -99,7 +99,7 @@ impl PropertyTask {
             device: &device,
             lanes: plan.lanes(0, false),
         };
-        let places = Places::new(config, &device, may_partition, net.model.state());
+        let places = Places::new(config, &device, over_ranks.may_partition, net.model.state());
         let mut record = |store: &Store, tables: &EventTables| recorder.record(store, tables);
         let (programs, memory) = places.record(&mut store, &mut tables, &mut record, Programs::all)?;
         let Programs { step, score, remember } = programs;
