@@ -100,6 +100,7 @@ def table(record):
         for parallel in PARALLEL[metric]:
             runs = runs_of(record, of, parallel)
             if not runs:
+                rows.append([f"{title}, {named(parallel)}", f"{batch * parallel[0]}", "not measured yet", *[""] * 3])
                 continue
             tests, best = ([f(row) for row in runs] for f in (lambda r: r["test"], lambda r: max(f for _, f in r["curve"])))
             spread = lambda values: f"{statistics.mean(values):.3f} ± {statistics.stdev(values):.3f}" if len(values) > 1 else f"{values[0]:.3f}"

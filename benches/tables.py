@@ -381,6 +381,18 @@ def dyrep():
     return ["DyRep, test AP", "CollegeMsg", "Wikipedia"], rows, [longer, settings]
 
 
+def of_convergence():
+    """Returns a record with the runs of one memory copy and those of several, which were measured apart, and both."""
+    one, several = newest("convergence"), newest("convergence-copies")
+    rows = [row for row in one["rows"] if row["parallel"][2] == 1] + several["rows"]
+    return {**one, "rows": rows}, [one, several]
+
+
+def convergence_of_parallels():
+    record, records = of_convergence()
+    return *convergence.table(record), records
+
+
 def classes():
     record, rows = newest("classes"), []
     for shown, name in (("Wikipedia, `--task node`: who is banned after an edit (217 of 157,474)", "wikipedia, node"),
@@ -447,19 +459,20 @@ LINKS = [*((f"dyglib, {kind}", "ap") for kind in ("random", "historical", "induc
 TABLES = {f.__name__.replace("_", "-"): f for f in (
     readme_speed, readme_scores, epochs_of_events, epochs_of_snapshots, prediction, ops, sparse_products, sampling, default_run, beside_pyg, beside_published, every_model, eval_batch,
     snapshots_beside_torch, weekly, memory_anew, static_memory, longer, dyrep, classes)}
+TABLES["convergence"] = convergence_of_parallels
 TABLES |= {f"models-{name}": models_of(data, columns) for name, data, columns in (
     ("wikipedia", "wikipedia", LINKS), ("collegemsg", "CollegeMsg", LINKS), ("bitcoin", "soc-sign-bitcoinotc", LINKS))}
 TABLES |= {name: of_benchmark(record, draw) for name, record, draw in (
     ("cluster-times", "cluster", cluster.times_shown), ("sven-breakdown", "breakdown", breakdown.breakdown),
     ("comm-volume", "comm-volume", comm_volume.means_and_ranks),
     ("scaling-disttgl", "scaling-disttgl", scaling.table), ("scaling-pipetgl", "scaling-pipetgl", scaling.table),
-    ("convergence", "convergence", convergence.table), ("staleness", "staleness", staleness.table),
+    ("staleness", "staleness", staleness.table),
     ("staleness-times", "staleness-times", staleness.table_of_times),
     ("staleness-predicted", "staleness-predicted", staleness.table_of_predictions),
     ("defaults", "defaults", defaults.table),
     ("partition-balance", "partition-balance", partition_balance.figure))}
 PICTURES = {
-    "docs/systems/convergence.svg": ("convergence", convergence.plot),
+    "docs/systems/convergence.svg": ("convergence", lambda _: convergence.plot(of_convergence()[0])),
     "docs/systems/staleness.svg": ("staleness", staleness.plot),
     # Several records: those of `SPEED` and of the snapshot models.
     "docs/speed.svg": ("speed", lambda _: speed_chart()),

@@ -4,7 +4,8 @@
 //! A [`Net`] is a model with the head that predicts from the embeddings. Every model's sizes and choices are
 //! a [`ModelConfig`], which builds the model.
 //!
-//! The models are listed in `list.rs`, one file each; the other files are what models are made of.
+//! The models are listed in `list.rs`, one file or folder each; the other files are what models are made of.
+//! `by_plan.rs` in a folder says how new rows travel to other ranks.
 mod config;
 mod features;
 mod gcn;

@@ -1,8 +1,8 @@
 //! Where the rows of nodes are, and how they come to a step and go back.
 //!
 //! A model's state has rows by node, such as memory and mails. A model says what is done with the rows of a
-//! batch; this folder says where they are. With one rank they are read and written in place, which is all
-//! that this file does. All else belongs to a published system:
+//! batch; this folder says where they are. With one rank, this file reads them in place and the model writes
+//! them in place. All else belongs to a published system:
 //!
 //! | file | what | system |
 //! | --- | --- | --- |
