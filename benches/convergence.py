@@ -104,6 +104,9 @@ def table(record):
                 continue
             tests, best = ([f(row) for row in runs] for f in (lambda r: r["test"], lambda r: max(f for _, f in r["curve"])))
             spread = lambda values: f"{statistics.mean(values):.3f} ± {statistics.stdev(values):.3f}" if len(values) > 1 else f"{values[0]:.3f}"
+            if not alone:
+                rows.append([f"{title}, {named(parallel)}", f"{batch * parallel[0]}", spread(best), spread(tests), "", ""])
+                continue
             reached = [epochs_to(row["curve"], 0.9 * alone[row["seed"]]) for row in runs if row["seed"] in alone]
             of_one = statistics.mean(epochs_to(row["curve"], 0.9 * alone[row["seed"]]) for row in runs_of(record, of, (1, 1, 1)))
             fewer = parallel[0] * parallel[1] * parallel[2]
