@@ -132,6 +132,22 @@ def epochs_of_events():
     return head, rows, records
 
 
+def history_times():
+    """Compares the rules of which events a query sees."""
+    rows, records = [], []
+    for model, name, _ in SPEED:
+        name = name.replace("speed", "history")
+        if not records_of("epyc-2-cores", name):
+            rows.append([model, *unmeasured(3)])
+            continue
+        record = Record("epyc-2-cores", name)
+        [r] = record["rows"]
+        batch, time = (r["seconds_per_epoch"][f"history={rule}"] for rule in ("batch", "time"))
+        rows.append([model, number(batch), number(time), f"{time / batch:.2f}"])
+        records.append(record)
+    return ["seconds of an epoch", "`history=batch`", "`history=time`", "ratio"], rows, records
+
+
 def epochs_of_snapshots():
     rows, records = [], []
     for model in SNAPSHOT_MODELS:
@@ -457,7 +473,7 @@ def on_gpu(draw):
 
 LINKS = [*((f"dyglib, {kind}", "ap") for kind in ("random", "historical", "inductive")), ("tgl", "ap"), ("disttgl", "mrr")]
 TABLES = {f.__name__.replace("_", "-"): f for f in (
-    readme_speed, readme_scores, epochs_of_events, epochs_of_snapshots, prediction, ops, sparse_products, sampling, default_run, beside_pyg, beside_published, every_model, eval_batch,
+    readme_speed, readme_scores, epochs_of_events, history_times, epochs_of_snapshots, prediction, ops, sparse_products, sampling, default_run, beside_pyg, beside_published, every_model, eval_batch,
     snapshots_beside_torch, weekly, memory_anew, static_memory, longer, dyrep, classes)}
 TABLES["convergence"] = convergence_of_parallels
 TABLES |= {f"models-{name}": models_of(data, columns) for name, data, columns in (

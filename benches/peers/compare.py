@@ -4,6 +4,7 @@
     python benches/peers/compare.py --data data/wikipedia.csv.gz --out benches/results/NAME.json speed
     python benches/peers/compare.py --data data/wikipedia.csv.gz --out benches/results/NAME.json speed --model apan
     python benches/peers/compare.py --data FOLDER --out benches/results/NAME.json speed --model wd-gcn
+    python benches/peers/compare.py --data data/wikipedia.csv.gz --out benches/results/NAME.json history --model apan
     python benches/peers/compare.py --data data/wikipedia.csv.gz --out benches/results/NAME.json quality
 
 Without `--model` the peer is PyTorch Geometric's TGN (`pyg_tgn.py`). With `--model` it is the same model as ours in
@@ -13,8 +14,10 @@ synth-snapshots` writes.
 `speed`: seconds of a training epoch without evaluation. tgnn and the peers alternate for several rounds; the result is
 the median over the epochs of all rounds, without the first of each round and, on a device, those that captured graphs.
 Events: 172 seeded random edge features, width 100, 10 neighbours (GraphMixer: 20), batch 600 and 200; tgnn with a fixed
-and with a learned time encoding (GraphMixer: fixed, as in its peer). Snapshots: two layers of width 64, groups of 8
+and with a learned time encoding (GraphMixer: fixed, as in its peer). Queries see the events before their time, beside
+PyTorch Geometric only those of earlier batches, as in its loader. Snapshots: two layers of width 64, groups of 8
 steps.
+`history`: the same for tgnn alone, with `--history time` and `batch` in turn, batch 200.
 `quality`: test AP and AUC of the epoch with the best validation AP, with the same epochs, batch and learning rate,
 three seeds. Models of snapshots are scored with one negative per edge, and with `--same-start` both systems start from
 the weights that the peer drew.
@@ -61,14 +64,21 @@ class Systems:
             self.settings = [{}]
             self.scored = {"tgnn": ["--set", "group.negatives=1"], "csr": ["--negatives", "1"]}
             return
+        self.scored = {}
         ours += ["--set", f"{model}.layers=2"] if model in ("tgat", "tgn") else []
+        self.of_rule = {rule: [*ours, "--history", rule] for rule in ("time", "batch")}
+        ours = ours if model else self.of_rule["batch"]  # PyTorch Geometric's rule
         self.ours = {"tgnn": ours}
         if model != "graph-mixer":  # its time encoding is always fixed
             learned = ["--set", f"{model or 'tgn'}.time_encoding=learned"]
             self.ours["tgnn, learned time encoding"] = [*ours, *learned]
         self.peers = {"torch": peer("torch_models", "--model", model)} if model else {"pyg": peer("pyg_tgn")}
-        self.scored = {} if model else {"tgnn": ["--history", "batch"]}  # PyTorch Geometric's rule
         self.settings = [{"batch": batch, "random-edge-features": 172} for batch in (600, 200)]
+
+    def compare_rules(self):
+        """Puts tgnn's rules of which events a query sees in the place of tgnn and its peers, at the default batch."""
+        self.ours, self.peers = ({f"history={rule}": self.of_rule[rule]} for rule in ("time", "batch"))
+        self.settings = self.settings[-1:]
 
 
 def flags_of(settings):
@@ -120,7 +130,9 @@ def quality(systems, epochs, settings, rate, seeds, start=None):
 
 def rows_of(a, systems, folder):
     """Returns the rows that the arguments ask for; `folder` is for files that are not kept."""
-    if a.what == "speed":
+    if a.what == "history":
+        systems.compare_rules()
+    if a.what != "quality":
         return speed(systems, a.rounds, a.epochs or ("2" if a.device == "cpu" else "6"), a.device)
     batch = {} if a.model in SNAPSHOTS else {"batch": a.batch}
     start = f"{folder}/start.safetensors" if a.same_start else None
@@ -129,12 +141,12 @@ def rows_of(a, systems, folder):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["speed", "quality"])
+    parser.add_argument("what", choices=["speed", "history", "quality"])
     parser.add_argument("--model", choices=[*EVENTS, *SNAPSHOTS], help="beside the same in plain PyTorch")
     parser.add_argument("--data", required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--epochs", help="10 for quality; 2 for speed, on a device 6")
+    parser.add_argument("--epochs", help="10 for quality; else 2, on a device 6")
     parser.add_argument("--batch", type=int, default=200, help="events of a batch, for quality")
     parser.add_argument("--rate", default="0.0005")
     parser.add_argument("--seeds", type=int, default=3)
@@ -142,6 +154,8 @@ def main():
     parser.add_argument("--device", default="cpu", help="cpu or cuda, for both")
     parser.add_argument("--tgnn", default="target/release/tgnn-bench", help="the program")
     a = parser.parse_args()
+    if a.what == "history" and a.model in SNAPSHOTS:
+        parser.error("history is for models of events")
     if a.same_start and (a.what != "quality" or a.model not in SNAPSHOTS):
         parser.error("--same-start is for quality of " + ", ".join(SNAPSHOTS))
     systems = Systems(a.data, a.device, a.tgnn, a.model)

@@ -26,9 +26,11 @@ DROPOUT = 0.1
 
 
 class History:
-    """The events of each node in time order, as one list sorted by node."""
+    """The events of each node in time order, as one list sorted by node. Which of them a query sees is tgnn's
+    `--history`: with `time`, all before its time; with `batch`, of these only those of earlier batches."""
 
     def __init__(self, events):
+        self.rule = "time"
         count = len(events.src)
         event = torch.arange(count, device=events.src.device)
         again = events.src != events.dst  # a self-loop is one event of its node
@@ -42,9 +44,9 @@ class History:
         self.count = count
 
     def ends(self, event, first):
-        """Returns the end of the history of each event: the first event at the same time, but at most `first`, where
-        the batch begins."""
-        return self.tied[event].clamp(max=first)
+        """Returns the end of the history of each event: the first event at the same time; with the rule `batch` at
+        most `first`, where the batch begins."""
+        return self.tied[event] if self.rule == "time" else self.tied[event].clamp(max=first)
 
     def recent(self, node, end, k):
         """Returns the k latest neighbours [n, k], latest first, their events, and which slots are used. An unused slot
@@ -606,6 +608,7 @@ def check(file, name, dtype):
     sizes = {key: kind(events.facts[key]) for key, kind in SIZES.items() if key in events.facts}
     torch.set_default_dtype(dtype)
     model = build(name, events, fact("embedding"), fact("time"), **sizes)
+    model.history.rule = events.facts.get("history", "batch")  # JODIE has none
     model.eval()  # no drop-out
     with torch.no_grad():
         for parameter_name, parameter in model.named_parameters():
@@ -650,6 +653,7 @@ def main():
     options.add_argument("--model", choices=["jodie", "dyrep", "apan", "tgat", "graph-mixer", "tgn"], default="tgn")
     options.add_argument("--layers", type=int, default=2, help="of attention: tgat, tgn; mixer blocks: graph-mixer")
     options.add_argument("--mails", type=int, default=10, help="slots of a mailbox: apan")
+    options.add_argument("--history", choices=["time", "batch"], default="time", help="the events that a query sees")
     options.add_argument("--check", action="store_true", help="compare with tests/golden instead, in float64")
     options.set_defaults(neighbors=None)
     args = options.parse_args()
@@ -661,7 +665,12 @@ def main():
         sys.exit(max(worst.values()) > 1e-8)
     neighbours = args.neighbors or (20 if args.model == "graph-mixer" else 10)  # as in tgnn
     sizes = {"layers": args.layers, "neighbours": neighbours, "mails": args.mails}
-    make = lambda events: build(args.model, events, args.width, args.width, **sizes)
+
+    def make(events):
+        model = build(args.model, events, args.width, args.width, **sizes)
+        model.history.rule = args.history
+        return model
+
     run(args, args.model, "torch", torch.__version__, make)
 
 

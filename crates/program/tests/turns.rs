@@ -327,6 +327,22 @@ fn epochs_that_are_rounded_up_or_too_few_are_said_with_their_number() {
         text.contains("note      plan disttgl:1x1x2: memory is complete after 2 epochs, and there is 1"),
         "{text}"
     );
+    // Copies of another number do not know what those of the run have seen.
+    let run = |ranks: &str, plan: &str, more: &[&str]| {
+        let quick = ["train", "--max-batches", "2", "--no-eval", "--model", "jodie", "--out", "run"];
+        let args = [&quick[..], &["--set", "settle=false", "--ranks", ranks, "--plan", plan], more].concat();
+        done(dir.path(), &args).out
+    };
+    run("2", "disttgl:1x1x2", &["--epochs", "2"]);
+    let text = run("2", "disttgl:1x1x2", &["--epochs", "3", "--resume"]);
+    assert!(!text.contains("begin empty"), "{text}");
+    let text = run("3", "disttgl:1x1x3", &["--epochs", "4", "--resume"]);
+    let said = "note      3 memory copies go on with a run that had 2: all but the first begin empty, and memory is \
+                complete after epoch 6\n";
+    assert!(text.contains(said), "{text}");
+    // One copy begins every epoch anew.
+    let text = run("3", "auto", &["--epochs", "5", "--resume"]);
+    assert!(!text.contains("begin empty"), "{text}");
     // What is advised counts epochs, too.
     let quick = ["train", "--max-batches", "2", "--model", "jodie", "--set", "settle=false", "--epochs", "2"];
     let text = done(dir.path(), &[&quick[..], &["--ranks", "2", "--plan", "disttgl:1x2x1"]].concat()).out;

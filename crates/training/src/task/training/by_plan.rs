@@ -36,13 +36,14 @@ impl PlanManifest {
         self.copies = checkpoint.save_copies(task)?;
         Ok(())
     }
-    /// Goes on with the run that has saved `last` in a checkpoint after `epochs` epochs. Collective.
+    /// Goes on with the run that has saved `last` in a checkpoint after `epochs` epochs. Returns a note on what
+    /// is lost of it. Collective.
     pub(super) fn resume(
         &mut self,
         (last, epochs): (PlanManifest, usize),
         checkpoint: &Checkpoint,
         task: &mut dyn Task,
-    ) -> Result<()> {
+    ) -> Result<Option<String>> {
         self.copies = last.copies;
         checkpoint.load_copies(task, epochs, &self.copies)
     }

@@ -98,15 +98,30 @@ impl Checkpoint {
         Ok(sum)
     }
     /// Gives every rank its copy of the node memory after `epochs` epochs, from the files with the given
-    /// checksums; nothing if they are of another number of copies, which then begin empty. Collective.
-    pub(super) fn load_copies(&self, task: &mut dyn Task, epochs: usize, sums: &[u32]) -> Result<()> {
+    /// checksums. Returns a note if they are of another number of copies: all but the first then begin empty.
+    /// Collective.
+    pub(super) fn load_copies(
+        &self,
+        task: &mut dyn Task,
+        epochs: usize,
+        sums: &[u32],
+    ) -> Result<Option<String>> {
         let nodes = &mut task.core_mut().nodes;
-        nodes.pass = epochs / nodes.epochs_of_pass();
+        let of_pass = nodes.epochs_of_pass();
+        nodes.pass = epochs / of_pass;
         let (Some(of), Some(ranks)) = (Copies::find(task), task.core().device.ranks().cloned()) else {
-            return Ok(());
+            return Ok(None);
         };
         if sums.len() + 1 != of.copies {
-            return Ok(());
+            // Before the first epoch, copies begin empty in any case.
+            return Ok((epochs > 0).then(|| {
+                let (copies, complete) = (of.copies, epochs + of_pass * of.copies);
+                format!(
+                    "{copies} memory copies go on with a run that had {}: all but the first begin empty, and memory \
+                     is complete after epoch {complete}",
+                    sums.len() + 1
+                )
+            }));
         }
         let (control, rank) = (ranks.channel(Channel::Control), ranks.rank());
         for (copy, &sum) in (1..).zip(sums) {
@@ -127,6 +142,6 @@ impl Checkpoint {
                 task.core_mut().nodes.own = Some(of.divided(&bytes));
             }
         }
-        Ok(())
+        Ok(None)
     }
 }

@@ -303,7 +303,8 @@ impl<'a> Run<'a> {
             }
         }
         load(task, &state.buffers, |store, buffers| checkpoint.load(store, buffers, false))?;
-        state.manifest.by_plan.resume((manifest.by_plan, manifest.epochs), checkpoint, task)?;
+        let last = (manifest.by_plan, manifest.epochs);
+        state.manifest.by_plan.resume(last, checkpoint, task)?.iter().for_each(|note| watch.note(note));
         Ok(true)
     }
     /// Trains, validates and saves epoch after epoch, until all are over or validation no longer improves.
