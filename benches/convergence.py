@@ -7,9 +7,9 @@
     python benches/convergence.py --plot docs/systems/convergence.svg benches/results/NAME.json
 
 Every run traverses the same number of events, with several seeds. As in the paper, every rank computes as many events a
-step, the learning rate is proportional to the events of a step, and every pass, of j epochs, is validated: by the mean reciprocal rank
-among 49 negatives, or by the micro F1 of classes of edges. The LastFM-like stream is made in FOLDER; it is the first
-quarter of the one of partition_balance.py. Needs only the standard library.
+step, the learning rate is proportional to the events of a step, and every pass, of j epochs, is validated: by the mean
+reciprocal rank among 49 negatives, or by the micro F1 of classes of edges. The LastFM-like stream is made in FOLDER; it
+is the first quarter of the one of partition_balance.py. Needs only the standard library.
 """
 
 import argparse
@@ -129,7 +129,7 @@ def plot(record):
                 at = found.setdefault((named(parallel), COLORS[parallel]), {})
                 for epoch, score in row["curve"]:
                     at.setdefault(epoch * events, []).append(score)
-        panels.append((f'{title}: {"MRR of 49" if metric == LINKS else "micro F1"}', "million events seen", found))
+        panels.append((f'{title}: {"MRR of 50" if metric == LINKS else "micro F1"}', "million events seen", found))
     return curves.drawn(panels)
 
 
