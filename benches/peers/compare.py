@@ -154,6 +154,9 @@ def main():
     parser.add_argument("--device", default="cpu", help="cpu or cuda, for both")
     parser.add_argument("--tgnn", default="target/release/tgnn-bench", help="the program")
     a = parser.parse_args()
+    for flag in ("rounds",) if a.what == "quality" else ("batch", "rate", "seeds"):
+        if getattr(a, flag) != parser.get_default(flag):
+            parser.error(f"--{flag} has no effect on {a.what}")
     if a.what == "history" and a.model in SNAPSHOTS:
         parser.error("history is for models of events")
     if a.same_start and (a.what != "quality" or a.model not in SNAPSHOTS):
