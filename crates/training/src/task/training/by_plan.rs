@@ -36,8 +36,8 @@ impl PlanManifest {
         self.copies = checkpoint.save_copies(task)?;
         Ok(())
     }
-    /// Goes on with the run that has saved `last` in a checkpoint after `epochs` epochs. Returns a note on what
-    /// is lost of it. Collective.
+    /// Goes on with the run that has saved `last` in a checkpoint after `epochs` epochs. Returns a note on
+    /// what is lost of it. Collective.
     pub(super) fn resume(
         &mut self,
         (last, epochs): (PlanManifest, usize),
