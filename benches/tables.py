@@ -383,14 +383,23 @@ def longer():
 
 
 def dyrep():
-    longer, settings = newest("dyrep-longer"), newest("dyrep")
+    longer, settings, wikipedia = newest("dyrep-longer"), newest("dyrep"), newest("dyrep-wikipedia")
     rows = []
     for name in dict.fromkeys(row["name"].partition(", ")[2] for row in longer["rows"]):
-        of = lambda data: [r["test"]["transductive"]["ap"] for r in longer["rows"] if r["name"] == f"{data}, {name}"]
-        rows.append([name, *(spread(of(data), 3) if of(data) else MISSING for data in ("CollegeMsg", "Wikipedia"))])
+        runs = longer["rows"] + wikipedia["rows"]
+        of = lambda data: [r["test"]["transductive"]["ap"] for r in runs if r["name"] == f"{data}, {name}"]
+        rows.append([name, *(spread(of(data), 3) for data in ("CollegeMsg", "Wikipedia"))])
     for name in ("width 172", "drop-out 0", "batch 50"):
-        rows.append([f"at most 24 epochs, {name}", *runs_of(settings, [(name, "ap", 3)]), MISSING])
-    return ["DyRep, test AP", "CollegeMsg", "Wikipedia"], rows, [longer, settings]
+        cells = runs_of(settings, [(name, "ap", 3)]) + runs_of(wikipedia, [(f"Wikipedia, {name}", "ap", 3)])
+        rows.append([f"at most 24 epochs, {name}", *cells])
+    return ["DyRep, test AP", "CollegeMsg", "Wikipedia"], rows, [longer, settings, wikipedia]
+
+
+def sven_scores():
+    record, rows = newest("sven-scores"), []
+    for case in dict.fromkeys(row["name"].rpartition(", ")[0] for row in record["rows"]):
+        rows.append([case, *runs_of(record, [(f"{case}, {ranks}", "ap", 3) for ranks in ("one rank", "four ranks")])])
+    return ["test AP", "one rank", "`sven`, four ranks"], rows, [record]
 
 
 def of_convergence():
@@ -470,7 +479,7 @@ def on_gpu(draw):
 LINKS = [*((f"dyglib, {kind}", "ap") for kind in ("random", "historical", "inductive")), ("tgl", "ap"), ("disttgl", "mrr")]
 TABLES = {f.__name__.replace("_", "-"): f for f in (
     readme_speed, readme_scores, epochs_of_events, history_times, epochs_of_snapshots, prediction, ops, sparse_products, sampling, default_run, beside_pyg, beside_published, every_model, eval_batch,
-    snapshots_beside_torch, weekly, memory_anew, static_memory, longer, dyrep, classes)}
+    snapshots_beside_torch, weekly, memory_anew, static_memory, longer, dyrep, sven_scores, classes)}
 TABLES["convergence"] = convergence_of_parallels
 TABLES |= {f"models-{name}": models_of(data, columns) for name, data, columns in (
     ("wikipedia", "wikipedia", LINKS), ("collegemsg", "CollegeMsg", LINKS), ("bitcoin", "soc-sign-bitcoinotc", LINKS))}
