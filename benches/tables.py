@@ -458,12 +458,12 @@ def weekly():
     return ["", *(f"{data}: {m}" for data in sets for m in ("AP", "MRR of 101"))], rows, [whole, between, newer, rules]
 
 
-def of_benchmark(name, draw):
-    """Returns a table that a benchmark draws itself, from the newest record with a name on the EPYC."""
+def of_benchmark(name, draw, machine="epyc-2-cores"):
+    """Returns a table that a benchmark draws itself, from the newest record with a name on a machine."""
     def table():
-        if not records_of("epyc-2-cores", name):
+        if not records_of(machine, name):
             return [name], [[MISSING]], []
-        record = Record("epyc-2-cores", name)
+        record = Record(machine, name)
         return *draw(record), [record]
     return table
 
@@ -481,6 +481,7 @@ TABLES = {f.__name__.replace("_", "-"): f for f in (
     readme_speed, readme_scores, epochs_of_events, history_times, epochs_of_snapshots, prediction, ops, sparse_products, sampling, default_run, beside_pyg, beside_published, every_model, eval_batch,
     snapshots_beside_torch, weekly, memory_anew, static_memory, longer, dyrep, sven_scores, classes)}
 TABLES["convergence"] = convergence_of_parallels
+TABLES["defaults"] = of_benchmark("defaults", defaults.table, "*")
 TABLES |= {f"models-{name}": models_of(data, columns) for name, data, columns in (
     ("wikipedia", "wikipedia", LINKS), ("collegemsg", "CollegeMsg", LINKS), ("bitcoin", "soc-sign-bitcoinotc", LINKS))}
 TABLES |= {name: of_benchmark(record, draw) for name, record, draw in (
@@ -490,7 +491,6 @@ TABLES |= {name: of_benchmark(record, draw) for name, record, draw in (
     ("staleness", "staleness", staleness.table),
     ("staleness-times", "staleness-times", staleness.table_of_times),
     ("staleness-predicted", "staleness-predicted", staleness.table_of_predictions),
-    ("defaults", "defaults", defaults.table),
     ("partition-balance", "partition-balance", partition_balance.figure))}
 PICTURES = {
     "docs/systems/convergence.svg": ("convergence", lambda _: convergence.plot(of_convergence()[0])),
