@@ -22,7 +22,7 @@ from pathlib import Path
 import curves
 from hosts import program
 from partition_balance import SYNTH, made
-from record import ROOT, head
+from record import ROOT, head, spread
 
 SYNTH["lastfm-like-quarter"] = SYNTH["lastfm-like"] + " --events 323275"
 LINKS, CLASSES = "mrr", "f1"
@@ -103,9 +103,8 @@ def table(record):
                 rows.append([f"{title}, {named(parallel)}", f"{batch * parallel[0]}", "not measured yet", *[""] * 3])
                 continue
             tests, best = ([f(row) for row in runs] for f in (lambda r: r["test"], lambda r: max(f for _, f in r["curve"])))
-            spread = lambda values: f"{statistics.mean(values):.3f} ± {statistics.stdev(values):.3f}" if len(values) > 1 else f"{values[0]:.3f}"
             if not alone:
-                rows.append([f"{title}, {named(parallel)}", f"{batch * parallel[0]}", spread(best), spread(tests), "", ""])
+                rows.append([f"{title}, {named(parallel)}", f"{batch * parallel[0]}", spread(best, 3), spread(tests, 3), "", ""])
                 continue
             reached = [epochs_to(row["curve"], 0.9 * alone[row["seed"]]) for row in runs if row["seed"] in alone]
             of_one = statistics.mean(epochs_to(row["curve"], 0.9 * alone[row["seed"]]) for row in runs_of(record, of, (1, 1, 1)))
@@ -113,7 +112,7 @@ def table(record):
             there = None not in reached
             shown = f"{statistics.mean(reached):.0f}" if there else f"more than {epochs}"
             speed_up = f"{of_one * fewer / statistics.mean(reached):.1f}" if there else f"less than {of_one * fewer / epochs:.1f}"
-            rows.append([f"{title}, {named(parallel)}", f"{batch * parallel[0]}", spread(best), spread(tests), shown, speed_up])
+            rows.append([f"{title}, {named(parallel)}", f"{batch * parallel[0]}", spread(best, 3), spread(tests, 3), shown, speed_up])
     return ["", "batch", "best validation", "test", "epochs to 90 %", "times as few steps"], rows
 
 

@@ -21,7 +21,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from record import ROOT, head
+from record import ROOT, head, spread
 
 # Streams by the number of their events: the flags of `data synth`, or a file, or a file and a number of first lines.
 STREAMS = {
@@ -83,15 +83,14 @@ def table(record):
         runs = [row for row in record["rows"] if row["name"] == name]
         by_default, longer = ([row for row in runs if bool(row["flags"]) == is_longer] for is_longer in (False, True))
         mean = lambda values: f"{statistics.mean(values):.3f}"
-        spread = lambda values: f"{mean(values)} ± {statistics.stdev(values):.3f}" if len(values) > 1 else mean(values)
         rules = {rule: statistics.mean(row["rules"][rule] for row in by_default) for rule in by_default[0]["rules"]}
         best = max(rules, key=rules.get)
         epochs = sorted(row["epochs"] for row in by_default)
         rows.append([name, f"{by_default[0]['events']:,}", by_default[0]["batch"],
                      " to ".join(dict.fromkeys((str(epochs[0]), str(epochs[-1])))),
-                     spread([row["ap"] for row in by_default]), mean([max(row["edgebank"].values()) for row in by_default]),
+                     spread([row["ap"] for row in by_default], 3), mean([max(row["edgebank"].values()) for row in by_default]),
                      f"{rules[best]:.3f} ({best})",
-                     f"{spread([row['ap'] for row in longer])} ({len(longer)})" if longer else ""])
+                     f"{spread([row['ap'] for row in longer], 3)} ({len(longer)})" if longer else ""])
     return ["stream", "events", "batch", "epochs", "default: AP", "EdgeBank: AP", "best rule: AP", "longer: AP (seeds)"], rows
 
 
@@ -103,7 +102,14 @@ def main():
     parser.add_argument("--tgnn", default=ROOT / "target/release/tgnn-bench")
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
     args = parser.parse_args()
+    for name in args.names:
+        if not any(stream.startswith(name) for stream in STREAMS):
+            parser.error(f"there is no stream {name}; give the beginning of one of: {'; '.join(STREAMS)}")
+    if not args.data.is_dir():
+        parser.error(f"{args.data} is no folder")
     record = json.loads(args.out.read_text()) if args.out.exists() else head() | {"rows": []}
+    if any("rules" not in row for row in record["rows"]):
+        parser.error(f"{args.out} is an older record, without the rules; write another one")
     for name, source in STREAMS.items():
         if args.names and not name.startswith(tuple(args.names)):
             continue

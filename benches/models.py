@@ -21,7 +21,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from record import ROOT, head
+from record import ROOT, head, spread
 
 # Name of the protocol, flags of `eval`, and the metrics to report.
 PROTOCOLS = [
@@ -89,8 +89,7 @@ def tables(record):
                     for row in mine
                     if row["model"] == model and row["protocol"] == protocol
                 ]
-                spread = f" ± {statistics.stdev(values):.3f}" if len(values) > 1 else ""
-                cells.append(f"{statistics.mean(values):.3f}{spread}" if values else "")
+                cells.append(spread(values, 3) if values else "")
             print(f"| {model} | " + " | ".join(cells) + " |")
         baselines = [(f"EdgeBank, {kind}", "edgebank", kind) for kind in mine[0]["edgebank"]]
         baselines += [(rule, "rules", rule) for rule in mine[0]["rules"]]

@@ -1,8 +1,9 @@
-"""What recorded measurements share: their head, and which epochs are timed. Needs only the standard library."""
+"""What recorded measurements share: their head, which epochs are timed, and how values are shown. Needs only the standard library."""
 
 import datetime
 import platform
 import shlex
+import statistics
 import subprocess
 import sys
 from pathlib import Path
@@ -46,3 +47,9 @@ def steady(epochs, on_device):
     told = all("graphs_captured" in e for e in epochs)
     first = 2 if on_device and not told else 1
     return [e for e in epochs[first:] if not e.get("graphs_captured")] or epochs[-1:]
+
+
+def spread(values, digits):
+    """Returns mean ± standard deviation with that many decimals; the value alone if there is only one."""
+    deviation = f" ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else ""
+    return f"{statistics.mean(values):.{digits}f}{deviation}"

@@ -12,13 +12,12 @@ Needs only the standard library; peers have their own requirements.
 import argparse
 import json
 import shlex
-import statistics
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-from record import ROOT, head
+from record import ROOT, head, spread
 
 
 def results(command):
@@ -67,8 +66,7 @@ def tables(record):
             for figure in shown:
                 values = [test["transductive"].get(figure) for test in tests]
                 values = [v for v in values if v is not None]
-                spread = f" ± {statistics.stdev(values):.4f}" if len(values) > 1 else ""
-                cells.append(f"{statistics.mean(values):.4f}{spread}" if values else "")
+                cells.append(spread(values, 4) if values else "")
             print(f"| {label} | " + " | ".join(cells) + " |")
 
 

@@ -24,7 +24,7 @@ from pathlib import Path
 import curves
 from hosts import program
 from partition_balance import SYNTH, made
-from record import ROOT, head
+from record import ROOT, head, spread
 
 SYNTH["lastfm-like-quarter"] = SYNTH["lastfm-like"] + " --events 323275"
 # Title, batch, epochs, learning rate.
@@ -167,11 +167,6 @@ def sets_of(record):
     return list(dict.fromkeys(row["data"] for row in record["rows"]))
 
 
-def spread(values, digits=4):
-    deviation = f" ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else ""
-    return f"{statistics.mean(values):.{digits}f}{deviation}"
-
-
 def missed(runs):
     """Returns the share of fetched rows that have missed a write; nothing if runs do not count."""
     counts = [row["staleness"]["missed_writes"] for row in runs if row.get("staleness", {}).get("missed_writes")]
@@ -201,7 +196,7 @@ def table(record):
             best, tests = [max(point[1] for point in row["curve"]) for row in runs], [row["test"] for row in runs]
             against = [100 * (row["test"] - alone[row["seed"]]) for row in runs if row["seed"] in alone]
             change = "" if plan == "sequential" else f"{statistics.mean(against):+.2f}"
-            rows.append([f"{SETS[of][0]}, {named(plan, ranks)}", spread(best), spread(tests), change,
+            rows.append([f"{SETS[of][0]}, {named(plan, ranks)}", spread(best, 4), spread(tests, 4), change,
                          missed(runs), steps(runs)])
     return ["", "best validation AP", "test AP", "against one rank, points", "rows that missed a write", "staleness"], rows
 

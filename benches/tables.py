@@ -25,6 +25,7 @@ import gpu
 import partition_balance
 import scaling
 import staleness
+from record import spread
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benches/results"
@@ -79,13 +80,6 @@ def number(x, digits=3):
     """Returns `x` with `digits` significant digits (as decimals if |x| < 1), without an exponent."""
     before = len(str(int(abs(x)))) if abs(x) >= 1 else 0
     return f"{x:.{max(0, digits - before)}f}"
-
-
-def spread(values, digits):
-    """Returns mean ± standard deviation, or the value if there is only one."""
-    if len(values) < 2:
-        return f"{values[0]:.{digits}f}"
-    return f"{statistics.mean(values):.{digits}f} ± {statistics.stdev(values):.{digits}f}"
 
 
 def mib(record_row, *systems):

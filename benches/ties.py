@@ -12,12 +12,11 @@ A file has numbers of source, destination and time first in every row, or in the
 
 import argparse
 import json
-import statistics
 from pathlib import Path
 
 import numpy as np
 
-from record import head
+from record import head, spread
 
 
 def read(file, order):
@@ -119,8 +118,7 @@ def table(rows):
         cells += [f"{row[share]:.2%}" for share in ("tied_with_earlier_batch", "tied_with_earlier_event")]
         for figure, memory in columns:
             values = row["figures"][memory][figure]
-            spread = f" ± {statistics.stdev(values):.4f}" if len(values) > 1 else ""
-            cells.append(f"{statistics.mean(values):.4f}{spread}")
+            cells.append(spread(values, 4))
         print(f"| {row['data']} | " + " | ".join(cells) + " |")
 
 
