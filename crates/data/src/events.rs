@@ -1,5 +1,7 @@
 //! A stream of events in time order, with its features, labels and metadata.
-use super::{Classes, FeatureEncoding, Features, Ids, NodeId, NodeLabels, NodeNames, TimeFormat, TimeScale};
+use super::{
+    Classes, FeatureEncoding, Features, Ids, LineCounts, NodeId, NodeLabels, NodeNames, TimeFormat, TimeScale,
+};
 use std::{borrow::Cow, ops::Range, path::Path};
 use tgnn::{
     error::{Error, ErrorKind, Result},
@@ -52,6 +54,8 @@ pub struct Events {
     pub encoding: Option<FeatureEncoding>,
     /// Node features, one row per node.
     pub node_features: Option<Features>,
+    /// What became of the lines of the text that the events come from; `None` if they come from no text.
+    pub lines: Option<LineCounts>,
     /// Remarks of the reader about changes and doubts, such as `sorted 12 out-of-order events`.
     pub notes: Vec<String>,
 }
@@ -92,6 +96,7 @@ impl Events {
             edge_features: None,
             encoding: None,
             node_features: None,
+            lines: None,
             notes: Vec::new(),
         };
         events.validate(&events.name)?;
@@ -274,6 +279,7 @@ mod tests {
             edge_features: None,
             encoding: None,
             node_features: None,
+            lines: None,
             notes: Vec::new(),
         }
     }

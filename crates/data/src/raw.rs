@@ -1,6 +1,6 @@
 //! Conversion of the raw events of a file to valid [`Events`]: sorting, renumbering and checks.
 use super::{
-    Classes, Events, FeatureEncoding, Features, Ids, doubts,
+    Classes, Events, FeatureEncoding, Features, Ids, LineCounts, doubts,
     ids::IdColumns,
     node_labels::RawLabels,
     node_rows::NodeRows,
@@ -42,6 +42,10 @@ pub(super) struct Raw {
     pub numbers: Option<Vec<u64>>,
     /// Rows of the file that are no events because they lack a value, in ascending order.
     pub left_out: Vec<usize>,
+    /// What became of the lines, where all rows count as events.
+    pub lines: Option<LineCounts>,
+    /// Rows of several lines, and the numbers of their lines.
+    pub long_rows: Vec<(usize, u64)>,
     pub notes: Vec<String>,
 }
 
@@ -66,6 +70,8 @@ impl Raw {
             unnamed: false,
             numbers: None,
             left_out: Vec::new(),
+            lines: None,
+            long_rows: Vec::new(),
             notes: Vec::new(),
         }
     }
@@ -107,6 +113,7 @@ impl Raw {
             );
         }
         self.time.iter_mut().for_each(|t| *t -= origin);
+        let lines = self.line_counts();
         let events = Events {
             name: self.name,
             src,
@@ -124,6 +131,7 @@ impl Raw {
             edge_features: self.edge_features,
             encoding: self.encoding,
             node_features,
+            lines,
             notes: self.notes,
         };
         events.validate(&self.file)?;
@@ -141,6 +149,16 @@ impl Raw {
         if numbering.moved() && !named {
             self.notes.push(numbering.note());
         }
+    }
+
+    /// Returns what became of the lines.
+    fn line_counts(&self) -> Option<LineCounts> {
+        let mut lines = self.lines?;
+        let is_out = |row: &usize| self.left_out.binary_search(row).is_ok();
+        let further = self.long_rows.iter().filter(|(row, _)| is_out(row)).map(|(_, lines)| lines - 1);
+        lines.incomplete = self.left_out.len() as u64 + further.sum::<u64>();
+        lines.events -= lines.incomplete;
+        Some(lines)
     }
 
     /// Returns the number of rows of the file.

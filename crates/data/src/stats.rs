@@ -1,5 +1,5 @@
 //! Statistics of a stream.
-use super::{Classes, Events, NodeLabels};
+use super::{Classes, Events, LineCounts, NodeLabels};
 use rayon::prelude::*;
 use serde::Serialize;
 
@@ -60,6 +60,8 @@ pub struct Stats {
     /// Events by the time since the source's previous event as a source; a source's first event does not
     /// count.
     pub gaps: Vec<Bucket>,
+    /// What became of the lines of the text that the events come from; `None` if they come from no text.
+    pub lines: Option<LineCounts>,
     /// Remarks of the reader about changes and doubts.
     pub notes: Vec<String>,
 }
@@ -245,6 +247,7 @@ impl Stats {
             gaps: trim(
                 gaps.iter().zip(GAPS).map(|(&count, g)| Bucket { label: g.1.into(), count }).collect(),
             ),
+            lines: events.lines,
             notes: events.notes.clone(),
         }
     }
@@ -319,6 +322,7 @@ mod tests {
             ids: None,
             edge_features: None,
             node_features: None,
+            lines: None,
             notes: Vec::new(),
         };
         let s = Stats::new(&events);

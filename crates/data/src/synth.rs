@@ -115,6 +115,7 @@ pub fn synth(options: &SynthOptions) -> Result<Events> {
         edge_features,
         encoding: None,
         node_features,
+        lines: None,
         notes,
     };
     events.validate("synth")?;

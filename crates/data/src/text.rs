@@ -15,10 +15,14 @@ pub fn grouped(n: u64) -> String {
     out
 }
 
-/// Formats a number with its noun: `1 event`, `1,200 events`.
+/// Formats a number with its noun: `1 event`, `1,200 events`, `3 entries`.
 #[doc(hidden)]
 pub fn counted(n: u64, noun: &str) -> String {
-    format!("{} {noun}{}", grouped(n), if n == 1 { "" } else { "s" })
+    match (n, noun.strip_suffix("try")) {
+        (1, _) => format!("1 {noun}"),
+        (_, Some(stem)) => format!("{} {stem}tries", grouped(n)),
+        _ => format!("{} {noun}s", grouped(n)),
+    }
 }
 
 /// Formats a span of time in the largest unit of which it has at least two: `31.0 days`.

@@ -57,6 +57,9 @@ pub(super) fn stats(s: &Stats) -> String {
     line("edge features", width(s.edge_feature_width));
     line("node features", width(s.node_feature_width));
     line("degree", format!("mean {:.1}, largest {}", s.mean_degree, grouped(s.max_degree)));
+    if let Some(lines) = s.lines {
+        line("lines", lines.to_string());
+    }
     for note in &s.notes {
         line("note", note.clone());
     }

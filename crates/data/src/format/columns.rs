@@ -16,7 +16,7 @@ const MOST_BUCKETS: usize = 1 << 16;
 pub enum ColumnName {
     /// Position, from 1.
     Number(usize),
-    /// Name in the header, in any case of letters.
+    /// Name in the header. It counts as written, else in any case of letters.
     Name(String),
 }
 
@@ -37,6 +37,8 @@ pub enum FeatureColumns {
 }
 
 /// Columns of a table, by name or position. What is not given is recognised by the header.
+///
+/// A name in double quotes may be a number or contain `,`, `+`, `:` and doubled quotes.
 ///
 /// As text: `src=origin,dst=dest,time=time_hour`, optionally followed by `label=`, `features=`, `one-hot=`
 /// and `hashed=`. Several columns are joined by `+`; several columns of `time` form one time, such as
@@ -67,11 +69,39 @@ pub struct Columns {
     pub features: Vec<FeatureColumns>,
 }
 
+impl Columns {
+    /// Returns the columns that are given by a name.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        let features = self.features.iter().filter_map(|columns| match columns {
+            FeatureColumns::Values(name) | FeatureColumns::OneHot(name) | FeatureColumns::Hashed(name, _) => {
+                Some(name)
+            }
+            FeatureColumns::Range(..) => None,
+        });
+        let single = [&self.src, &self.dst, &self.label].into_iter().flatten();
+        single.chain(&self.time).chain(features).filter_map(|column| match column {
+            ColumnName::Name(name) => Some(&**name),
+            ColumnName::Number(_) => None,
+        })
+    }
+
+    /// Whether source, destination and time are given by their positions.
+    pub(super) fn are_numbers(&self) -> bool {
+        let is_number = |column: &ColumnName| matches!(column, ColumnName::Number(_));
+        let ends = [&self.src, &self.dst].iter().all(|column| column.as_ref().is_some_and(is_number));
+        ends && !self.time.is_empty() && self.time.iter().all(is_number)
+    }
+}
+
 impl ColumnName {
-    /// Parses a name, or a position from 1; the error says what is wrong.
+    /// Parses a name, which may be in quotes, or a position from 1; the error says what is wrong.
     fn parse(text: &str) -> Result<Self, &'static str> {
         match text.trim() {
-            "" => Err("a column has no name"),
+            "" | "\"\"" => Err("a column has no name"),
+            quoted if quoted.starts_with('"') => match quoted[1..].strip_suffix('"') {
+                Some(name) => Ok(ColumnName::Name(name.replace("\"\"", "\""))),
+                None => Err("a quote is opened and never closed"),
+            },
             name => match name.parse() {
                 Ok(0) => Err("there is no column 0: the first is 1"),
                 Ok(n) => Ok(ColumnName::Number(n)),
@@ -85,9 +115,27 @@ impl fmt::Display for ColumnName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ColumnName::Number(n) => n.fmt(f),
+            ColumnName::Name(name) if needs_quotes(name) => write!(f, "\"{}\"", name.replace('"', "\"\"")),
             ColumnName::Name(name) => f.write_str(name),
         }
     }
+}
+
+/// Whether a name without quotes would be something else.
+fn needs_quotes(name: &str) -> bool {
+    name.contains([',', '+', ':', '"'])
+        || name.trim() != name
+        || range(name).is_some()
+        || name.parse::<usize>().is_ok()
+}
+
+/// Divides a text at a mark that is not in quotes.
+fn divided(text: &str, mark: char) -> impl Iterator<Item = &str> {
+    let mut quoted = false;
+    text.split(move |c| {
+        quoted ^= c == '"';
+        c == mark && !quoted
+    })
 }
 
 /// Parses `5-` and `5-8`; `None` if `text` is not a range of positions.
@@ -111,7 +159,11 @@ fn feature(role: &str, item: &str) -> Result<FeatureColumns, String> {
         ("features", None) => column(item).map(FeatureColumns::Values),
         ("one-hot", _) => column(item).map(FeatureColumns::OneHot),
         ("hashed", _) => {
-            let (name, buckets) = match item.rsplit_once(':') {
+            let unquoted = item.rfind('"').map_or(0, |end| end + 1);
+            let (name, buckets) = match item[unquoted..]
+                .rsplit_once(':')
+                .map(|(_, n)| (&item[..item.len() - n.len() - 1], n))
+            {
                 None => (item, Some(BUCKETS)),
                 Some((name, n)) => (name, n.parse().ok()),
             };
@@ -131,17 +183,17 @@ impl FromStr for Columns {
         let bad = |what: String| Error::usage(format!("columns `{text}`: {what}")).remedy(SYNTAX);
         let mut columns = Columns::default();
         let column = |name: &str| ColumnName::parse(name).map_err(|what| bad(what.to_owned()));
-        for part in text.split(',') {
+        for part in divided(text, ',') {
             let (role, value) = part.split_once('=').ok_or_else(|| bad(format!("`{part}` has no `=`")))?;
             match role.trim() {
                 "src" => columns.src = Some(column(value)?),
                 "dst" => columns.dst = Some(column(value)?),
                 "label" => columns.label = Some(column(value)?),
                 "id" => columns.id = Some(column(value)?),
-                "time" => columns.time = value.split('+').map(column).collect::<Result<_>>()?,
+                "time" => columns.time = divided(value, '+').map(column).collect::<Result<_>>()?,
                 role => {
                     let feature = |item| feature(role, item).map_err(bad);
-                    columns.features.extend(value.split('+').map(feature).collect::<Result<Vec<_>>>()?);
+                    columns.features.extend(divided(value, '+').map(feature).collect::<Result<Vec<_>>>()?);
                 }
             }
         }
@@ -193,6 +245,7 @@ mod tests {
             "src=origin,dst=dest,time=date+clock",
             "src=1,dst=2,label=4,time=3,features=5-,features=distance,one-hot=carrier,hashed=note:32",
             "id=airport,features=2-4",
+            "src=\"a+b\",dst=\"x,\"\"y\"\"\",time=\"5\",features=\"5-\",hashed=\"a:b\":32",
         ] {
             let columns: Columns = text.parse().unwrap();
             assert_eq!((columns.to_string(), columns.to_string().parse().unwrap()), (text.into(), columns));
@@ -210,6 +263,8 @@ mod tests {
             ("src=1,dst=2,time=3,colour=4", "no `colour`"),
             ("src", "has no `=`"),
             ("src=1,dst=2,time=3,features=5-4", "is empty"),
+            ("src=\"\",dst=2", "a column has no name"),
+            ("src=\"a,dst=2", "a quote is opened and never closed"),
             ("hashed=note:0", "`note:0` does not end in 1 to 65536 features"),
         ] {
             let e = text.parse::<Columns>().unwrap_err().to_string();

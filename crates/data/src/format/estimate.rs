@@ -40,7 +40,7 @@ impl Estimate {
         if is_small(size) {
             return None;
         }
-        let sample = source.sample(options.delimiter).ok()?;
+        let sample = source.sample(options).ok()?;
         let layout = super::layout::recognise(path, &sample, options).ok()?;
         source.events(&sample, size).map(|events| Self::for_events(events, &sample, &layout))
     }

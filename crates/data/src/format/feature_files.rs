@@ -1,11 +1,12 @@
 //! Files of edge and node features that belong to an event file.
 use super::{
     cell::{self, Row},
-    column_names::{Role, listed, position, role, side, suggestion},
+    column_names::{Role, given, listed, role, side, suggestion},
     columns::{ColumnName, FeatureColumns},
     feature_values::FeatureValues,
     number::Fault,
     options::{Missing, ReadOptions},
+    records::wrong_width,
     sample::Sample,
     source::Source,
 };
@@ -183,7 +184,8 @@ fn feature_table(
     notes: &mut Vec<String>,
 ) -> Result<FeatureTable> {
     let source = Source::open(file)?;
-    let sample = source.sample(None)?;
+    let sample = source.sample(&ReadOptions::default())?;
+    notes.extend(sample.notes.iter().map(|note| format!("{}: {note}", file.display())));
     let names = sample.header.clone().unwrap_or_default();
     let width = if names.is_empty() { sample.width() } else { names.len() };
     let id = if with_id { Some(id_column(file, &names, width, options, notes)?) } else { None };
@@ -193,8 +195,7 @@ fn feature_table(
     let (mut features, mut ids, mut incomplete, mut at, mut first) = (None, Vec::new(), Vec::new(), 0, None);
     source.for_each(&sample, &mut |row| {
         if row.len() != width {
-            let what = format!("this row has {} columns, the first one has {width}", row.len());
-            return Err(row.error(Some(row.len().min(width)), what).remedy("fix or remove the row"));
+            return Err(wrong_width(row, width, "the first one has"));
         }
         ids.extend(id.map(|i| cell::id(row, i, "a node id", IDS)).transpose()?);
         let features = match &mut features {
@@ -235,14 +236,10 @@ fn id_column(
     options: &ReadOptions,
     notes: &mut Vec<String>,
 ) -> Result<usize> {
-    if let Some(given) = options.columns.as_ref().and_then(|columns| columns.id.as_ref()) {
-        let at = match given {
-            ColumnName::Number(n) => Some(n - 1).filter(|i| *i < width),
-            ColumnName::Name(name) => position(names, name),
-        };
-        return at.ok_or_else(|| {
-            Error::data(file, format!("there is no column `{given}`"))
-                .remedy(suggestion(names, &given.to_string()))
+    if let Some(id) = options.columns.as_ref().and_then(|columns| columns.id.as_ref()) {
+        let at = given(names, id).map_err(|e| Error::data(file, e.what).remedy(e.remedy))?;
+        return at.filter(|at| *at < width).ok_or_else(|| {
+            Error::data(file, format!("there is no column `{id}`")).remedy(suggestion(names, &id.to_string()))
         });
     }
     let called = |name: &String| ID_NAMES.contains(&name.trim().to_ascii_lowercase().as_str());

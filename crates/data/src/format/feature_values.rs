@@ -1,7 +1,7 @@
 //! Features from the columns of a table: numbers, categories and text.
 use super::{
     cell::{Cell, DECIMAL_COMMA, Row, has_decimal_comma},
-    column_names::{position, suggestion},
+    column_names::{given, suggestion},
     columns::{ColumnName, FeatureColumns},
     number::Fault,
 };
@@ -41,12 +41,13 @@ impl FeatureValues {
     /// Prepares to read `columns` from rows like the first one, whose columns are called `names`.
     pub(super) fn new(first: &dyn Row, columns: &[FeatureColumns], names: &[String]) -> Result<Self> {
         let width = first.len();
-        let at = |name: &ColumnName| match name {
-            ColumnName::Number(n) if *n <= width => Ok(n - 1),
-            ColumnName::Number(n) => Err(no_column(first, *n, "features")),
-            ColumnName::Name(name) => position(names, name).ok_or_else(|| {
-                first.error(None, format!("there is no column `{name}`")).remedy(suggestion(names, name))
-            }),
+        let at = |name: &ColumnName| match given(names, name) {
+            Ok(Some(at)) if at < width => Ok(at),
+            Ok(Some(at)) => Err(no_column(first, at + 1, "features")),
+            Ok(None) => Err(first
+                .error(None, format!("there is no column `{name}`"))
+                .remedy(suggestion(names, &name.to_string()))),
+            Err(e) => Err(first.error(None, e.what).remedy(e.remedy)),
         };
         let mut groups = Vec::new();
         for part in columns {

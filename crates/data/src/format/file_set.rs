@@ -1,23 +1,27 @@
 //! Files of one layout, such as a file per day: a folder, or an archive (tar).
 //!
-//! If the files have no column of times, the time of a file's events is the date in its name, such as
-//! `as20000102.txt` or `2023-11-14.csv`; without a date, it is the position of the file in the order of
-//! names, in days. Files without content are skipped.
+//! Folders called `column=value` are partitions, as Hive, Spark and pandas write them: their files have the
+//! column. If the files have no column of times, the time of a file's events is the date in its name
+//! ([`file_dates`]); without dates, it is the position of the file in the order of names, in days. Files
+//! without rows are read, too: they have the header of the others.
 use super::{
     cell::{Cell, Row},
+    column_names::listed,
+    file_dates::{self, FileDates},
     header::HeaderColumns,
     input::Input,
-    names::files_by_name,
+    names::{LeftOut, ends_in, entries, natural, uncompressed},
     number::Decimal,
-    records::Delimiter,
+    options::ReadOptions,
     sample::Sample,
-    source::Source,
+    source::{Outcome, Source},
 };
-use chrono::NaiveDate;
 use std::{
+    collections::HashMap,
     fs::File,
-    io::{self, BufRead, BufReader},
+    io::{self, BufReader, Read},
     path::{Path, PathBuf},
+    sync::Arc,
 };
 use tgnn::error::{Error, Result};
 
@@ -40,6 +44,10 @@ const ENDS: [&str; 12] = [
     ".arrow",
     ".feather",
 ];
+/// Name that Hive gives to a partition of missing values.
+const NO_VALUE: &str = "__HIVE_DEFAULT_PARTITION__";
+/// Log of a Delta table, whose folder has files that do not count.
+const DELTA: &str = "_delta_log";
 
 /// Whether the input is a tar archive.
 pub(super) fn is_archive(input: &Input) -> bool {
@@ -49,87 +57,134 @@ pub(super) fn is_archive(input: &Input) -> bool {
 /// Whether the files of a folder are events: typed tables, JSON lines, or text whose header names a time.
 /// Lists of edges without times are snapshots, unless options say otherwise.
 pub(super) fn has_events(dir: &Path) -> bool {
-    let Ok(sample) = FileSet::of_folder(dir).and_then(|files| files.first(None)) else { return false };
+    let options = ReadOptions::default();
+    let Ok(sample) = FileSet::of_folder(dir).and_then(|files| files.first(&options)) else { return false };
     let named = sample.header.as_ref().and_then(|names| HeaderColumns::find(names, &sample).ok());
     named.is_some_and(|named| named.src.and(named.dst).and(named.time).is_some())
 }
 
 /// Content of a file of a set.
 enum Content {
-    /// Member of an archive, decompressed.
+    /// Member of an archive.
     #[cfg_attr(not(feature = "formats"), expect(dead_code, reason = "this build reads no archives"))]
-    Bytes(Vec<u8>),
+    Bytes(Arc<[u8]>),
     /// File of a folder.
     File(PathBuf),
 }
 
-impl Content {
+/// A file of a set.
+struct Member {
+    /// Path within the folder or archive.
+    name: String,
+    content: Content,
+}
+
+impl Member {
     /// Returns the size in bytes.
     fn size(&self) -> u64 {
-        match self {
+        match &self.content {
             Content::Bytes(bytes) => bytes.len() as u64,
             Content::File(path) => path.metadata().map_or(0, |meta| meta.len()),
         }
     }
 
-    /// Whether two contents of one size are equal; content that cannot be read is not.
-    fn equals(&self, other: &Content) -> bool {
-        match (self, other) {
-            (Content::Bytes(a), Content::Bytes(b)) => a == b,
-            (Content::File(a), Content::File(b)) => same_bytes(a, b).unwrap_or(false),
-            _ => false,
-        }
+    /// Opens the content as it is.
+    fn bytes(&self) -> io::Result<Box<dyn Read + '_>> {
+        Ok(match &self.content {
+            Content::Bytes(bytes) => Box::new(&bytes[..]),
+            Content::File(path) => Box::new(File::open(path)?),
+        })
+    }
+
+    /// Opens the content, decompressed.
+    fn decompressed(&self) -> io::Result<Box<dyn Read>> {
+        let input = match &self.content {
+            Content::Bytes(bytes) => Input::of_bytes(Path::new(&self.name), bytes.clone()),
+            Content::File(path) => Input::open(path),
+        };
+        Ok(Box::new(input.map_err(io::Error::other)?.into_reader().0))
+    }
+
+    /// Returns the partitions that the file is in.
+    fn partitions(&self) -> Vec<Partition> {
+        let folders = self.name.rsplit_once('/').map_or("", |(folders, _)| folders);
+        folders.split('/').filter_map(partition).collect()
     }
 }
 
-/// Whether two files are equal; the first difference decides.
-fn same_bytes(a: &Path, b: &Path) -> io::Result<bool> {
-    let [mut a, mut b] = [BufReader::new(File::open(a)?), BufReader::new(File::open(b)?)];
-    loop {
-        let (left, right) = (a.fill_buf()?, b.fill_buf()?);
-        let n = left.len().min(right.len());
-        if n == 0 || left[..n] != right[..n] {
-            return Ok(n == 0 && left.len() == right.len());
+/// A column and its value, which is `None` if it is missing.
+type Partition = (String, Option<String>);
+
+/// Returns the partition that a folder is.
+fn partition(folder: &str) -> Option<Partition> {
+    let (column, value) = folder.split_once('=').filter(|(column, _)| !column.is_empty())?;
+    let value = (value != NO_VALUE).then(|| decoded(value));
+    Some((decoded(column), value))
+}
+
+/// Replaces `%3A` and the like by the bytes that they stand for.
+fn decoded(text: &str) -> String {
+    let (mut bytes, mut rest) = (Vec::new(), text.as_bytes());
+    while let Some((&first, after)) = rest.split_first() {
+        let code =
+            rest.get(1..3).and_then(|code| u8::from_str_radix(std::str::from_utf8(code).ok()?, 16).ok());
+        match (first, code) {
+            (b'%', Some(byte)) => {
+                bytes.push(byte);
+                rest = &rest[3..];
+            }
+            _ => {
+                bytes.push(first);
+                rest = after;
+            }
         }
-        a.consume(n);
-        b.consume(n);
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// Whether two readers have the same bytes; the first difference decides.
+fn same_bytes(a: impl Read, b: impl Read) -> io::Result<bool> {
+    let (mut a, mut b) = (BufReader::new(a).bytes(), BufReader::new(b).bytes());
+    loop {
+        match (a.next().transpose()?, b.next().transpose()?) {
+            (None, None) => return Ok(true),
+            (a, b) if a != b => return Ok(false),
+            _ => {}
+        }
     }
 }
 
 /// Files of one layout, in natural order of their names.
 pub(super) struct FileSet {
     path: PathBuf,
-    files: Vec<(String, Content)>,
+    files: Vec<Member>,
+    left_out: LeftOut,
 }
 
 impl FileSet {
     /// Reads the files of an archive.
     #[cfg(feature = "formats")]
     pub(super) fn of_archive(input: Input) -> Result<Self> {
-        use super::names::natural;
-        use std::io::Read;
-        let path = input.path.clone();
+        let mut set = FileSet { path: input.path.clone(), files: Vec::new(), left_out: LeftOut::default() };
         let (reader, failure) = input.into_reader();
         let mut archive = tar::Archive::new(reader);
-        let mut files = Vec::new();
         for entry in archive.entries().map_err(|e| failure.error(e))? {
             let mut entry = entry.map_err(|e| failure.error(e))?;
             let name = entry.path().map_err(|e| failure.error(e))?.to_string_lossy().into_owned();
-            let hidden = name.rsplit('/').next().is_some_and(|file| file.starts_with('.'));
-            if !entry.header().entry_type().is_file() || hidden {
+            let kind = entry.header().entry_type();
+            if kind.is_dir() || kind.is_pax_global_extensions() {
+                continue;
+            }
+            if !kind.is_file() || !is_member(&name) {
+                set.left_out.add(name);
                 continue;
             }
             let mut content = Vec::new();
             entry.read_to_end(&mut content).map_err(|e| failure.error(e))?;
-            if !content.is_empty() {
-                files.push((name, Content::Bytes(content)));
-            }
+            set.add(name, Content::Bytes(content.into()));
         }
-        files.sort_by_cached_key(|(name, _)| natural(name));
-        if files.is_empty() {
-            return Err(Error::data(&path, "the archive has no file").remedy("pack the files of events"));
-        }
-        Ok(FileSet { path, files })
+        set.files.sort_by_cached_key(|file| natural(&file.name));
+        set.checked("the archive has no file of events")
     }
 
     #[cfg(not(feature = "formats"))]
@@ -139,43 +194,104 @@ impl FileSet {
 
     /// Finds the files of a folder.
     pub(super) fn of_folder(dir: &Path) -> Result<Self> {
-        let has_content = |path: &PathBuf| path.metadata().is_ok_and(|meta| meta.len() > 0);
-        let files: Vec<_> = files_by_name(dir, &ENDS)?
-            .into_iter()
-            .filter(has_content)
-            .map(|path| (path.file_name().unwrap_or_default().to_string_lossy().into_owned(), path))
-            .map(|(name, path)| (name, Content::File(path)))
-            .collect();
-        if files.is_empty() {
-            return Err(Error::data(
-                dir,
-                "the folder has no src.npy, dst.npy and time.npy, and no file of events",
-            )
-            .remedy("give an event file, or a folder of them, such as a file per day"));
-        }
-        Ok(FileSet { path: dir.to_owned(), files })
+        let mut set = FileSet { path: dir.to_owned(), files: Vec::new(), left_out: LeftOut::default() };
+        set.add_folder(dir, "")?;
+        set.files.sort_by_cached_key(|file| natural(&file.name));
+        set.checked("the folder has no src.npy, dst.npy and time.npy, and no file of events")
     }
 
-    /// Returns a note if a file has the same content as another.
-    fn copies(&self) -> Option<String> {
-        let mut by_size: Vec<&(String, Content)> = self.files.iter().collect();
-        by_size.sort_by_key(|(_, content)| content.size());
-        let same = |a: &Content, b: &Content| a.size() == b.size() && a.equals(b);
-        let copy = by_size.windows(2).find(|pair| same(&pair[0].1, &pair[1].1))?;
-        let [a, b] = [&copy[0].0, &copy[1].0];
-        Some(format!("{b} has the same content as {a}: both are read, so their events count twice"))
+    /// Adds the files in a folder, of which `prefix` is the path within the set, and in its partitions.
+    fn add_folder(&mut self, dir: &Path, prefix: &str) -> Result<()> {
+        for (name, path) in entries(dir)? {
+            let inner = format!("{prefix}{name}");
+            match path.is_dir() {
+                true if name == DELTA => {
+                    return Err(Error::data(dir, "is a Delta table, of which some files may be out of date")
+                        .remedy("write it as Parquet, or copy the files that count to another folder"));
+                }
+                true if partition(&name).is_some() => self.add_folder(&path, &format!("{inner}/"))?,
+                true => self.left_out.add(format!("{inner}/")),
+                false if path.is_file() && is_member(&name) => self.add(inner, Content::File(path)),
+                false => self.left_out.add(inner),
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds a file, unless it is empty.
+    fn add(&mut self, name: String, content: Content) {
+        let file = Member { name, content };
+        match file.size() {
+            0 => self.left_out.add(format!("{} (empty)", file.name)),
+            _ => self.files.push(file),
+        }
+    }
+
+    /// Leaves out what is a compressed copy of another file, and checks that there is a file.
+    fn checked(mut self, none: &str) -> Result<Self> {
+        let plain: HashMap<String, usize> =
+            self.files.iter().enumerate().map(|(i, file)| (file.name.clone(), i)).collect();
+        let is_copy = |file: &Member| {
+            let other = uncompressed(&file.name);
+            let other = plain.get(other).filter(|_| other.len() < file.name.len()).map(|i| &self.files[*i]);
+            let same = |other: &Member| same_bytes(other.decompressed()?, file.decompressed()?);
+            other.filter(|other| same(other).unwrap_or(false)).map(|other| other.name.clone())
+        };
+        let copies: Vec<Option<String>> = self.files.iter().map(is_copy).collect();
+        let mut files = Vec::new();
+        for (file, copy) in std::mem::take(&mut self.files).into_iter().zip(copies) {
+            match copy {
+                Some(other) => self.left_out.add(format!("{} (a copy of {other})", file.name)),
+                None => files.push(file),
+            }
+        }
+        self.files = files;
+        if self.files.is_empty() {
+            let names = self.left_out.listed();
+            let what = if names.is_empty() { none.to_owned() } else { format!("{none}, only {names}") };
+            return Err(Error::data(&self.path, what)
+                .remedy("give an event file, or a folder of them, such as a file per day"));
+        }
+        Ok(self)
+    }
+
+    /// Returns notes on files with the same content, or with the same name before the ending.
+    fn doubles(&self) -> Vec<String> {
+        let mut by_size: Vec<&Member> = self.files.iter().collect();
+        by_size.sort_by_key(|file| file.size());
+        let equal = |a: &Member, b: &Member| same_bytes(a.bytes()?, b.bytes()?);
+        let same = |a: &Member, b: &Member| a.size() == b.size() && equal(a, b).unwrap_or(false);
+        let copy = by_size.windows(2).find(|pair| same(pair[0], pair[1]));
+        let copy = copy.map(|pair| {
+            let [a, b] = [&pair[0].name, &pair[1].name];
+            format!("{b} has the same content as {a}: both are read, so their events count twice")
+        });
+        let stem = |file: &Member| {
+            let name = uncompressed(&file.name);
+            name.rsplit_once('.').map_or(name, |(stem, _)| stem).to_owned()
+        };
+        let mut by_stem: Vec<&Member> = self.files.iter().collect();
+        by_stem.sort_by_cached_key(|file| stem(file));
+        let twin = by_stem.windows(2).find(|pair| stem(pair[0]) == stem(pair[1])).filter(|_| copy.is_none());
+        let twin = twin.map(|pair| {
+            format!(
+                "both {} and {} are read; if they have the same events, remove one",
+                pair[0].name, pair[1].name
+            )
+        });
+        copy.into_iter().chain(twin).collect()
     }
 
     /// Returns the bytes of all files.
     pub(super) fn bytes(&self) -> u64 {
-        self.files.iter().map(|(_, content)| content.size()).sum()
+        self.files.iter().map(Member::size).sum()
     }
 
     /// Opens a file.
-    fn open(&self, (name, content): &(String, Content)) -> Result<Source> {
-        let path = self.path.join(name);
-        let source = match content {
-            Content::Bytes(bytes) => Source::new(Input::of_bytes(&path, bytes.clone())?)?,
+    fn open(&self, file: &Member) -> Result<Source> {
+        let path = self.path.join(&file.name);
+        let source = match &file.content {
+            Content::Bytes(bytes) => Source::of_bytes(&path, bytes.clone())?,
             Content::File(path) => Source::open(path)?,
         };
         match source {
@@ -186,116 +302,195 @@ impl FileSet {
         }
     }
 
-    /// Returns the sample of the first file as it is.
-    fn first(&self, delimiter: Option<Delimiter>) -> Result<Sample> {
-        self.open(&self.files[0])?.sample(delimiter)
+    /// Returns the sample of the first file that has rows, with the columns of its partitions.
+    fn first(&self, options: &ReadOptions) -> Result<Sample> {
+        let mut sample = self.open(&self.files[0])?.sample(options)?;
+        for file in &self.files[1..] {
+            if !sample.rows.is_empty() {
+                break;
+            }
+            sample = self.open(file)?.sample(options)?;
+        }
+        self.files[0].partitions().into_iter().for_each(|(column, value)| {
+            sample.add_column(column, value.unwrap_or_default());
+        });
+        Ok(sample)
     }
 
-    /// Returns the sample of the first file, with the times of the names if its rows have none.
-    pub(super) fn sample(&self, delimiter: Option<Delimiter>) -> Result<Sample> {
-        let mut sample = self.first(delimiter)?;
-        sample.notes.extend(self.copies());
-        if is_timed_by_name(&sample) {
-            let names = sample.header.get_or_insert_with(|| {
-                let places = ["src", "dst", "weight"].map(str::to_owned);
-                places.into_iter().take(sample.rows.first().map_or(0, Vec::len)).collect()
-            });
-            names.push(TIME.to_owned());
-            for row in &mut sample.rows {
-                row.push(b"0".to_vec());
+    /// Returns the sample of every file, which must be of one kind. The delimiter is that of the first.
+    fn samples(&self, options: &ReadOptions) -> Result<Vec<Sample>> {
+        let (mut options, mut first) = (options.clone(), None);
+        let mut samples = Vec::with_capacity(self.files.len());
+        for file in &self.files {
+            let source = self.open(file)?;
+            let (kind, of_first) = (source.kind(), *first.get_or_insert(source.kind()));
+            if kind != of_first {
+                let what = format!("is {kind}, but {} is {of_first}", self.files[0].name);
+                return Err(Error::data(self.path.join(&file.name), what)
+                    .remedy("give files of one kind, and nothing else beside them"));
+            }
+            let sample = source.sample(&options)?;
+            if matches!(source, Source::Text(_)) {
+                options.delimiter = Some(sample.shape.writing.delimiter);
+            }
+            samples.push(sample);
+        }
+        Ok(samples)
+    }
+
+    /// Returns the sample of all files, with the columns of partitions, and with the times of the names if
+    /// the rows have none.
+    pub(super) fn sample(&self, options: &ReadOptions) -> Result<Sample> {
+        let mut samples = self.samples(options)?;
+        let first = samples.iter().position(|sample| !sample.rows.is_empty()).unwrap_or(0);
+        for (file, sample) in self.files.iter().zip(&samples) {
+            if !sample.is_like(&samples[first]) {
+                return Err(self.differs(file, sample, (&self.files[first], &samples[first])));
             }
         }
+        let shapes = samples.iter().map(|sample| sample.shape).collect();
+        let mut sample = samples.remove(first);
+        sample.shapes = shapes;
+        samples.iter().for_each(|other| sample.merge(other));
+        sample.notes.extend(self.doubles());
+        sample.notes.extend(self.left_out.note(&self.path, self.files.len()));
+        let values = self.files[first].partitions();
+        self.check_partitions(&values)?;
+        for (column, value) in values {
+            if !sample.names(&column) {
+                sample.add_column(column, value.unwrap_or_default());
+            }
+        }
+        if options.columns.as_ref().is_none_or(|columns| columns.time.is_empty()) && has_no_time(&sample) {
+            sample.notes.extend(self.days()?.1);
+            sample.add_column(TIME.to_owned(), "0".to_owned());
+        }
         Ok(sample)
+    }
+
+    /// Checks that all files are in partitions of the same columns as `first`.
+    fn check_partitions(&self, first: &[Partition]) -> Result<()> {
+        let is_like = |file: &&Member| {
+            let own = file.partitions();
+            own.len() == first.len() && own.iter().zip(first).all(|(a, b)| a.0 == b.0)
+        };
+        match self.files.iter().find(|file| !is_like(file)) {
+            None => Ok(()),
+            Some(file) => {
+                let what = format!("is in other partitions than {}", self.files[0].name);
+                Err(Error::data(self.path.join(&file.name), what)
+                    .remedy("give files in folders of the same columns"))
+            }
+        }
+    }
+
+    /// Returns the time of each file in days since 1970-01-01, and a note if the names have no dates.
+    fn days(&self) -> Result<(Vec<i64>, Option<String>)> {
+        match file_dates::of_names(self.files.iter().map(|file| &*file.name)) {
+            FileDates::Days(days) => Ok((days, None)),
+            FileDates::Ambiguous => Err(file_dates::ambiguous(&self.path.join(&self.files[0].name))),
+            FileDates::None => {
+                let days = (0..self.files.len() as i64).collect();
+                let note = format!(
+                    "the files have no times, and not every name has a date, such as 2023-11-14: the times are \
+                     days 0 to {}, in the order of names",
+                    self.files.len() - 1
+                );
+                Ok((days, Some(note)))
+            }
+        }
     }
 
     /// Returns about how many rows the files have together; `None` if that is not known before they are read.
     pub(super) fn events(&self) -> Option<u64> {
         let first = self.open(&self.files[0]).ok()?;
-        let sample = first.sample(None).ok()?;
+        let sample = first.sample(&ReadOptions::default()).ok()?;
         match first {
             Source::Text(_) | Source::JsonLines(_) => first.events(&sample, self.bytes()),
             _ => None,
         }
     }
 
-    /// Calls `take` for every row of every file. Fields of text are separated by `delimiter`.
+    /// Calls `take` for every row of every file. `sample` is that of the set.
     pub(super) fn for_each(
         &self,
-        delimiter: Delimiter,
+        sample: &Sample,
         take: &mut dyn FnMut(&dyn Row) -> Result<()>,
-    ) -> Result<()> {
-        let first = self.open(&self.files[0])?;
-        let delimiter = matches!(first, Source::Text(_)).then_some(delimiter);
-        let first = first.sample(delimiter)?;
-        let by_name = is_timed_by_name(&first);
+    ) -> Result<Outcome> {
+        let names = sample.header.as_deref().unwrap_or_default();
+        let (own, added) = names.split_at(names.len() - sample.added);
+        let is_partition = self.files[0].partitions().iter().any(|(column, _)| column == TIME);
+        let by_name = !is_partition && added.last().is_some_and(|name| name == TIME);
+        let days = if by_name { self.days()?.0 } else { Vec::new() };
+        let mut outcome = Outcome::default();
         for (index, file) in self.files.iter().enumerate() {
             let source = self.open(file)?;
-            let sample = source.sample(delimiter)?;
-            if sample.header != first.header {
-                return Err(self.differs(file, &sample, &first));
-            }
-            if !by_name {
-                source.for_each(&first, take)?;
-                continue;
-            }
-            let time = Decimal::new(day(&file.0).unwrap_or(index as i64) * 86_400, 0);
-            source.for_each(&first, &mut |row| take(&TimedRow { row, time }))?;
+            let shape = sample.shapes.get(index).copied().unwrap_or(sample.shape);
+            let of_file = Sample { shape, ..Sample::of_table(own.to_vec(), Vec::new(), Vec::new()) };
+            let partitions: HashMap<String, Option<String>> = file.partitions().into_iter().collect();
+            let day = days.get(index).map(|day| Decimal::new(day * 86_400, 0));
+            let cell = |name: &String| match (partitions.get(name), day) {
+                (Some(Some(value)), _) => Cell::Text(value.as_bytes()),
+                (None, Some(day)) => Cell::Time(day),
+                _ => Cell::Missing,
+            };
+            let cells: Vec<Cell<'_>> = added.iter().map(cell).collect();
+            let read = match cells[..] {
+                [] => source.for_each(&of_file, take),
+                _ => source.for_each(&of_file, &mut |row| take(&WiderRow { row, cells: &cells })),
+            };
+            outcome.add(read?);
         }
-        Ok(())
+        Ok(outcome)
     }
 
-    /// Returns the error of a file whose columns are not those of the first.
-    fn differs(&self, file: &(String, Content), sample: &Sample, first: &Sample) -> Error {
+    /// Returns the error of a file whose columns are not those of another.
+    fn differs(&self, file: &Member, sample: &Sample, (other, known): (&Member, &Sample)) -> Error {
         let columns = |sample: &Sample| match &sample.header {
-            Some(names) => format!("the columns {}", names.join(",")),
+            Some(names) => format!("the columns {}", listed(names)),
             None => "no header".to_owned(),
         };
-        let what = format!("has {}, but {} has {}", columns(sample), self.files[0].0, columns(first));
-        Error::data(self.path.join(&file.0), what)
+        let what = format!("has {}, but {} has {}", columns(sample), other.name, columns(known));
+        Error::data(self.path.join(&file.name), what)
             .remedy("give files of one layout, and nothing else beside them")
     }
 }
 
 /// Whether the rows of a file have no time: there are two or three columns, and none is named like a time.
-fn is_timed_by_name(sample: &Sample) -> bool {
+fn has_no_time(sample: &Sample) -> bool {
     match &sample.header {
         Some(names) => HeaderColumns::find(names, sample).is_ok_and(|named| named.time.is_none()),
         None => sample.width() == 2,
     }
 }
 
-/// Returns the days from 1970-01-01 to the date in a file's name: eight digits, or three groups separated by
-/// one character each.
-fn day(name: &str) -> Option<i64> {
-    let file = name.rsplit('/').next()?;
-    let bytes = file.as_bytes();
-    let digits = |range: std::ops::Range<usize>| -> Option<u32> {
-        let part = bytes.get(range)?;
-        part.iter().all(u8::is_ascii_digit).then(|| part.iter().fold(0, |v, b| 10 * v + u32::from(b - b'0')))
-    };
-    (0..bytes.len()).find_map(|at| {
-        let compact = || Some((digits(at..at + 4)?, digits(at + 4..at + 6)?, digits(at + 6..at + 8)?));
-        let apart = || Some((digits(at..at + 4)?, digits(at + 5..at + 7)?, digits(at + 8..at + 10)?));
-        let (year, month, day) = apart().or_else(compact)?;
-        let date =
-            NaiveDate::from_ymd_opt(year as i32, month, day).filter(|_| (1800..2200).contains(&year))?;
-        Some(date.signed_duration_since(NaiveDate::default()).num_days())
-    })
+/// Whether a file of an archive or a folder may have events: its name has a known ending, or is that of a
+/// part that Hadoop wrote.
+fn is_member(path: &str) -> bool {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    ends_in(name, &ENDS) || name.starts_with("part-") && !name.contains('.')
 }
 
-/// A row with the time of its file as the last cell.
-struct TimedRow<'a> {
+/// A row with the values of its partitions, or the time of its file, as the last cells.
+struct WiderRow<'a> {
     row: &'a dyn Row,
-    time: Decimal,
+    cells: &'a [Cell<'a>],
 }
 
-impl Row for TimedRow<'_> {
+impl Row for WiderRow<'_> {
     fn len(&self) -> usize {
-        self.row.len() + 1
+        self.row.len() + self.cells.len()
     }
 
     fn cell(&self, i: usize) -> Cell<'_> {
-        if i == self.row.len() { Cell::Time(self.time) } else { self.row.cell(i) }
+        match i.checked_sub(self.row.len()) {
+            None => self.row.cell(i),
+            Some(i) => self.cells[i].clone(),
+        }
+    }
+
+    fn lines(&self) -> u64 {
+        self.row.lines()
     }
 
     fn error(&self, i: Option<usize>, what: String) -> Error {
@@ -305,19 +500,13 @@ impl Row for TimedRow<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::day;
+    use super::*;
 
     #[test]
-    fn the_date_in_a_name_is_found() {
-        for (name, want) in [
-            ("as-733/as20000102.txt", Some(10_958)),
-            ("2000-01-02.csv", Some(10_958)),
-            ("events_2000_01_02_v2.csv", Some(10_958)),
-            ("2000.01.02/part", None),
-            ("day7.csv", None),
-            ("20001399.csv", None),
-        ] {
-            assert_eq!(day(name), want, "{name}");
-        }
+    fn a_folder_can_be_a_partition() {
+        assert_eq!(partition("date=2023-11-14"), Some(("date".into(), Some("2023-11-14".into()))));
+        assert_eq!(partition("at=22%3A13%2"), Some(("at".into(), Some("22:13%2".into()))));
+        assert_eq!(partition("kind=__HIVE_DEFAULT_PARTITION__"), Some(("kind".into(), None)));
+        assert_eq!((partition("more"), partition("=x")), (None, None));
     }
 }

@@ -1,8 +1,9 @@
 //! Files of a single graph: edge lists and matrices.
 use super::{
+    delimiter::Delimiter,
     input::Input,
     number::{is_number, parse_f32, parse_id},
-    records::{Delimiter, Record, Records, is_skipped, records},
+    records::{Record, Records, Shape, is_empty, may_be_comment, records, wrong_width},
     table::{VALUES, take},
 };
 use std::{io::Read, path::Path};
@@ -119,18 +120,15 @@ pub(crate) fn has_json_rows(path: &Path) -> bool {
 /// Opens a text file and guesses its delimiter from the first line.
 fn open(path: &Path) -> Result<Records<impl Read>> {
     let input = Input::open(path)?;
-    let first = input.head().split(|&b| b == b'\n').find(|l| !is_skipped(l));
+    let is_row = |line: &&[u8]| !is_empty(line) && !may_be_comment(line);
+    let first = input.head().split(|&b| b == b'\n').find(is_row);
     let delimiter = Delimiter::of_lines(&[first.unwrap_or_default()]);
-    Ok(records(input, delimiter))
+    Ok(records(input, Shape::of(delimiter)))
 }
 
 /// Returns a data error unless `row` has `width` columns.
 fn same_width(row: &Record<'_>, width: usize) -> Result<()> {
-    if row.len() == width {
-        return Ok(());
-    }
-    let what = format!("this row has {} columns, the first one has {width}", row.len());
-    Err(row.error(Some(row.len().min(width)), what).remedy("fix or remove the row"))
+    if row.len() == width { Ok(()) } else { Err(wrong_width(row, width, "the first one has")) }
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! The delimiter of lines of which nobody has said it.
 use super::{
     delimiter::{Delimiter, KNOWN},
-    records::{Span, split},
+    fields::{Span, Writing, split},
 };
 
 impl Delimiter {
@@ -32,14 +32,14 @@ impl Delimiter {
 /// Returns the number of fields of a line.
 fn width(line: &[u8], delimiter: Delimiter) -> usize {
     let mut fields = Vec::new();
-    split(line, delimiter, &mut fields);
+    split(line, Writing::of(delimiter), &mut fields);
     fields.len()
 }
 
 /// Returns the end of the first field of a line.
 fn first_end(line: &[u8], delimiter: Delimiter) -> usize {
     let mut fields = Vec::new();
-    split(line, delimiter, &mut fields);
+    split(line, Writing::of(delimiter), &mut fields);
     fields.first().map_or(line.len(), |field: &Span| field.1)
 }
 

@@ -10,6 +10,7 @@ use crate::{
     text::{counted, shown},
 };
 use indexmap::IndexSet;
+use std::collections::HashMap;
 use tgnn::error::Error;
 
 /// Numbers from which on a float does not tell neighbouring integers apart.
@@ -128,6 +129,46 @@ pub(super) fn same_numbers(names: &IndexSet<Box<str>>) -> Option<String> {
     ))
 }
 
+/// Words that seldom name a node, and those that may.
+const NO_NODES: [&str; 9] = ["null", "none", "nan", "nil", "<na>", "(null)", "undefined", "n/a", "#n/a"];
+const PERHAPS_NO_NODES: [&str; 8] = ["na", "nat", "unknown", "missing", "-", "?", "0x0", "\\n"];
+
+/// Returns a note if a node among named ones has an id that stands for a missing one, such as `null`. The
+/// `ends` of events are indices of names. A word that may name a node counts if every hundredth end has it.
+pub(super) fn missing_names<'a>(
+    names: &IndexSet<Box<str>>,
+    ends: impl Iterator<Item = &'a u64>,
+    events: usize,
+) -> Option<String> {
+    let is_in = |words: &[&str], name: &str| words.iter().any(|word| word.eq_ignore_ascii_case(name));
+    let is_zero = |name: &str| {
+        name.len() > 2 && name.contains('0') && name.bytes().all(|b| matches!(b, b'0' | b'x' | b'-'))
+    };
+    let mut counts: HashMap<u64, u64> = (0..)
+        .zip(names)
+        .filter(|(_, name)| is_in(&NO_NODES, name) || is_in(&PERHAPS_NO_NODES, name) || is_zero(name))
+        .map(|(i, _)| (i, 0))
+        .collect();
+    if counts.is_empty() {
+        return None;
+    }
+    for end in ends {
+        if let Some(count) = counts.get_mut(end) {
+            *count += 1;
+        }
+    }
+    let mut found: Vec<(u64, &str)> =
+        counts.into_iter().map(|(i, count)| (count, &*names[i as usize])).collect();
+    found.retain(|(count, name)| is_in(&NO_NODES, name) || 100 * count >= events as u64);
+    found.sort_unstable_by(|a, b| b.cmp(a));
+    let (count, first) = found.first()?;
+    let more = found.get(1).map_or(String::new(), |(count, name)| format!(", and `{name}` in {count}"));
+    Some(format!(
+        "`{first}` is a node, with {}{more}: if that means a missing node, remove such rows",
+        counted(*count, "event")
+    ))
+}
+
 /// Returns the number that a text writes, with leading zeros or separators of thousands, too.
 fn in_any_notation(text: &str) -> Option<u64> {
     let first = *text.as_bytes().first()?;
@@ -180,6 +221,20 @@ mod tests {
         );
         assert_eq!(numbers.id(&Cell::Text(b"1e+05")), Ok(IdField::Number(100_000)));
         assert_eq!(numbers.id(&Cell::Text(b"x")), Ok(IdField::Text("x".into())));
+    }
+
+    #[test]
+    fn a_name_for_a_missing_node_is_told_with_its_events() {
+        let names = |names: &[&str]| names.iter().map(|name| (*name).into()).collect::<IndexSet<Box<str>>>();
+        let note = |all: &[&str], ends: &[u64]| missing_names(&names(all), ends.iter(), ends.len());
+        assert_eq!(
+            note(&["a", "null", "None"], &[0, 1, 1, 2]).unwrap(),
+            "`null` is a node, with 2 events, and `None` in 1: if that means a missing node, remove such rows"
+        );
+        let thousand: Vec<u64> = (0..1000).map(|i| u64::from(i == 0)).collect();
+        assert!(note(&["a", "NaN"], &thousand).is_some() && note(&["a", "NA"], &thousand).is_none());
+        assert!(note(&["a", "NA"], &[0, 1]).is_some() && note(&["a", "0x000000"], &[0, 1]).is_some());
+        assert!(note(&["a", "b0", "00a"], &[0, 1, 2]).is_none());
     }
 
     #[test]

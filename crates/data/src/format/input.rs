@@ -131,10 +131,58 @@ pub(super) fn decompressed(
     source: impl io::BufRead + 'static,
 ) -> Result<Box<dyn Read>> {
     if compression == "gzip" {
-        return Ok(Box::new(flate2::bufread::MultiGzDecoder::new(source)));
+        return Ok(Box::new(Members::new(source)));
     }
     let decoder = zstd::Decoder::with_buffer(source).map_err(|e| Error::io(path, "cannot decompress", e))?;
     Ok(Box::new(decoder))
+}
+
+/// The members of a gzip stream, one after the other. Zeros may follow them, as on tapes and in archives.
+#[cfg(feature = "formats")]
+struct Members<R: io::BufRead> {
+    /// The member that is being read; `None` after an error.
+    member: Option<flate2::bufread::GzDecoder<R>>,
+}
+
+#[cfg(feature = "formats")]
+impl<R: io::BufRead> Members<R> {
+    fn new(source: R) -> Self {
+        Members { member: Some(flate2::bufread::GzDecoder::new(source)) }
+    }
+
+    /// Whether only zeros follow, which are then read.
+    fn ends(source: &mut R) -> io::Result<bool> {
+        loop {
+            let rest = source.fill_buf()?;
+            match rest.iter().position(|b| *b != 0) {
+                _ if rest.is_empty() => return Ok(true),
+                Some(0) => return Ok(false),
+                Some(_) => {
+                    return Err(io::Error::new(io::ErrorKind::InvalidData, "bytes follow the last member"));
+                }
+                None => {
+                    let read = rest.len();
+                    source.consume(read);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(feature = "formats")]
+impl<R: io::BufRead> Read for Members<R> {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        while let Some(member) = &mut self.member {
+            let read = member.read(to)?;
+            if read > 0 || to.is_empty() {
+                return Ok(read);
+            }
+            let ends = Self::ends(member.get_mut())?;
+            let source = self.member.take().map(flate2::bufread::GzDecoder::into_inner);
+            self.member = source.filter(|_| !ends).map(flate2::bufread::GzDecoder::new);
+        }
+        Ok(0)
+    }
 }
 
 #[cfg(not(feature = "formats"))]

@@ -1,19 +1,24 @@
 //! JSON lines: one object per line, such as `{"from": "u36", "to": "p9", "time": "2023-11-14T22:13:29"}`.
 //!
-//! The columns are the keys of the first objects, in order of first appearance. A key that a line lacks, or
-//! whose value is null, is a missing value. A list of numbers is a list of features.
+//! The columns are the keys of all objects, in order of first appearance: where a key first occurs after the
+//! sample, the file is read again. A key that a line lacks, or whose value is null, is a missing value. A
+//! list of numbers is a list of features.
 use super::{
     cell::{Cell, Row},
+    columns::Columns,
+    header_row::Fields,
     input::Input,
-    records::Delimiter,
+    options::ReadOptions,
     sample::{ROWS, Sample},
+    source::Outcome,
 };
-use crate::scalar::Scalar;
+use crate::{LineCounts, scalar::Scalar};
 use serde_json::{Map, Value};
 use std::{
     borrow::Cow,
+    collections::HashMap,
     io::{BufRead, BufReader},
-    path::Path,
+    path::{Path, PathBuf},
 };
 use tgnn::error::{Error, Result};
 
@@ -21,16 +26,26 @@ use tgnn::error::{Error, Result};
 pub(super) fn recognises(input: &Input) -> bool {
     let first = input.head().split(|&b| b == b'\n').find(|line| !line.trim_ascii().is_empty());
     first.is_some_and(|line| {
-        line.trim_ascii().starts_with(b"{")
-            && serde_json::from_slice::<Map<String, Value>>(line).is_ok_and(|m| {
+        let line = line.trim_ascii();
+        line.starts_with(b"{")
+            && match serde_json::from_slice::<Map<String, Value>>(line) {
                 // An object of objects is a whole data set in one line.
-                m.values().any(|v| !v.is_object())
-            })
+                Ok(object) => object.values().any(|v| !v.is_object()),
+                Err(_) => no_json(line).is_some() && line.ends_with(b"}"),
+            }
     })
 }
 
-/// Returns the keys and the values of the first lines.
-pub(super) fn sample(input: &Input) -> Result<Sample> {
+/// Key that the first lines lack.
+pub(super) struct LateKey {
+    pub name: String,
+    /// File and line where it is met first.
+    pub place: (PathBuf, u64),
+    object: Map<String, Value>,
+}
+
+/// Returns the keys and the values of the first lines. A key that the options name is one, too.
+pub(super) fn sample(input: &Input, options: &ReadOptions) -> Result<Sample> {
     let head = input.head();
     // The end of the sample may cut off the last line.
     let whole = head.iter().rposition(|&b| b == b'\n').map_or(head.len(), |end| end + 1);
@@ -43,27 +58,52 @@ pub(super) fn sample(input: &Input) -> Result<Sample> {
             names.push(key.clone());
         }
     }
+    let of_options = options.columns.iter().flat_map(Columns::names);
+    let is_called = |names: &[String], name: &str| names.iter().any(|known| known.eq_ignore_ascii_case(name));
+    for name in of_options {
+        if !is_called(&names, name) {
+            names.push(name.to_owned());
+        }
+    }
+    let rows: Vec<Fields> = objects.iter().map(|object| fields(object, &names)).collect();
+    let lists = |i: &usize| are_lists(objects.iter(), &names[*i]);
+    let measured = (0..names.len()).filter(lists).collect();
+    Ok(Sample { keyed: true, ..Sample::of_table(names, rows, measured) })
+}
+
+/// Returns the values of an object as text; empty where it has none.
+fn fields(object: &Map<String, Value>, names: &[String]) -> Fields {
     let text = |value: Option<&Value>| match value {
         None | Some(Value::Null) => Vec::new(),
         Some(Value::String(text)) => text.clone().into_bytes(),
         Some(other) => other.to_string().into_bytes(),
     };
-    let rows: Vec<_> = objects.iter().map(|o| names.iter().map(|name| text(o.get(name))).collect()).collect();
+    names.iter().map(|name| text(object.get(name))).collect()
+}
+
+/// Whether the values of a key are lists of numbers, or missing.
+fn are_lists<'a>(mut objects: impl Iterator<Item = &'a Map<String, Value>>, name: &str) -> bool {
     let is_list = |value: &Value| match value {
         Value::Array(items) => items.iter().all(|item| item.is_number() || item.is_null()),
         value => value.is_null(),
     };
-    let lists = |i: &usize| objects.iter().all(|o| o.get(&names[*i]).is_none_or(is_list));
-    let measured = (0..names.len()).filter(lists).collect();
-    let whole = rows.len();
-    Ok(Sample {
-        delimiter: Delimiter::Byte(b','),
-        rows,
-        whole,
-        header: Some(names),
-        measured,
-        notes: Vec::new(),
-    })
+    objects.all(|object| object.get(name).is_none_or(is_list))
+}
+
+impl Sample {
+    /// Adds the keys that were met after the sample, with the objects in which they were.
+    pub(super) fn add_late(&mut self, late: &[LateKey]) {
+        for key in late {
+            self.add_key(key.name.clone());
+        }
+        let names = self.header.clone().unwrap_or_default();
+        for key in late {
+            self.rows.push(fields(&key.object, &names));
+            self.whole = self.rows.len();
+            let at = names.iter().position(|name| *name == key.name);
+            self.measured.extend(at.filter(|_| are_lists([&key.object].into_iter(), &key.name)));
+        }
+    }
 }
 
 /// Calls `take` for every line.
@@ -71,32 +111,79 @@ pub(super) fn for_each(
     input: Input,
     sample: &Sample,
     take: &mut dyn FnMut(&dyn Row) -> Result<()>,
-) -> Result<()> {
+) -> Result<Outcome> {
     let names = sample.header.as_deref().unwrap_or_default();
+    let mut met: HashMap<&str, bool> = names.iter().map(|name| (name.as_str(), false)).collect();
     let path = input.path.clone();
     let (reader, failure) = input.into_reader();
     let mut reader = BufReader::with_capacity(256 << 10, reader);
-    let (mut line, mut number) = (Vec::new(), 0);
+    let (mut line, mut number, mut lines) = (Vec::new(), 0, LineCounts::default());
+    let mut late: Vec<LateKey> = Vec::new();
     loop {
         line.clear();
         if reader.read_until(b'\n', &mut line).map_err(|e| failure.error(e))? == 0 {
-            return Ok(());
+            let keys = met.into_iter().filter(|(_, met)| *met).map(|(name, _)| name.to_owned()).collect();
+            return Ok(Outcome { lines: Some(lines), late, keys });
         }
         number += 1;
-        if !line.trim_ascii().is_empty() {
-            let object = parse(&path, number, &line)?;
-            take(&Object { path: &path, number, names, object: &object })?;
+        if line.trim_ascii().is_empty() {
+            lines.blank += 1;
+            continue;
         }
+        lines.events += 1;
+        let object = parse(&path, number, &line)?;
+        for name in object.keys() {
+            match met.get_mut(name.as_str()) {
+                Some(met) => *met = true,
+                None if late.iter().any(|key| key.name == *name) => {}
+                None => {
+                    let (name, object) = (name.clone(), object.clone());
+                    late.push(LateKey { name, place: (path.clone(), number), object });
+                }
+            }
+        }
+        take(&Object { path: &path, number, names, object: &object })?;
     }
 }
 
 /// Parses a line.
 pub(super) fn parse(path: &Path, number: u64, line: &[u8]) -> Result<Map<String, Value>> {
     serde_json::from_slice(line).map_err(|e| {
-        Error::data(path, "the line is not a JSON object")
-            .at(number, e.column() as u64)
-            .remedy("write one object per line, such as {\"src\": 1, \"dst\": 2, \"time\": 3}")
+        let place = |at: usize| (line[..at].iter().filter(|b| !b.is_ascii_control()).count() + 1) as u64;
+        let error = |what: String, column| Error::data(path, what).at(number, column);
+        match no_json(line) {
+            Some((at, word)) => error(format!("{word} is no value of JSON"), place(at)).remedy("write null"),
+            None if serde_json::from_slice::<Value>(line).is_err() && line.trim_ascii().starts_with(b"{") => {
+                let cause = e.to_string();
+                let cause = cause.split(" at line").next().unwrap_or_default();
+                error(format!("the line is not JSON: {cause}"), e.column() as u64)
+                    .remedy("write one whole object per line")
+            }
+            None => error("the line is not a JSON object".into(), e.column() as u64)
+                .remedy("write one object per line, such as {\"src\": 1, \"dst\": 2, \"time\": 3}"),
+        }
     })
+}
+
+/// Returns the first value outside of texts that Python writes, but that is no JSON, and its place.
+fn no_json(line: &[u8]) -> Option<(usize, &'static str)> {
+    let (mut at, mut in_text) = (0, false);
+    while at < line.len() {
+        match line[at] {
+            b'\\' if in_text => at += 1,
+            b'"' => in_text = !in_text,
+            _ if in_text => {}
+            _ => {
+                let words = ["NaN", "Infinity", "-Infinity"];
+                let found = words.into_iter().find(|word| line[at..].starts_with(word.as_bytes()));
+                if let Some(word) = found {
+                    return Some((at, word));
+                }
+            }
+        }
+        at += 1;
+    }
+    None
 }
 
 /// Row of a line.

@@ -1,6 +1,6 @@
 //! Recognition of a file's layout.
 use super::{
-    column_names::{Role, listed, position, role, suggestion},
+    column_names::{Role, given, listed, position, role, suggestion},
     columns::{ColumnName, FeatureColumns},
     dyglib,
     header::HeaderColumns,
@@ -165,10 +165,7 @@ impl Resolver<'_> {
 
     /// Returns the index of a column.
     fn position(&self, column: &ColumnName) -> Result<usize> {
-        match column {
-            ColumnName::Number(n) => Ok(n - 1),
-            ColumnName::Name(name) => column_called(self.path, self.names, name),
-        }
+        given_column(self.path, self.names, column)
     }
 
     /// Returns the error for columns that neither the options nor the header name.
@@ -183,12 +180,14 @@ impl Resolver<'_> {
     }
 }
 
-/// Returns the index of the column called `name`.
-fn column_called(path: &Path, names: &[String], name: &str) -> Result<usize> {
-    position(names, name).ok_or_else(|| match names {
-        [] => Error::data(path, format!("there is no header to name column `{name}`"))
+/// Returns the index of a column that the user names.
+fn given_column(path: &Path, names: &[String], column: &ColumnName) -> Result<usize> {
+    let found = given(names, column).map_err(|e| Error::data(path, e.what).remedy(e.remedy))?;
+    found.ok_or_else(|| match names {
+        [] => Error::data(path, format!("there is no header to name column `{column}`"))
             .remedy("give the number of the column, from 1"),
-        names => Error::data(path, format!("there is no column `{name}`")).remedy(suggestion(names, name)),
+        names => Error::data(path, format!("there is no column `{column}`"))
+            .remedy(suggestion(names, &column.to_string())),
     })
 }
 
@@ -258,10 +257,7 @@ impl Layout {
 
     /// Adds a note about the named columns that are not read.
     fn note_unread(&mut self, sample: &Sample) {
-        let position = |column: &ColumnName| match column {
-            ColumnName::Number(n) => n - 1,
-            ColumnName::Name(name) => position(&self.names, name).unwrap_or(usize::MAX),
-        };
+        let position = |column: &ColumnName| given(&self.names, column).ok().flatten().unwrap_or(usize::MAX);
         let is_feature = |i: usize| {
             self.features.iter().any(|part| match part {
                 FeatureColumns::Range(first, last) => i + 1 >= *first && last.is_none_or(|last| i < last),
@@ -314,7 +310,7 @@ fn unknown(path: &Path, sample: &Sample) -> Error {
     {
         return one_column(path, &String::from_utf8_lossy(field));
     }
-    let separator = sample.delimiter.describe();
+    let separator = sample.shape.writing.delimiter.describe();
     let what =
         format!("no known layout has {} columns, separated by {separator}, without a header", sample.width());
     Error::data(path, what)

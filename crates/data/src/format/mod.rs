@@ -33,10 +33,14 @@ mod dyglib;
 mod estimate;
 pub(super) mod feature_files;
 mod feature_values;
+mod fields;
+pub(super) mod file_dates;
 mod file_set;
+mod foreign;
 pub(super) mod graph;
 mod guessed_delimiter;
 mod header;
+mod header_row;
 mod id_rule;
 mod input;
 mod jodie;
@@ -84,9 +88,9 @@ pub use later_input::{LaterBytes, LaterInput, LaterTable};
 pub(super) use names::{files_by_name, folder_name, stem};
 pub use options::{Format, Missing, ReadOptions};
 
-use super::{Events, native};
+use super::{Events, native, raw::Raw};
 use feature_files::attach;
-use input::Input;
+use json_lines::LateKey;
 use source::Source;
 use std::path::{Path, PathBuf};
 use table::Table;
@@ -104,18 +108,19 @@ pub(super) fn read_file(path: &Path, options: &ReadOptions) -> Result<Events> {
     if let Some(estimate) = Estimate::for_file(path, options) {
         estimate.check()?;
     }
-    let source = Source::open(path)?;
+    let open = || Source::open(path);
     match path == Path::new("-") {
-        true => read(Path::new("standard input"), source, "stdin".into(), options),
-        false if is_stream(path) => read(path, source, "stdin".into(), options),
-        false => read(path, source, stem(path), options),
+        true => read(Path::new("standard input"), open()?, None, "stdin".into(), options),
+        false if is_stream(path) => read(path, open()?, None, "stdin".into(), options),
+        false => read(path, open()?, Some(&open), stem(path), options),
     }
 }
 
 /// Reads events from memory; error messages use `name` as the file name.
 pub(super) fn read_bytes(name: &str, bytes: &'static [u8], options: &ReadOptions) -> Result<Events> {
     let path = Path::new(name);
-    read(path, Source::new(Input::of_bytes(path, bytes)?)?, name.to_owned(), options)
+    let open = || Source::of_bytes(path, bytes);
+    read(path, open()?, Some(&open), name.to_owned(), options)
 }
 
 /// Reads a folder in the native, TGB, temporal knowledge graph, TGL (`edges.csv`) or DyGLib (`ml_NAME.csv`)
@@ -137,7 +142,16 @@ pub(super) fn read_folder(path: &Path, options: &ReadOptions) -> Result<Events> 
         no_delimiter(options, "the files of a temporal knowledge graph have blanks")?;
         return tkg::read(path, name, options);
     }
-    read_file(&table_inside(path, &name).unwrap_or_else(|| path.to_owned()), options)
+    let Some(table) = table_inside(path, &name) else { return read_file(path, options) };
+    let mut events = read_file(&table, options)?;
+    let (edges, nodes) = match table.ends_with("edges.csv") || table.ends_with("edges.csv.gz") {
+        true => tgl::beside(&table),
+        false => dyglib::beside(&table),
+    };
+    let read: Vec<&Path> =
+        [Some(&table), edges.as_ref(), nodes.as_ref()].into_iter().flatten().map(|file| &**file).collect();
+    events.notes.extend(names::others(path, &read));
+    Ok(events)
 }
 
 /// Refuses a delimiter for data that have none, or another; `why` says so.
@@ -165,9 +179,16 @@ fn table_inside(path: &Path, name: &str) -> Option<PathBuf> {
     candidates.iter().map(|file| path.join(file)).find(|p| p.is_file())
 }
 
-/// Recognises the layout of a table and reads it. `name` becomes the data set's name, except that `edges` is
-/// replaced by the folder's name and a prefix `ml_` is removed.
-fn read(path: &Path, source: Source, name: String, options: &ReadOptions) -> Result<Events> {
+/// Recognises the layout of a table and reads it. `again` opens it once more; a stream cannot be. `name`
+/// becomes the data set's name, except that `edges` is replaced by the folder's name and a prefix `ml_` is
+/// removed.
+fn read(
+    path: &Path,
+    source: Source,
+    again: Option<&dyn Fn() -> Result<Source>>,
+    name: String,
+    options: &ReadOptions,
+) -> Result<Events> {
     if let Some(format @ (Format::Native | Format::Tkg)) = options.format {
         let what = match path.is_dir() {
             true => format!("{} has no files of the {format} format", path.display()),
@@ -175,17 +196,13 @@ fn read(path: &Path, source: Source, name: String, options: &ReadOptions) -> Res
         };
         return Err(Error::usage(what).remedy("leave out --format"));
     }
-    let sample = source.sample(options.delimiter)?;
-    let layout = layout::recognise(path, &sample, options)?;
-    let mut table = Table::new(path, &layout, options);
-    source.for_each(&sample, &mut |row| table.push(row))?;
-    let mut raw = table.finish()?;
+    let (mut raw, format) = read_rows(path, source, again, options)?;
     raw.name = match name.as_str() {
         "edges" => path.canonicalize().ok().and_then(|p| Some(p.parent()?.file_name()?.to_str()?.to_owned())),
         other => other.strip_prefix("ml_").map(str::to_owned),
     }
     .unwrap_or(name);
-    let beside = match layout.format {
+    let beside = match format {
         Format::Dyglib => dyglib::beside(path),
         Format::Tgl => tgl::beside(path),
         _ => (None, None),
@@ -193,6 +210,33 @@ fn read(path: &Path, source: Source, name: String, options: &ReadOptions) -> Res
     raw.notes.extend(unread_negatives(path));
     attach(&mut raw, options, beside)?;
     raw.build(options.bipartite)
+}
+
+/// Reads the rows of a table. If objects have keys that the first ones lack, it is read once more.
+fn read_rows(
+    path: &Path,
+    mut source: Source,
+    again: Option<&dyn Fn() -> Result<Source>>,
+    options: &ReadOptions,
+) -> Result<(Raw, Format)> {
+    let mut late: Vec<LateKey> = Vec::new();
+    loop {
+        let mut sample = source.sample(options)?;
+        sample.add_late(&late);
+        let layout = layout::recognise(path, &sample, options)?;
+        let mut table = Table::new(path, &layout, options);
+        let outcome = source.for_each(&sample, &mut |row| table.push(row))?;
+        if let (Some(open), false) = (again, outcome.late.is_empty()) {
+            late.extend(outcome.late);
+            source = open()?;
+            continue;
+        }
+        outcome.check_keys(path, &sample)?;
+        let mut raw = table.finish()?;
+        raw.lines = outcome.lines;
+        raw.notes.extend(outcome.late_note());
+        return Ok((raw, layout.format));
+    }
 }
 
 /// Returns a note if negatives lie beside a table or in its folder: TGB-Seq has them for its test part, in

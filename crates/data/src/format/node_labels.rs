@@ -3,6 +3,8 @@ use super::{
     cell::{self, Row},
     column_names::{Role, listed, role, side},
     number::Fault,
+    options::ReadOptions,
+    records::wrong_width,
     sample::Sample,
     source::Source,
     table::value,
@@ -19,7 +21,7 @@ const FILL_IN: &str = "fill it in, or remove the row";
 /// Ids and times are written as in the events. Labels of nodes without an event are left out, with a note.
 pub(crate) fn attach(file: &Path, events: &mut Events) -> Result<()> {
     let table = LabelTable::read(file, &events.time_scale())?;
-    events.notes.extend(table.note);
+    events.notes.extend(table.notes);
     events.notes.extend(distance_note(file, &table.rows.time, events));
     let names = events.names();
     // Of a shared id, the column's name may tell whose it is.
@@ -53,8 +55,8 @@ struct LabelTable {
     nodes: IndexSet<Box<str>>,
     labels: IndexSet<NodeId>,
     rows: LabelColumns,
-    /// Says which column the labels are, if its name does not.
-    note: Option<String>,
+    /// What the user should know: which column the labels are, if its name does not say so.
+    notes: Vec<String>,
     /// Whether the name of the column says that all nodes are sources or destinations.
     side: Option<Side>,
 }
@@ -62,20 +64,21 @@ struct LabelTable {
 impl LabelTable {
     fn read(file: &Path, scale: &TimeScale) -> Result<Self> {
         let source = Source::open(file)?;
-        let sample = source.sample(None).map_err(|e| e.remedy(SYNTAX))?;
+        let sample = source.sample(&ReadOptions::default()).map_err(|e| e.remedy(SYNTAX))?;
         let columns = TableColumns::find(file, &sample)?;
         let note = columns.note.as_ref().map(|name| {
             format!("no column of {} is named `label`; the labels are those of `{name}`", file.display())
         });
-        let mut table = LabelTable { note, side: columns.side, ..LabelTable::default() };
+        let told = sample.notes.iter().map(|note| format!("{}: {note}", file.display()));
+        let mut table =
+            LabelTable { notes: told.chain(note).collect(), side: columns.side, ..LabelTable::default() };
         source.for_each(&sample, &mut |row| table.push(row, &columns, scale))?;
         Ok(table)
     }
 
     fn push(&mut self, row: &dyn Row, columns: &TableColumns, scale: &TimeScale) -> Result<()> {
         if row.len() != columns.width {
-            let what = format!("this row has {} columns, the first one has {}", row.len(), columns.width);
-            return Err(row.error(Some(row.len().min(columns.width)), what).remedy("fix or remove the row"));
+            return Err(wrong_width(row, columns.width, "the first one has"));
         }
         let cell = row.cell(columns.time);
         let of = |f: Fault| row.error(Some(columns.time), cell.describe(f, "a time")).remedy(scale.remedy());
@@ -233,7 +236,7 @@ mod tests {
             ("100,,x,1\n", "labels.csv:2:5: an empty field is not a node id; "),
             ("100,a,x,-1\n", "labels.csv:2:9: the weight of a label is -1; "),
             ("100,a,x,heavy\n", "labels.csv:2:9: `heavy` is not a weight; "),
-            ("100,a,x\n", "labels.csv:2: this row has 3 columns, the first one has 4; "),
+            ("100,a,x\n", "labels.csv:1: the header has 4 names, the first row 3 fields; "),
             ("100,z,x,1\n", "labels.csv: none of its nodes has an event, such as `z`; `z` is not a node; "),
             ("", "labels.csv: there are no node labels; "),
         ] {

@@ -109,7 +109,7 @@ fn quotes_may_hold_delimiters_and_line_ends() {
     assert_eq!(e.id(0), NodeId::parse("Miller, J."));
     assert_eq!([1, 2].map(|v| e.id(v).to_string()), ["two\nlines", "the \"x\""]);
     let said = fault("src,dst,time\na,b,1\n\"a,b,2\nb,a,3\n", &ReadOptions::default());
-    assert!(said.starts_with("events.csv:3: a quote is opened and never closed; close it"), "{said}");
+    assert!(said.starts_with("events.csv:3:1: a quote is opened and never closed; close it"), "{said}");
 }
 
 #[test]
@@ -191,8 +191,7 @@ fn a_folder_of_days_is_one_stream_if_its_files_name_a_time_or_options_say_that_t
     assert_eq!(names(&read(&timed, &any).unwrap()), "a b c");
     fs::write(timed.path().join("12.csv"), "src,time\na,30\n").unwrap();
     let e = read(&timed, &any).unwrap_err().to_string();
-    let said =
-        "12.csv: has the columns src,time, but 9.csv has the columns src,dst,time; give files of one layout";
+    let said = "12.csv: has the columns src, time, but 9.csv has the columns src, dst, time; give files of one layout";
     assert!(e.contains(said), "{e}");
     let lines = folder(&[
         ("1.jsonl", "{\"src\": \"a\", \"dst\": \"b\", \"time\": 1}\n"),
@@ -205,7 +204,10 @@ fn a_folder_of_days_is_one_stream_if_its_files_name_a_time_or_options_say_that_t
     let e = read(&lists, &ReadOptions { format: Some(Format::Table), ..any.clone() }).unwrap();
     assert_eq!((e.time, e.origin), (vec![0, 86_400], 10_958 * 86_400));
     let e = read(&folder(&[("notes.md", "none")]), &any).unwrap_err().to_string();
-    assert!(e.contains("and no file of events; give an event file, or a folder of them"), "{e}");
+    assert!(
+        e.contains("and no file of events, only notes.md; give an event file, or a folder of them"),
+        "{e}"
+    );
 }
 
 #[test]
@@ -243,7 +245,7 @@ fn tables_of_features_are_joined_by_id() {
             "none of its ids is a node of the events; write the ids as in the events, such as `EWR`",
         ),
         ("faa,lat\nEWR,x\nIAH,2\n", "nodes.csv: the table has no features; "),
-        ("faa,lat\nEWR,1,2\n", "nodes.csv:2:7: this row has 3 columns, the first one has 2; "),
+        ("faa,lat\nEWR,1,2\n", "nodes.csv:1: the header has 2 names, the first row 3 fields; "),
     ] {
         let options = ReadOptions { node_features: file("nodes.csv", text), ..ReadOptions::default() };
         let e = load(&path, &options).unwrap_err().to_string();

@@ -1,185 +1,274 @@
-//! Lines and their fields.
+//! Records of a text: a beginning of comments and blank lines, then rows, with the exact line and column of
+//! every field for error messages.
 //!
-//! One splitter serves every text layout. It records the exact line and column of every field for error
-//! messages, skips comments of two kinds, treats runs of blanks as one delimiter, and allocates no `String`
-//! per field.
-pub(super) use super::delimiter::Delimiter;
+//! Every line is a comment, blank, or a part of a record, and is counted. Only the beginning has comments:
+//! from the first record on, a line that starts with `#` or `%` is a record like any other.
 use super::{
     cell::{Cell, Row},
+    delimiter::Delimiter,
+    fields::{LineEnd, Span, Writing, is_blank, is_escaped, is_quoted, split, unescape},
     input::{Failure, Input},
 };
-use std::io::{BufRead, BufReader, Read};
+use crate::{LineCounts, text::shown};
+use std::{
+    io::{BufRead, BufReader, Read},
+    path::Path,
+};
 use tgnn::error::{Error, Result};
-
-/// Start and end of a field in its line, in bytes.
-pub(super) type Span = (usize, usize);
-
-/// Replaces the contents of `fields` by the spans of the fields of `line`.
-pub(super) fn split(line: &[u8], delimiter: Delimiter, fields: &mut Vec<Span>) {
-    fields.clear();
-    let mut at = 0;
-    match delimiter {
-        Delimiter::Blanks => {
-            while let Some(start) = line[at..].iter().position(|b| !is_blank(*b)).map(|p| at + p) {
-                at = line[start..].iter().position(|b| is_blank(*b)).map_or(line.len(), |p| start + p);
-                fields.push((start, at));
-            }
-        }
-        Delimiter::Byte(_) | Delimiter::Bytes(_) => {
-            let bytes = delimiter.bytes();
-            let end_of = |from: usize| find(&line[from..], bytes).map_or(line.len(), |p| from + p);
-            loop {
-                let mut start = at;
-                while start < line.len() && is_blank(line[start]) && !line[start..].starts_with(bytes) {
-                    start += 1;
-                }
-                if line.get(start) == Some(&b'"') {
-                    let close = closing_quote(line, start + 1);
-                    fields.push((start + 1, close));
-                    at = end_of((close + 1).min(line.len()));
-                } else {
-                    at = end_of(start);
-                    let mut end = at;
-                    while end > start && is_blank(line[end - 1]) {
-                        end -= 1;
-                    }
-                    fields.push((start, end));
-                }
-                if at == line.len() {
-                    return;
-                }
-                at += bytes.len();
-            }
-        }
-    }
-}
-
-/// Returns the place of `wanted` in a line.
-fn find(line: &[u8], wanted: &[u8]) -> Option<usize> {
-    match wanted {
-        [] => None,
-        [byte] => line.iter().position(|b| b == byte),
-        _ => line.windows(wanted.len()).position(|bytes| bytes == wanted),
-    }
-}
-
-/// Returns the position of the quote that closes a field, or the line's length if there is none. A doubled
-/// quote does not close a field.
-fn closing_quote(line: &[u8], mut at: usize) -> usize {
-    while let Some(p) = line[at..].iter().position(|&b| b == b'"').map(|p| at + p) {
-        if line.get(p + 1) != Some(&b'"') {
-            return p;
-        }
-        at = p + 2;
-    }
-    line.len()
-}
-
-fn is_blank(b: u8) -> bool {
-    b == b' ' || b == b'\t' || b == b'\r'
-}
-
-/// Whether a line holds no record: it is blank, a comment that starts with `#` or `%`, or Excel's remark on
-/// the delimiter, such as `sep=;`.
-pub(super) fn is_skipped(line: &[u8]) -> bool {
-    if line.starts_with(b"sep=") {
-        return line.trim_ascii_end().len() <= b"sep=;".len();
-    }
-    line.iter().find(|b| !is_blank(**b) && **b != b'\n').is_none_or(|&b| b == b'#' || b == b'%')
-}
 
 /// Maximum size of a record whose quoted fields contain line ends, in bytes.
 const LONGEST_QUOTE: usize = 1 << 20;
 
-/// Whether the last field of `line` starts with a quote that is not closed.
-fn ends_inside_quotes(line: &[u8], delimiter: Delimiter) -> bool {
-    let mut fields = Vec::new();
-    split(line, delimiter, &mut fields);
-    let open =
-        |&(start, _): &Span| start > 0 && line[start - 1] == b'"' && closing_quote(line, start) == line.len();
-    fields.last().is_some_and(open)
+/// Whether a line has nothing but blanks.
+pub(super) fn is_empty(line: &[u8]) -> bool {
+    line.iter().all(|b| is_blank(*b) || *b == b'\n')
+}
+
+/// Whether a line may be a comment: it starts with `#` or `%`.
+pub(super) fn may_be_comment(line: &[u8]) -> bool {
+    matches!(line.iter().find(|b| !is_blank(**b)), Some(b'#' | b'%'))
+}
+
+/// Returns the delimiter that the first line of a text names in the way of Excel, such as `sep=;`.
+pub(super) fn excel_delimiter(line: &[u8]) -> Option<Delimiter> {
+    let end = line.iter().rposition(|b| *b != b'\r').map_or(0, |last| last + 1);
+    Delimiter::from_bytes(line[..end].strip_prefix(b"sep=").filter(|rest| rest.len() == 1)?)
+}
+
+/// Which lines of a text are its beginning, and how the fields of the others are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Shape {
+    pub writing: Writing,
+    /// Line of the header, from 1, and its number of lines; no lines if there is none. A header that is a
+    /// comment is one line.
+    pub header: (u64, u64),
+    /// Line of the first row, from 1; `None` if it is the first line that is neither blank nor a comment.
+    pub first: Option<u64>,
+}
+
+impl Shape {
+    /// Returns the shape of a text of which only the delimiter is known: it begins with comments.
+    pub(super) fn of(delimiter: Delimiter) -> Self {
+        Shape { writing: Writing::of(delimiter), header: (0, 0), first: None }
+    }
+}
+
+/// Divides lines into fields, and learns from them how quotes within quotes are written.
+pub(super) struct Splitter {
+    pub writing: Writing,
+    /// Line of a field that ends in a backslash before its closing quote.
+    backslash: Option<u64>,
+}
+
+impl Splitter {
+    pub(super) fn new(writing: Writing) -> Self {
+        Splitter { writing, backslash: None }
+    }
+
+    /// Divides a line into fields, and replaces doubled and escaped quotes in it. `place` is its file and its
+    /// number. Returns false if a quoted field is open at its end.
+    ///
+    /// # Errors
+    /// Data if anything but blanks follows a closing quote. If that quote is written `\"`, it is a part of
+    /// its field, as are all such quotes from there on.
+    pub(super) fn split(
+        &mut self,
+        line: &mut [u8],
+        fields: &mut Vec<Span>,
+        place: (&Path, u64),
+    ) -> Result<bool> {
+        loop {
+            match split(line, self.writing, fields) {
+                LineEnd::Whole => break,
+                LineEnd::InQuotes => return Ok(false),
+                LineEnd::Junk(at) => self.take_escapes(line, at, place)?,
+            }
+        }
+        if memchr::memchr(b'"', line).is_some() {
+            let ends = |field: &Span| is_quoted(line, *field) && is_escaped(line, field.0, field.1);
+            if !self.writing.escapes && self.backslash.is_none() && fields.iter().any(ends) {
+                self.backslash = Some(place.1);
+            }
+            unescape(line, self.writing, fields);
+        }
+        Ok(true)
+    }
+
+    /// Takes `\"` for a quote within a quoted field from here on, if that is what stands before byte `at`.
+    #[cold]
+    fn take_escapes(&mut self, line: &[u8], at: usize, place: (&Path, u64)) -> Result<()> {
+        let quote = line[..at].iter().rposition(|b| *b == b'"').unwrap_or(0);
+        let escaped = is_escaped(line, 0, quote) && !self.writing.escapes;
+        let record = Record::of_line(line, &[], place);
+        if let (true, Some(other)) = (escaped, self.backslash) {
+            let what = format!("`\\\"` is a quote within a field here, but ends one in line {other}");
+            return Err(record.error_at(quote, what).remedy("double each quote within quotes: \"\""));
+        }
+        if !escaped {
+            let what = format!("{} follows a closing quote", shown(&line[at..]));
+            return Err(record
+                .error_at(at, what)
+                .remedy("double each quote within quotes (\"\"), or quote no field that does not need it"));
+        }
+        self.writing.escapes = true;
+        Ok(())
+    }
+}
+
+/// Returns the error for a quoted field, the last one, that no quote closes.
+#[cold]
+pub(super) fn never_closed(path: &Path, line: u64, fields: &[Span]) -> Error {
+    let column = fields.last().map_or(0, |field| field.0 as u64);
+    let e = Error::data(path, "a quote is opened and never closed").at(line, column);
+    e.remedy("close it, or double a quote that is part of a quoted field")
 }
 
 /// Iterator over the records of a file, which share one line buffer.
 pub(super) struct Records<R: Read> {
     reader: BufReader<R>,
     failure: Failure,
-    delimiter: Delimiter,
+    shape: Shape,
     line: Vec<u8>,
     fields: Vec<Span>,
     /// Number of the first line of the record, from 1.
     number: u64,
     /// Number of its last line; a quoted field may contain line ends.
     last: u64,
+    splitter: Splitter,
+    counts: LineCounts,
 }
 
-/// Returns the records of `input`, from the first line on.
-pub(super) fn records(input: Input, delimiter: Delimiter) -> Records<impl Read> {
+/// Returns the records of `input`, from the first row on.
+pub(super) fn records(input: Input, shape: Shape) -> Records<impl Read> {
     let (reader, failure) = input.into_reader();
-    let reader = BufReader::with_capacity(256 << 10, reader);
-    Records { reader, failure, delimiter, line: Vec::new(), fields: Vec::new(), number: 0, last: 0 }
+    Records::new(reader, failure, shape)
+}
+
+impl<'a> Records<&'a [u8]> {
+    /// Returns the records of bytes; errors name `path`.
+    pub(super) fn of_bytes(path: &Path, bytes: &'a [u8], shape: Shape) -> Self {
+        Self::new(bytes, Failure { path: path.to_owned(), compression: None }, shape)
+    }
 }
 
 impl<R: Read> Records<R> {
-    /// Appends the next lines while a quoted field is open at the end of the line.
-    fn join_quoted_lines(&mut self) -> Result<()> {
-        if self.delimiter == Delimiter::Blanks {
-            return Ok(());
+    fn new(reader: R, failure: Failure, shape: Shape) -> Self {
+        let reader = BufReader::with_capacity(256 << 10, reader);
+        let (line, fields, counts) = (Vec::new(), Vec::new(), LineCounts::default());
+        let splitter = Splitter::new(shape.writing);
+        Records { reader, failure, shape, line, fields, number: 0, last: 0, splitter, counts }
+    }
+
+    /// Appends the next line to the record, without its end. Returns false at the end of the file.
+    fn read_line(&mut self) -> Result<bool> {
+        let read = self.reader.read_until(b'\n', &mut self.line).map_err(|e| self.failure.error(e))?;
+        self.last += u64::from(read > 0);
+        if self.line.last() == Some(&b'\n') {
+            self.line.pop();
         }
-        while self.line.contains(&b'"')
-            && !is_skipped(&self.line)
-            && ends_inside_quotes(&self.line, self.delimiter)
-        {
-            let before = self.line.len();
+        Ok(read > 0)
+    }
+
+    /// Reads up to the next line of a row, and counts the others. Returns false at the end of the file.
+    fn read_row(&mut self) -> Result<bool> {
+        loop {
+            self.line.clear();
+            if !self.read_line()? {
+                return Ok(false);
+            }
+            self.number = self.last;
+            let (header, lines) = self.shape.header;
+            let begins = match self.shape.first {
+                Some(first) => self.number < first,
+                None => {
+                    may_be_comment(&self.line) || self.number == 1 && excel_delimiter(&self.line).is_some()
+                }
+            };
+            match () {
+                _ if (header..header + lines).contains(&self.number) => self.counts.header += 1,
+                _ if is_empty(&self.line) => self.counts.blank += 1,
+                _ if begins => self.counts.comments += 1,
+                _ => {
+                    self.shape.first.get_or_insert(self.number);
+                    return Ok(true);
+                }
+            }
+        }
+    }
+
+    /// Divides the line into fields. Appends the next lines while a quoted field is open at its end.
+    fn split(&mut self) -> Result<()> {
+        let path = &self.failure.path;
+        while !self.splitter.split(&mut self.line, &mut self.fields, (path, self.number))? {
+            let long = self.line.len() > LONGEST_QUOTE;
+            self.line.push(b'\n');
             let read = self.reader.read_until(b'\n', &mut self.line).map_err(|e| self.failure.error(e))?;
-            if read == 0 || before > LONGEST_QUOTE {
-                let e =
-                    Error::data(&self.failure.path, "a quote is opened and never closed").at(self.number, 0);
-                return Err(e.remedy("close it, or double a quote that is part of a quoted field"));
+            if long || read == 0 {
+                return Err(never_closed(path, self.number, &self.fields));
             }
             self.last += 1;
+            if self.line.last() == Some(&b'\n') {
+                self.line.pop();
+            }
         }
         Ok(())
     }
 
-    /// Reads the next line that is neither blank nor a comment; `None` at the end of the file.
-    pub(super) fn next(&mut self) -> Result<Option<Record<'_>>> {
-        loop {
-            self.line.clear();
-            let read = self.reader.read_until(b'\n', &mut self.line).map_err(|e| self.failure.error(e))?;
-            if read == 0 {
-                return Ok(None);
-            }
-            self.number = self.last + 1;
-            self.last = self.number;
-            self.join_quoted_lines()?;
-            while self.line.last() == Some(&b'\n') {
-                self.line.pop();
-            }
-            if !is_skipped(&self.line) {
-                break;
-            }
+    /// Reads the next record, which is the header; `None` at the end of the file.
+    pub(super) fn header(&mut self) -> Result<Option<Record<'_>>> {
+        let before = self.counts.events;
+        if self.next()?.is_none() {
+            return Ok(None);
         }
-        split(&self.line, self.delimiter, &mut self.fields);
-        Ok(Some(Record {
-            line: &self.line,
-            fields: &self.fields,
-            number: self.number,
-            failure: &self.failure,
-        }))
+        self.counts.header += self.counts.events - before;
+        self.counts.events = before;
+        Ok(Some(self.record()))
+    }
+
+    /// Reads the next record; `None` at the end of the file.
+    pub(super) fn next(&mut self) -> Result<Option<Record<'_>>> {
+        if !self.read_row()? {
+            return Ok(None);
+        }
+        self.split()?;
+        self.counts.events += self.last + 1 - self.number;
+        Ok(Some(self.record()))
+    }
+
+    /// Returns the record that was read last.
+    fn record(&self) -> Record<'_> {
+        let (line, fields, number) = (&self.line[..], &self.fields[..], self.number);
+        Record { line, fields, number, lines: self.last + 1 - number, path: &self.failure.path }
+    }
+
+    /// Whether `\"` is a quote within a quoted field.
+    pub(super) fn has_escapes(&self) -> bool {
+        self.splitter.writing.escapes
+    }
+
+    /// Returns the numbers of lines so far. All rows count as events.
+    pub(super) fn counts(&self) -> LineCounts {
+        self.counts
     }
 }
 
-/// Fields of a line.
+/// Fields of a row.
 pub(super) struct Record<'a> {
     line: &'a [u8],
     fields: &'a [Span],
-    /// Line number, from 1.
+    /// Number of its first line, from 1.
     number: u64,
-    failure: &'a Failure,
+    /// Number of lines.
+    lines: u64,
+    path: &'a Path,
 }
 
 impl<'a> Record<'a> {
+    /// Returns a row that is one line of a file.
+    pub(super) fn of_line(line: &'a [u8], fields: &'a [Span], (path, number): (&'a Path, u64)) -> Self {
+        Record { line, fields, number, lines: 1, path }
+    }
+
     /// Returns the number of fields.
     pub(super) fn len(&self) -> usize {
         self.fields.len()
@@ -191,12 +280,28 @@ impl<'a> Record<'a> {
         &self.line[start..end]
     }
 
-    /// Returns a data error at this line, and at the column of field `i` if there is such a field.
+    /// Returns a data error at this row, and at field `i` if there is such a field.
     #[cold]
     pub(super) fn error(&self, i: Option<usize>, what: impl Into<String>) -> Error {
-        let column = i.and_then(|i| self.fields.get(i)).map_or(0, |f| f.0 as u64 + 1);
-        Error::data(&self.failure.path, what).at(self.number, column)
+        match i.and_then(|i| self.fields.get(i)) {
+            Some(field) => self.error_at(field.0, what),
+            None => Error::data(self.path, what).at(self.number, 0),
+        }
     }
+
+    /// Returns a data error at a byte of this row.
+    #[cold]
+    fn error_at(&self, byte: usize, what: impl Into<String>) -> Error {
+        let (line, column) = place(&self.line[..byte]);
+        Error::data(self.path, what).at(self.number + line, column)
+    }
+}
+
+/// Returns how many lines end before the end of `text`, and the column there, from 1.
+fn place(text: &[u8]) -> (u64, u64) {
+    let lines = text.iter().filter(|b| **b == b'\n').count() as u64;
+    let start = text.iter().rposition(|b| *b == b'\n').map_or(0, |end| end + 1);
+    (lines, (text.len() - start) as u64 + 1)
 }
 
 impl Row for Record<'_> {
@@ -208,44 +313,93 @@ impl Row for Record<'_> {
         Cell::Text(self.field(i))
     }
 
+    fn lines(&self) -> u64 {
+        self.lines
+    }
+
     fn error(&self, i: Option<usize>, what: String) -> Error {
         Record::error(self, i, what)
     }
+}
+
+/// Returns the error for a row of `width` fields where `wanted` are due.
+#[cold]
+pub(super) fn wrong_width(row: &dyn Row, wanted: usize, due: &str) -> Error {
+    let (width, at) = (row.len(), row.len().min(wanted));
+    let what = format!("this row has {width} columns, {due} {wanted}");
+    row.error((at < width).then_some(at), what).remedy("fix or remove the row")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn fields(line: &str, delimiter: Delimiter) -> Vec<&str> {
-        let mut spans = Vec::new();
-        split(line.as_bytes(), delimiter, &mut spans);
-        spans.iter().map(|&(a, b)| &line[a..b]).collect()
+    fn all(text: &str, shape: Shape) -> Result<(Vec<Vec<String>>, LineCounts)> {
+        let input = Input::of_bytes(Path::new("t.csv"), text.as_bytes().to_vec()).unwrap();
+        let (mut records, mut rows) = (records(input, shape), Vec::new());
+        while let Some(row) = records.next()? {
+            let field = |i| String::from_utf8(row.field(i).to_vec()).unwrap();
+            rows.push((0..row.len()).map(field).collect());
+        }
+        Ok((rows, records.counts()))
+    }
+
+    fn comma() -> Shape {
+        Shape::of(Delimiter::Byte(b','))
     }
 
     #[test]
-    fn blanks_around_delimited_fields_are_trimmed() {
-        assert_eq!(fields("1, 2 ,3\r", Delimiter::Byte(b',')), ["1", "2", "3"]);
-        assert_eq!(fields(",u,,", Delimiter::Byte(b',')), ["", "u", "", ""]);
-        assert_eq!(fields("\t1\t\t2", Delimiter::Byte(b'\t')), ["", "1", "", "2"]);
-        assert_eq!(fields(" 1:: \"a::b\" ::x:y::", "::".parse().unwrap()), ["1", "a::b", "x:y", ""]);
+    fn only_the_beginning_has_comments_and_every_line_is_counted() {
+        let text = "sep=,\n# a\n\n % b\n1,2\n#3,4\n \n\"5\n6\",7\nsep=;\n";
+        let (rows, counts) = all(text, comma()).unwrap();
+        assert_eq!(rows, [vec!["1", "2"], vec!["#3", "4"], vec!["5\n6", "7"], vec!["sep=;"]]);
+        assert_eq!(counts, LineCounts { comments: 3, blank: 2, events: 5, ..LineCounts::default() });
+        assert_eq!(counts.all(), text.lines().count() as u64);
+        let told = Shape { header: (2, 1), first: Some(4), ..comma() };
+        let (rows, counts) = all("x\n# u,v\n\n#1,2\n3,4", told).unwrap();
+        assert_eq!(rows, [["#1", "2"], ["3", "4"]]);
+        assert_eq!(
+            counts,
+            LineCounts { header: 1, comments: 1, blank: 1, events: 2, ..LineCounts::default() }
+        );
     }
 
     #[test]
-    fn quotes_protect_a_delimiter() {
-        assert_eq!(fields(r#""1","a, ""b""" ,3"#, Delimiter::Byte(b',')), ["1", r#"a, ""b"""#, "3"]);
-        assert_eq!(fields(r#"1,"open, 2"#, Delimiter::Byte(b',')), ["1", "open, 2"]);
+    fn what_follows_a_closing_quote_is_an_error_with_its_line_and_column() {
+        for (text, said) in [
+            ("1,2\n\"user\" 7,3\n", "t.csv:2:8: `7,3` follows a closing quote; double each quote"),
+            ("\"1\n2\" 3\n", "t.csv:2:4: `3` follows a closing quote; "),
+            ("1,\"2\n", "t.csv:1:3: a quote is opened and never closed; "),
+            (
+                "\"c:\\\",1\n\"a \\\"b\\\"\",2\n",
+                "t.csv:2:5: `\\\"` is a quote within a field here, but ends one in line 1; double each quote",
+            ),
+        ] {
+            let e = all(text, comma()).unwrap_err().to_string();
+            assert!(e.starts_with(said), "{e}");
+        }
     }
 
     #[test]
-    fn runs_of_blanks_are_one_delimiter() {
-        assert_eq!(fields("  1 \t 2  3\r", Delimiter::Blanks), ["1", "2", "3"]);
+    fn a_backslash_before_a_quote_within_a_field_makes_it_a_part_from_there_on() {
+        let (rows, _) = all("u,v\n\"a \\\"19\\\" b\",4\n\"x \\\", \\\"y\",5\n\"\\\"\",6", comma()).unwrap();
+        let wanted = [["u", "v"], ["a \"19\" b", "4"], ["x \", \"y", "5"], ["\"", "6"]];
+        assert_eq!(rows, wanted);
     }
 
     #[test]
-    fn comments_and_blank_lines_are_skipped() {
-        assert!(is_skipped(b"") && is_skipped(b" \r\n") && is_skipped(b"# x") && is_skipped(b" % y"));
-        assert!(is_skipped(b"sep=;\r") && is_skipped(b"sep=\t") && !is_skipped(b"sep=12,3,4"));
-        assert!(!is_skipped(b"1 2 3"));
+    fn the_first_line_may_name_the_delimiter() {
+        let delimiter = |line: &[u8]| excel_delimiter(line).map(|delimiter| delimiter.to_string());
+        assert_eq!(delimiter(b"sep=;\r"), Some(";".into()));
+        assert_eq!(delimiter(b"sep=\t"), Some("tab".into()));
+        assert_eq!(delimiter(b"sep=12,3,4"), None);
+    }
+
+    #[test]
+    fn places_count_lines_and_columns() {
+        assert_eq!(
+            [place(b""), place(b"ab"), place(b"a\n"), place(b"a\nbc\nd")],
+            [(0, 1), (0, 3), (1, 1), (2, 2)]
+        );
     }
 }

@@ -1,10 +1,15 @@
-//! Delimiter, header and first rows of a file.
+//! Header and first rows of a file.
 use super::{
     cell::Cell,
-    column_names::{Role, position, role},
+    column_names::position,
+    delimiter::Delimiter,
+    fields::{Writing, split},
+    foreign,
+    header_row::{self, Fields, FirstRow},
     input::{HEAD, Input},
     number::{is_number, parse_decimal},
-    records::{Delimiter, Span, is_skipped, split},
+    options::ReadOptions,
+    records::{Records, Shape, excel_delimiter, is_empty, may_be_comment},
 };
 use tgnn::error::{Error, Result};
 
@@ -12,55 +17,133 @@ use tgnn::error::{Error, Result};
 pub(super) const ROWS: usize = 100;
 /// Number of lines from which the delimiter is recognised.
 const LINES: usize = 20;
+/// Number of rows of a further file that a sample takes.
+const FEW: usize = 10;
 
-/// Delimiter, header and first rows of a file.
+/// Header and first rows of a file.
 pub(super) struct Sample {
-    pub delimiter: Delimiter,
-    /// Column names if the first line is a header; an unnamed column has an empty name.
+    /// How a text is divided into lines and fields.
+    pub shape: Shape,
+    /// Column names if there is a header; an unnamed column has an empty name.
     pub header: Option<Vec<String>>,
     /// Fields of the first rows of data, at most 100 rows; empty if the file has only a header.
-    pub rows: Vec<Vec<Vec<u8>>>,
+    pub rows: Vec<Fields>,
     /// Number of the rows that are whole: the end of the sample may cut off the last one.
     pub whole: usize,
     /// In a table with types, the columns of measurements: floats, and lists of numbers.
     pub measured: Vec<usize>,
+    /// Number of the last columns that are not in the files of a set: the set adds them to the rows.
+    pub added: usize,
+    /// How the files of a set are divided, if they are text.
+    pub shapes: Vec<Shape>,
+    /// Whether the columns are keys of objects, which may lack some.
+    pub keyed: bool,
     /// What the user should know about the file.
     pub notes: Vec<String>,
 }
 
 impl Sample {
     /// Reads the first lines of `input`.
-    pub(super) fn read(input: &Input, given: Option<Delimiter>) -> Result<Self> {
-        let head = input.head();
-        if let Some((what, remedy)) = unreadable(head) {
+    pub(super) fn read(input: &Input, options: &ReadOptions) -> Result<Self> {
+        if let Some((what, remedy)) = foreign::unreadable(input.head()) {
             return Err(Error::data(&input.path, what).remedy(remedy));
         }
-        let mut lines = head.split(|&b| b == b'\n').filter(|l| !is_skipped(l));
-        let begin: Vec<&[u8]> = lines.clone().take(LINES).collect();
-        let Some(first) = lines.next() else {
-            return Err(Error::data(&input.path, "the file is empty")
-                .remedy("write one event per line: src,dst,time"));
+        let beginning = Beginning::of(input, options)?;
+        let mut notes = Vec::new();
+        let (shape, names) = beginning.shape(&mut notes)?;
+        let (rows, whole) = beginning.rows(shape)?;
+        let line = (&*input.path, shape.header.0);
+        let header = match names {
+            Some(names) => header_row::aligned(names, &rows[..whole], line, options, &mut notes)?,
+            None => None,
         };
-        // The end of the sample may cut off the last line.
-        let whole = begin.len() - usize::from(head.len() >= HEAD && begin.len() > 1 && begin.len() < LINES);
-        let delimiter = given.unwrap_or_else(|| Delimiter::of_lines(&begin[..whole]));
-        let mut spans = Vec::new();
-        let names = fields(first, delimiter, &mut spans);
-        let header = is_header(&names)
-            .then(|| names.iter().map(|n| String::from_utf8_lossy(n).into_owned()).collect::<Vec<_>>());
-        let start = if header.is_some() { None } else { Some(first) };
-        let rows = start.into_iter().chain(lines).take(ROWS).map(|l| fields(l, delimiter, &mut spans));
-        let rows: Vec<_> = rows.collect();
-        let cut = head.len() >= HEAD && rows.len() < ROWS;
-        let whole = if cut { rows.len().saturating_sub(1).max(1) } else { rows.len() };
-        Ok(Sample { delimiter, rows, whole, header, measured: Vec::new(), notes: Vec::new() })
+        Ok(Sample {
+            shape,
+            header,
+            rows,
+            whole,
+            measured: Vec::new(),
+            added: 0,
+            shapes: Vec::new(),
+            keyed: false,
+            notes,
+        })
     }
 
-    /// Returns a sample without rows, for a header alone.
-    #[cfg(feature = "formats")]
-    pub(super) fn of_header(names: &[String]) -> Self {
-        let (header, delimiter) = (Some(names.to_vec()), Delimiter::Byte(b','));
-        Sample { delimiter, header, rows: Vec::new(), whole: 0, measured: Vec::new(), notes: Vec::new() }
+    /// Returns a sample of a table that is no text.
+    pub(super) fn of_table(names: Vec<String>, rows: Vec<Fields>, measured: Vec<usize>) -> Self {
+        let (shape, whole) = (Shape::of(Delimiter::Byte(b',')), rows.len());
+        Sample {
+            shape,
+            header: Some(names),
+            rows,
+            whole,
+            measured,
+            added: 0,
+            shapes: Vec::new(),
+            keyed: false,
+            notes: Vec::new(),
+        }
+    }
+
+    /// Whether another file of a set may have this sample: the columns are the same, or are keys of objects.
+    pub(super) fn is_like(&self, other: &Sample) -> bool {
+        let named = |sample: &Sample| sample.header.clone().map(without_empty);
+        self.keyed || self.header == other.header || self.rows.is_empty() && named(self) == named(other)
+    }
+
+    /// Adds what the sample of another file of a set tells: keys, types, and values of columns that have none
+    /// so far.
+    pub(super) fn merge(&mut self, other: &Sample) {
+        let new: Vec<&String> = match (&self.header, &other.header) {
+            (Some(own), Some(names)) if self.keyed => {
+                names.iter().filter(|name| !own.contains(name)).collect()
+            }
+            _ => Vec::new(),
+        };
+        for name in new {
+            self.add_key(name.clone());
+        }
+        let place = |sample: &Sample, i: usize| match (&self.header, &sample.header) {
+            (Some(own), Some(names)) => names.iter().position(|name| own.get(i) == Some(name)),
+            _ => Some(i),
+        };
+        let width = self.header.as_ref().map_or(self.width(), Vec::len);
+        let lacks = (0..width).any(|i| self.present(i).next().is_none());
+        let measured: Vec<usize> = (0..width)
+            .filter(|&i| place(other, i).is_some_and(|at| other.measured.contains(&at)))
+            .filter(|i| !self.measured.contains(i))
+            .collect();
+        if lacks && self.whole == self.rows.len() {
+            let cell =
+                |row: &Fields, i| place(other, i).and_then(|at| row.get(at).cloned()).unwrap_or_default();
+            let rows = other.rows.iter().take(other.whole.min(FEW));
+            let rows: Vec<Fields> = rows.map(|row| (0..width).map(|i| cell(row, i)).collect()).collect();
+            self.whole += rows.len();
+            self.rows.extend(rows);
+        }
+        self.measured.extend(measured);
+        let new = other.notes.iter().filter(|note| !self.notes.contains(note)).take(1).cloned();
+        self.notes.extend(new.collect::<Vec<_>>());
+    }
+
+    /// Appends a column that is not in the files of a set; all its cells are `value`.
+    pub(super) fn add_column(&mut self, name: String, value: String) {
+        let width = self.width();
+        let names = self.header.get_or_insert_with(|| {
+            ["src", "dst", "weight"].into_iter().map(str::to_owned).take(width).collect()
+        });
+        names.push(name);
+        self.rows.iter_mut().for_each(|row| row.push(value.clone().into_bytes()));
+        self.added += 1;
+    }
+
+    /// Appends a key of objects, before the columns that a set adds.
+    pub(super) fn add_key(&mut self, name: String) {
+        let Some(names) = &mut self.header else { return };
+        let at = names.len() - self.added;
+        names.insert(at, name);
+        self.rows.iter_mut().for_each(|row| row.insert(at, Vec::new()));
     }
 
     /// Returns the number of fields in the first row of data; 0 if there is none.
@@ -125,84 +208,175 @@ impl Sample {
     }
 }
 
-/// First bytes of texts that are no tables, what they are, and what to do.
-const OTHER_TEXTS: [(&[u8], &str, &str); 7] = [
-    (b"{", "is JSON, but not one object per line", "write one event per line: src,dst,time, or one object"),
-    (
-        b"[",
-        "is a JSON array",
-        "write one object per line, in pandas by to_json(file, orient=\"records\", lines=True)",
-    ),
-    (b"<!doctype", HTML, "give the address of the data themselves"),
-    (b"<html", HTML, "give the address of the data themselves"),
-    (b"<?xml", XML, AS_TABLE),
-    (b"<gexf", XML, AS_TABLE),
-    (b"<graphml", XML, AS_TABLE),
-];
-const HTML: &str = "is a page of the web";
-const XML: &str = "is XML";
-/// First bytes of files that are no text, what they are, and what to do.
-const FOREIGN: [(&[u8], &str, &str); 17] = [
-    (b"\x93NUMPY", "is one NumPy array", "give the folder that holds src.npy"),
-    (b"PK\x03\x04", "is a zip archive, or an Excel workbook", "unpack it first, or save it as CSV"),
-    (b"\xd0\xcf\x11\xe0", "is an Excel workbook", "save it as CSV"),
-    (b"\xff\xfe", UTF_16, AS_UTF_8),
-    (b"\xfe\xff", UTF_16, AS_UTF_8),
-    (b"BZh", "is compressed by bzip2", "unpack it by bunzip2, or compress it by gzip or zstd"),
-    (b"\xfd7zXZ", "is compressed by xz", "unpack it by unxz, or compress it by gzip or zstd"),
-    (b"\x04\x22\x4d\x18", "is compressed by lz4", "unpack it by unlz4, or compress it by gzip or zstd"),
-    (b"\x1f\x9d", "is compressed by compress", "unpack it by uncompress, or compress it by gzip or zstd"),
-    (b"7z\xbc\xaf", "is a 7z archive", "unpack it first"),
-    (b"Rar!", "is a RAR archive", "unpack it first"),
-    (b"\x89HDF", "is an HDF5 file", "save its table as CSV or Parquet"),
-    (b"SQLite format 3", "is an SQLite database", "save its table as CSV or Parquet"),
-    (b"\x80\x04", PICKLE, AS_TABLE),
-    (b"\x80\x05", PICKLE, AS_TABLE),
-    (b"ORC", "is an ORC file", AS_TABLE),
-    (b"Obj\x01", "is an Avro file", AS_TABLE),
-];
-const UTF_16: &str = "is text in UTF-16";
-const AS_UTF_8: &str = "save it as UTF-8";
-const PICKLE: &str = "is a pickle of Python";
-const AS_TABLE: &str = "save its table as CSV or Parquet";
+/// The first rows of a text.
+struct Taken {
+    rows: Vec<Fields>,
+    /// Whether `\"` is a quote in one of them.
+    escapes: bool,
+    /// Why the next row could not be read.
+    fault: Option<Error>,
+}
 
-/// Returns what a file is that is no table of text, and what to do about it.
-fn unreadable(head: &[u8]) -> Option<(&'static str, &'static str)> {
-    let begins = |mark: &[u8]| head.get(..mark.len()).is_some_and(|start| start.eq_ignore_ascii_case(mark));
-    let marks: &[_] = if is_text(head) { &OTHER_TEXTS } else { &FOREIGN };
-    if let Some((_, what, remedy)) = marks.iter().find(|(mark, ..)| begins(mark)) {
-        return Some((*what, *remedy));
+/// The first lines of a text, of which the shape is to be found.
+struct Beginning<'a> {
+    input: &'a Input,
+    options: &'a ReadOptions,
+    lines: Vec<&'a [u8]>,
+    /// Index of the first line that is neither blank nor like a comment.
+    plain: usize,
+    writing: Writing,
+}
+
+impl<'a> Beginning<'a> {
+    fn of(input: &'a Input, options: &'a ReadOptions) -> Result<Self> {
+        let mut lines: Vec<&[u8]> = input.head().split(|b| *b == b'\n').collect();
+        // The end of the sample may cut off the last line.
+        if input.head().len() >= HEAD && lines.len() > 1 {
+            lines.pop();
+        }
+        let excel = lines.first().and_then(|line| excel_delimiter(line));
+        let is_plain = |(i, line): (usize, &&[u8])| {
+            !is_empty(line) && !may_be_comment(line) && !(i == 0 && excel.is_some())
+        };
+        let Some(plain) = lines.iter().enumerate().position(is_plain) else {
+            let what = match lines.iter().any(|line| may_be_comment(line)) {
+                true => "every line starts with # or %, like a comment",
+                false => "the file is empty",
+            };
+            return Err(Error::data(&input.path, what).remedy("write one event per line: src,dst,time"));
+        };
+        let rows = || lines[plain..].iter().filter(|line| !is_empty(line));
+        let mut begin: Vec<&[u8]> =
+            rows().filter(|line| !may_be_comment(line)).take(LINES).copied().collect();
+        if begin.len() < 2 {
+            begin = rows().take(LINES).copied().collect();
+        }
+        let delimiter = options.delimiter.or(excel).unwrap_or_else(|| Delimiter::of_lines(&begin));
+        let mut beginning = Beginning { input, options, lines, plain, writing: Writing::of(delimiter) };
+        beginning.writing.escapes = beginning.has_escapes();
+        Ok(beginning)
     }
-    if head.contains(&0) {
-        let every_second = |from: usize| head.iter().take(64).skip(from).step_by(2).all(|b| *b == 0);
-        return Some(match every_second(0) || every_second(1) {
-            true => (UTF_16, AS_UTF_8),
-            false => ("is a binary file", "write the events as text, or as a folder of .npy"),
-        });
+
+    /// Whether `\"` is a quote within quoted fields: something follows it, or else rows differ in width.
+    fn has_escapes(&self) -> bool {
+        if memchr::memmem::find(self.input.head(), b"\\\"").is_none() {
+            return false;
+        }
+        let first = Some(self.plain as u64 + 1);
+        let shape = |escapes| Shape { writing: Writing { escapes, ..self.writing }, header: (0, 0), first };
+        let even = |rows: &[Fields]| rows.windows(2).all(|pair| pair[0].len() == pair[1].len());
+        let Taken { rows, escapes, .. } = self.take_rows(shape(false));
+        escapes || !even(&rows) && even(&self.take_rows(shape(true)).rows)
     }
-    let is_mac = head.contains(&b'\r') && !head.contains(&b'\n') && head.trim_ascii_end().contains(&b'\r');
-    is_mac.then_some(("ends its lines like an old Mac, in CR only", "convert it, such as by tr '\\r' '\\n'"))
+
+    /// Returns the first rows of a shape up to the first one that cannot be read.
+    fn take_rows(&self, shape: Shape) -> Taken {
+        let mut records = Records::of_bytes(&self.input.path, self.input.head(), shape);
+        let (mut rows, mut fault) = (Vec::new(), None);
+        while rows.len() < ROWS && fault.is_none() {
+            match records.next() {
+                Ok(Some(row)) => rows.push((0..row.len()).map(|i| row.field(i).to_vec()).collect()),
+                Ok(None) => break,
+                Err(e) => fault = Some(e),
+            }
+        }
+        Taken { rows, escapes: records.has_escapes(), fault }
+    }
+
+    /// Returns the rows of data, and how many of them are whole.
+    fn rows(&self, shape: Shape) -> Result<(Vec<Fields>, usize)> {
+        let Taken { rows, fault, .. } = self.take_rows(shape);
+        if let (Some(fault), true) = (fault, rows.is_empty()) {
+            return Err(fault);
+        }
+        let cut = self.input.head().len() >= HEAD && rows.len() < ROWS;
+        let whole = if cut { rows.len().saturating_sub(1).max(1).min(rows.len()) } else { rows.len() };
+        Ok((rows, whole))
+    }
+
+    /// Returns the fields of a line.
+    fn fields(&self, line: &[u8], delimiter: Delimiter) -> Fields {
+        let mut spans = Vec::new();
+        split(line, Writing { delimiter, ..self.writing }, &mut spans);
+        spans.iter().map(|&(a, b)| line[a..b].to_vec()).collect()
+    }
+
+    /// Finds the header and the first row.
+    fn shape(&self, notes: &mut Vec<String>) -> Result<(Shape, Option<Vec<String>>)> {
+        let begin = self.plain as u64 + 1;
+        let shape = Shape { writing: self.writing, header: (0, 0), first: Some(begin) };
+        let mut records = Records::of_bytes(&self.input.path, self.input.head(), shape);
+        let Some(first) = records.next()? else { return Ok((shape, None)) };
+        let lines = super::cell::Row::lines(&first);
+        let names: Fields = (0..first.len()).map(|i| first.field(i).to_vec()).collect();
+        let after = self.plain + lines as usize;
+        let rows = self.plain_rows(after);
+        let delimiter = self.writing.delimiter;
+        match header_row::recognise(&names, &rows, delimiter, self.options, notes) {
+            FirstRow::Event => Ok(self.without_header(names, rows, notes)),
+            is => {
+                let fits = |line: &&[u8]| {
+                    let fields = self.fields(line, delimiter);
+                    let width = fields.len() == names.len();
+                    header_row::fits(&fields, &rows, true) || rows.is_empty() && width
+                };
+                let is_row = |line: &&[u8]| !is_empty(line) && (!may_be_comment(line) || fits(line));
+                let rest = self.lines.get(after..).unwrap_or_default();
+                let found = rest.iter().position(|line| is_row(&line)).unwrap_or(rest.len());
+                let first = (after + found) as u64 + 1;
+                let names = (is == FirstRow::Names).then(|| texts(&names));
+                Ok((Shape { header: (begin, lines), first: Some(first), ..shape }, names))
+            }
+        }
+    }
+
+    /// Returns the first rows from a line on that are not like comments.
+    fn plain_rows(&self, from: usize) -> Vec<Fields> {
+        let shape = Shape { first: Some(from as u64 + 1), ..Shape::of(self.writing.delimiter) };
+        let Taken { mut rows, .. } = self.take_rows(Shape { writing: self.writing, ..shape });
+        rows.retain(|row| !row.first().is_some_and(|field| may_be_comment(field)));
+        rows
+    }
+
+    /// Returns the shape of a text whose first plain line is the row `first`: a line before it may be a row
+    /// that only looks like a comment, or a comment that is a header.
+    fn without_header(
+        &self,
+        first: Fields,
+        mut rows: Vec<Fields>,
+        notes: &mut Vec<String>,
+    ) -> (Shape, Option<Vec<String>>) {
+        let (delimiter, width) = (self.writing.delimiter, first.len());
+        rows.insert(0, first);
+        let mut shape = Shape { writing: self.writing, header: (0, 0), first: Some(self.plain as u64 + 1) };
+        let comments = || (0..self.plain).filter(|&i| may_be_comment(self.lines[i]));
+        let is_row = |i: &usize| header_row::fits(&self.fields(self.lines[*i], delimiter), &rows, false);
+        if let Some(row) = comments().find(is_row) {
+            shape.first = Some(row as u64 + 1);
+            return (shape, None);
+        }
+        let Some(last) = comments().last() else { return (shape, None) };
+        let line = self.lines[last];
+        let mark = line.iter().position(|b| !matches!(b, b'#' | b'%' | b' ' | b'\t')).unwrap_or(line.len());
+        let text = &line[mark..];
+        let own = [delimiter, Delimiter::of_lines(&[text])];
+        let names = own.iter().find_map(|d| header_row::of_comment(self.fields(text, *d), width));
+        if names.is_some() {
+            shape.header = (last as u64 + 1, 1);
+        } else if own.iter().any(|d| header_row::names_roles(&self.fields(text, *d))) {
+            notes.push(format!("line {}, a comment, is no header: the rows have {width} columns", last + 1));
+        }
+        (shape, names.map(|names| texts(&names)))
+    }
 }
 
-/// Whether the first bytes of a file are text.
-fn is_text(head: &[u8]) -> bool {
-    let begin = &head[..head.len().min(256)];
-    // The end may cut off a letter.
-    let is_utf_8 = std::str::from_utf8(begin).map_or_else(|e| e.error_len().is_none(), |_| true);
-    is_utf_8 && begin.iter().all(|b| *b > 8)
+/// Returns the names of columns that have one.
+fn without_empty(mut names: Vec<String>) -> Vec<String> {
+    names.retain(|name| !name.is_empty());
+    names
 }
 
-/// Copies the fields of a line; `spans` is scratch space.
-fn fields(line: &[u8], delimiter: Delimiter, spans: &mut Vec<Span>) -> Vec<Vec<u8>> {
-    split(line, delimiter, spans);
-    spans.iter().map(|&(a, b)| line[a..b].to_vec()).collect()
-}
-
-/// Whether a line is a header: it has a known column name, or neither a number nor a date.
-fn is_header(fields: &[Vec<u8>]) -> bool {
-    let known = |f: &Vec<u8>| {
-        let name = String::from_utf8_lossy(f);
-        !is_number(f) && role(&name) != Role::Other
-    };
-    fields.iter().any(known) || !fields.iter().any(|f| is_number(f) || Cell::Text(f).is_time())
+/// Returns fields as text.
+fn texts(fields: &Fields) -> Vec<String> {
+    fields.iter().map(|field| String::from_utf8_lossy(field).into_owned()).collect()
 }

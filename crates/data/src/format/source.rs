@@ -1,10 +1,12 @@
 //! Files with one event, or one row of features, per row: text, JSON lines, Parquet, Arrow, and sets of them.
 use super::{
     cell::Row,
+    column_names::{listed, suggestion},
     file_set::{self, FileSet},
     input::{Input, first_bytes, is_stream, opened},
     json_lines,
-    records::{Delimiter, records},
+    options::ReadOptions,
+    records::records,
     sample::Sample,
 };
 #[cfg(feature = "formats")]
@@ -12,7 +14,10 @@ use super::{
     columnar::{self, Columnar},
     spool,
 };
+use crate::LineCounts;
+use json_lines::LateKey;
 use std::{
+    collections::HashSet,
     fs::File,
     io::{Cursor, Read},
     path::Path,
@@ -21,6 +26,54 @@ use tgnn::error::{Error, Result};
 
 /// How much smaller a compressed file is than its text; a typical ratio.
 const RATIO: u64 = 5;
+
+/// What was met while all rows of a source were read.
+#[derive(Default)]
+pub(super) struct Outcome {
+    /// What its lines are, if it has lines; all rows count as events.
+    pub lines: Option<LineCounts>,
+    /// Keys of objects that the sample does not have.
+    pub late: Vec<LateKey>,
+    /// Keys that objects have.
+    pub keys: HashSet<String>,
+}
+
+impl Outcome {
+    /// Adds the outcome of another file of a set.
+    pub(super) fn add(&mut self, other: Outcome) {
+        if let Some(lines) = other.lines {
+            *self.lines.get_or_insert_default() += lines;
+        }
+        let is_new = |key: &LateKey| self.late.iter().all(|known| known.name != key.name);
+        let new: Vec<LateKey> = other.late.into_iter().filter(is_new).collect();
+        self.late.extend(new);
+        self.keys.extend(other.keys);
+    }
+
+    /// Checks that the keys that the options name are there.
+    pub(super) fn check_keys(&self, path: &Path, sample: &Sample) -> Result<()> {
+        let names = sample.header.as_deref().unwrap_or_default();
+        let own = names.split_at(names.len() - sample.added).0;
+        match own.iter().find(|name| sample.keyed && !self.keys.contains(*name)) {
+            Some(name) => Err(Error::data(path, format!("there is no key `{name}`"))
+                .remedy(suggestion(&self.keys.iter().cloned().collect::<Vec<_>>(), name))),
+            None => Ok(()),
+        }
+    }
+
+    /// Says which keys are not read because they are met too late.
+    pub(super) fn late_note(&self) -> Option<String> {
+        let names: Vec<String> = self.late.iter().map(|key| key.name.clone()).collect();
+        let first = self.late.first()?;
+        Some(format!(
+            "not read, because the first lines lack them: {}; `{}` is first in line {}; name them by --columns, \
+             or give a file",
+            listed(&names),
+            first.name,
+            first.place.1
+        ))
+    }
+}
 
 /// An open file with rows.
 pub(super) enum Source {
@@ -76,17 +129,38 @@ impl Source {
         }
     }
 
-    /// Returns the header and the first rows. `delimiter` separates the fields of text; if it is `None`, it
-    /// is recognised.
-    pub(super) fn sample(&self, delimiter: Option<Delimiter>) -> Result<Sample> {
-        match (self, delimiter) {
-            (Source::Text(input), _) => Sample::read(input, delimiter),
-            (Source::Set(files), _) => files.sample(delimiter),
-            (_, Some(_)) => Err(Error::usage("only text has a delimiter, and the file is none")
-                .remedy("leave out --delimiter")),
-            (Source::JsonLines(input), None) => json_lines::sample(input),
+    /// Opens bytes in memory; errors name `path`.
+    pub(super) fn of_bytes(path: &Path, bytes: impl AsRef<[u8]> + 'static) -> Result<Self> {
+        #[cfg(feature = "formats")]
+        if columnar::is_typed(bytes.as_ref()) {
+            return Columnar::of_file(path, spool::copy(path, bytes.as_ref())?).map(Source::Columnar);
+        }
+        Self::new(Input::of_bytes(path, bytes)?)
+    }
+
+    /// Returns what it is, for errors.
+    pub(super) fn kind(&self) -> &'static str {
+        match self {
+            Source::Text(_) => "text",
+            Source::JsonLines(_) => "JSON lines",
             #[cfg(feature = "formats")]
-            (Source::Columnar(table), None) => table.sample(),
+            Source::Columnar(_) => "a typed table",
+            Source::Set(_) => "a set of files",
+        }
+    }
+
+    /// Returns the header and the first rows.
+    pub(super) fn sample(&self, options: &ReadOptions) -> Result<Sample> {
+        match self {
+            Source::Text(input) => Sample::read(input, options),
+            Source::Set(files) => files.sample(options),
+            _ if options.delimiter.is_some() => {
+                Err(Error::usage(format!("only text has a delimiter, and the data are {}", self.kind()))
+                    .remedy("leave out --delimiter"))
+            }
+            Source::JsonLines(input) => json_lines::sample(input, options),
+            #[cfg(feature = "formats")]
+            Source::Columnar(table) => table.sample(),
         }
     }
 
@@ -107,22 +181,19 @@ impl Source {
         self,
         sample: &Sample,
         take: &mut dyn FnMut(&dyn Row) -> Result<()>,
-    ) -> Result<()> {
+    ) -> Result<Outcome> {
         match self {
             Source::Text(input) => {
-                let mut records = records(input, sample.delimiter);
-                if sample.header.is_some() {
-                    records.next()?;
-                }
+                let mut records = records(input, sample.shape);
                 while let Some(row) = records.next()? {
                     take(&row)?;
                 }
-                Ok(())
+                Ok(Outcome { lines: Some(records.counts()), ..Outcome::default() })
             }
             Source::JsonLines(input) => json_lines::for_each(input, sample, take),
             #[cfg(feature = "formats")]
-            Source::Columnar(table) => table.for_each(take),
-            Source::Set(files) => files.for_each(sample.delimiter, take),
+            Source::Columnar(table) => table.for_each(take).map(|()| Outcome::default()),
+            Source::Set(files) => files.for_each(sample, take),
         }
     }
 }

@@ -2,11 +2,11 @@
 use super::{
     cell::{Cell, DECIMAL_COMMA, Row, has_decimal_comma},
     feature_values::{FeatureValues, no_column},
-    id_rule::{is_inexact, same_numbers},
+    id_rule::{is_inexact, missing_names, same_numbers},
     layout::Layout,
     number::{Clock, Fault, parse_id},
     options::{Format, Missing, ReadOptions},
-    records::Record,
+    records::{Record, wrong_width},
     tgl,
 };
 use crate::{
@@ -79,9 +79,11 @@ impl<'a> Table<'a> {
             self.features = Some((features, row.len()));
         }
         let Some((features, width)) = &mut self.features else { return Ok(()) };
+        if row.lines() > 1 {
+            self.raw.long_rows.push((self.raw.rows(), row.lines()));
+        }
         if row.len() != *width {
-            let what = format!("this row has {} columns, the first one has {width}", row.len());
-            return Err(row.error(Some(row.len().min(*width)), what).remedy("fix or remove the row"));
+            return Err(wrong_width(row, *width, "the first one has"));
         }
         let layout = self.layout;
         if self.options.missing == Missing::Drop {
@@ -230,7 +232,11 @@ impl<'a> Table<'a> {
         if let Some(text) = &self.first_text {
             notes.push(format!("ids are text, because of `{text}`; those before it were numbers"));
         }
-        notes.extend(self.raw.ids.names.as_ref().and_then(same_numbers));
+        if let Some(names) = &self.raw.ids.names {
+            notes.extend(same_numbers(names));
+            let ends = self.raw.ids.src.iter().chain(&self.raw.ids.dst);
+            notes.extend(missing_names(names, ends, self.raw.ids.src.len()));
+        }
         if self.doubtful > 0 {
             let were = counted(self.doubtful, "id");
             notes.push(format!("{were} `-1` among ids from 0: if that means a missing node, --missing drop leaves out such rows"));

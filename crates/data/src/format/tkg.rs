@@ -6,11 +6,13 @@
 //! multiples of 24 (ICEWS), minutes if all are multiples of 15 (GDELT), and days otherwise. Source: RE-Net
 //! (Jin et al., EMNLP 2020) and data sets published in its layout.
 use super::{
+    delimiter::Delimiter,
     feature_files::attach,
     input::Input,
+    names::others,
     number::{Fault, parse_id},
     options::ReadOptions,
-    records::{Delimiter, records},
+    records::{Shape, records},
     table::{fault, take},
 };
 use crate::{
@@ -42,6 +44,7 @@ pub(super) fn read(dir: &Path, name: String, options: &ReadOptions) -> Result<Ev
     let sizes = FILES.iter().zip(events).map(|(f, n)| format!("{f} has {}", counted(n, "event")));
     facts.raw.notes.push(sizes.collect::<Vec<_>>().join(", "));
     let mut raw = facts.labelled()?;
+    raw.notes.extend(others(dir, &FILES.map(Path::new)));
     attach(&mut raw, options, (None, None))?;
     raw.build(Some(options.bipartite.unwrap_or(false)))
 }
@@ -65,7 +68,7 @@ impl Facts {
     /// Reads one of the files and returns the number of new events in it.
     fn read(&mut self, path: &Path, strict: bool) -> Result<u64> {
         let before = self.raw.ids.src.len();
-        let mut records = records(Input::open(path)?, Delimiter::Blanks);
+        let mut records = records(Input::open(path)?, Shape::of(Delimiter::Blanks));
         while let Some(row) = records.next()? {
             if !(4..=5).contains(&row.len()) {
                 let what = format!("this row has {} columns, not 4 or 5", row.len());
@@ -97,6 +100,7 @@ impl Facts {
             };
             self.relations.push((event, relation));
         }
+        *self.raw.lines.get_or_insert_default() += records.counts();
         Ok((self.raw.ids.src.len() - before) as u64)
     }
 

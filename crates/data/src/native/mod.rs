@@ -31,7 +31,7 @@ pub(super) use read::{is_imported, is_native, read};
 pub(super) use write::{FolderWriter, Shape, Staging};
 pub use write::{save, save_with_negatives};
 
-use super::{FeatureEncoding, TimeFormat};
+use super::{FeatureEncoding, LineCounts, TimeFormat};
 use serde::{Deserialize, Serialize};
 
 /// The version of the layout. Other versions are not read.
@@ -65,6 +65,9 @@ pub(super) struct Info {
     /// How columns of the original file became the edge features.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub encoding: Option<FeatureEncoding>,
+    /// What became of the lines of the original file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lines: Option<LineCounts>,
     #[serde(default)]
     pub notes: Vec<String>,
 }

@@ -94,6 +94,7 @@ fn read_imported(dir: &Path, path: &Path, options: &ReadOptions) -> Result<Event
         encoding: info.encoding.filter(|_| options.edge_features.is_none()),
         edge_features,
         node_features,
+        lines: info.lines,
         notes,
     };
     events.validate(dir)?;

@@ -81,6 +81,7 @@ pub fn save_with_negatives(
         origin: events.origin,
         time_format: events.time_format.clone(),
         encoding: events.encoding.clone(),
+        lines: events.lines,
         notes: events.notes.clone(),
         ..Info::default()
     })

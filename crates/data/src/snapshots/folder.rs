@@ -1,6 +1,6 @@
 //! A folder of edge lists, one file per step: the layout of AS-733 (Leskovec et al. 2005).
 //!
-//! Files are in natural order of their names: `step2` before `step10`. A line is `src dst` or
+//! Files are in the order of the dates in their names, else in natural order: `step2` before `step10`. A line is `src dst` or
 //! `src dst weight`. Ids may have gaps; vertices are numbered densely over all files. `features.npy` has one
 //! row per vertex, or one row per step and vertex. If its number of rows fits neither and all ids are below
 //! that number, ids are used as vertices directly, and ids without an edge are vertices, too.
@@ -11,6 +11,7 @@ use super::{
 use crate::{
     Features, Ids,
     format::{
+        file_dates::{self, FileDates},
         files_by_name, folder_name,
         graph::{EdgeList, edge_list},
         stem,
@@ -22,17 +23,20 @@ use tgnn::error::{Error, Result};
 
 /// Name endings of edge lists; an additional `.gz` or `.zst` is allowed.
 const ENDS: [&str; 6] = [".txt", ".csv", ".tsv", ".edges", ".edgelist", ".el"];
+/// File with the options that made the snapshots. It marks folders that this crate wrote.
+pub(super) const MADE: &str = "snapshots.json";
 /// File of vertex features.
 pub(super) const FEATURES: &str = "features.npy";
 
 /// Reads a folder of edge lists.
 pub(super) fn read(dir: &Path, options: &SnapshotOptions) -> Result<Snapshots> {
-    let files = files_by_name(dir, &ENDS)?;
+    let (files, left_out) = files_by_name(dir, &ENDS, &[FEATURES, MADE])?;
     if files.is_empty() {
         return Err(Error::data(dir, "the folder has neither events nor edge lists").remedy(
             "give a folder with one edge list (.txt or .csv) per step, or one that `tgnn-bench data import` wrote",
         ));
     }
+    let files = in_order(files)?;
     let weights = options.reads_weights(dir)?;
     let results: Vec<Result<EdgeList>> = files.par_iter().map(|f| edge_list(f, weights)).collect();
     let lists = results.into_iter().collect::<Result<Vec<_>>>()?;
@@ -75,12 +79,27 @@ pub(super) fn read(dir: &Path, options: &SnapshotOptions) -> Result<Snapshots> {
     let renumbered = direct.is_none() && last_id != Some(dense as u64 - 1);
     s.ids = renumbered.then(|| Ids::new(ids));
     s.mark_present(options.presence)?;
+    s.notes.extend(left_out.note(dir, files.len()));
     Ok(s)
+}
+
+/// Sorts files by the dates in their names, if all names have one; else they keep their order.
+fn in_order(files: Vec<PathBuf>) -> Result<Vec<PathBuf>> {
+    let names: Vec<String> = files.iter().map(|file| stem(file)).collect();
+    match file_dates::of_names(names.iter().map(String::as_str)) {
+        FileDates::Days(days) => {
+            let mut order: Vec<usize> = (0..files.len()).collect();
+            order.sort_by_key(|&i| days[i]);
+            Ok(order.into_iter().map(|i| files[i].clone()).collect())
+        }
+        FileDates::Ambiguous => Err(file_dates::ambiguous(&files[0])),
+        FileDates::None => Ok(files),
+    }
 }
 
 /// Whether a folder has edge lists.
 pub(super) fn has_lists(dir: &Path) -> bool {
-    files_by_name(dir, &ENDS).is_ok_and(|files| !files.is_empty())
+    files_by_name(dir, &ENDS, &[]).is_ok_and(|(files, _)| !files.is_empty())
 }
 
 /// Whether the files have weights; files without edges do not count.

@@ -134,6 +134,7 @@ mod tests {
             ids: Some(Ids::new(vec![5, 6, 7, 8])),
             edge_features: Features::from_vec(5, 2, vec![1., 1., -1., 2., 1., 3., 1., 4., 1., 5.]).ok(),
             node_features: None,
+            lines: None,
             notes: vec!["sorted".into()],
         }
     }

@@ -1,5 +1,8 @@
 //! Writing snapshots to a folder of edge lists, atomically.
-use super::{Snapshots, folder::FEATURES};
+use super::{
+    Snapshots,
+    folder::{FEATURES, MADE},
+};
 use crate::{native::Staging, npy};
 use serde::Serialize;
 use std::{
@@ -8,9 +11,6 @@ use std::{
     path::Path,
 };
 use tgnn::error::{Error, Result};
-
-/// File with the options that made the snapshots. It marks folders that this module wrote.
-const MADE: &str = "snapshots.json";
 
 /// Folder of snapshots that is being written; nothing is visible at its final path before
 /// [`write`](Self::write).

@@ -13,7 +13,6 @@ use super::{
     column_names::listed,
     input::is_stream,
     number::{Decimal, Fault},
-    records::Delimiter,
     sample::{ROWS, Sample},
 };
 use crate::{scalar::Scalar, time_format::TimeFormat};
@@ -162,12 +161,13 @@ impl Columnar {
         let measured = (0..names.len()).filter(|i| is_measured(kind(*i))).collect();
         let bytes: Vec<String> =
             (0..names.len()).filter(|i| is_bytes(kind(*i))).map(|i| names[i].clone()).collect();
-        let whole = rows.len();
-        let mut notes = Vec::new();
+        let mut sample = Sample::of_table(names, rows, measured);
         if !bytes.is_empty() {
-            notes.push(format!("bytes are read as hexadecimal text, such as `0x0aff`: {}", listed(&bytes)));
+            sample
+                .notes
+                .push(format!("bytes are read as hexadecimal text, such as `0x0aff`: {}", listed(&bytes)));
         }
-        Ok(Sample { delimiter: Delimiter::Byte(b','), rows, whole, header: Some(names), measured, notes })
+        Ok(sample)
     }
 
     /// Calls `take` for every row.

@@ -2,18 +2,23 @@
 //! typed columns.
 use super::{
     cell::{Cell, Row},
-    column_names::{listed, position},
+    column_names::{given, listed},
     columns::{ColumnName, Columns},
+    delimiter::Delimiter,
+    fields::{self, Span, Writing},
     header::HeaderColumns,
     id_rule::IdRule,
     json_lines::{self, Object},
     later_input::LaterTable,
     number::{Fault, is_number},
-    options::Missing,
-    records::{Delimiter, Span, is_skipped, split},
+    options::{Missing, ReadOptions},
+    records::{Record, Splitter, excel_delimiter, is_empty, may_be_comment, never_closed},
     sample::Sample,
 };
-use crate::{Encoding, FeatureEncoding, NodeId, TimeScale, feature_columns::hash_words, text::counted};
+use crate::{
+    EncodedColumn, Encoding, FeatureEncoding, LineCounts, NodeId, TimeScale, feature_columns::hash_words,
+    text::counted,
+};
 use std::{
     borrow::Cow,
     path::{Path, PathBuf},
@@ -67,11 +72,19 @@ pub struct LaterEvents {
     file: PathBuf,
     /// How lines are written, once it is known.
     lines: Option<Lines>,
+    /// Delimiter that the first line names in the way of Excel.
+    excel: Option<Delimiter>,
+    /// The last comment before the first row, which may be a header.
+    comment: Option<Vec<u8>>,
+    /// Whether there was a row. A line after it is no comment.
+    begun: bool,
+    line: Vec<u8>,
     fields: Vec<Span>,
-    /// The keys of the first line of JSON.
+    /// The keys of JSON that are read.
     keys: Vec<String>,
     /// Number of the line parsed last, from 1.
     number: u64,
+    counts: LineCounts,
     rows: Rows,
 }
 
@@ -85,9 +98,8 @@ struct Rows {
 }
 
 /// How lines are written.
-#[derive(Clone, Copy)]
 enum Lines {
-    Text(Delimiter),
+    Text(Splitter),
     Json,
 }
 
@@ -156,15 +168,13 @@ impl Places {
     /// Returns the places that a header names; the error says what it does not name.
     fn named(names: &[String], format: &EventFormat) -> Result<Self, String> {
         let listed = listed(names);
-        let place = |column: &ColumnName| match column {
-            ColumnName::Number(n) => Some(n - 1).filter(|i| *i < names.len()),
-            ColumnName::Name(name) => position(names, name),
-        };
         let given = |column: &ColumnName| {
-            place(column)
+            let found = given(names, column).map_err(|e| format!("{}; {}", e.what, e.remedy))?;
+            found
+                .filter(|i| *i < names.len())
                 .ok_or_else(|| format!("the header has no column {column}; its columns are {listed}"))
         };
-        let named = HeaderColumns::find(names, &Sample::of_header(names))?;
+        let named = HeaderColumns::find(names, &Sample::of_table(names.to_vec(), Vec::new(), Vec::new()))?;
         let one = |column: &Option<ColumnName>, named: Option<usize>, what: &str| match column {
             Some(column) => given(column),
             None => named.ok_or_else(|| format!("the header names no {what}; its columns are {listed}")),
@@ -195,12 +205,19 @@ impl Places {
     /// Returns the columns of features; the error is the name of one that is not there. Features without
     /// names are all columns that are not `taken` by other parts, if there are so many.
     fn features(names: &[String], format: &EventFormat, taken: &[usize]) -> Result<Vec<usize>, String> {
-        let by_name: Result<Vec<usize>, String> = format
-            .encoding
-            .0
-            .iter()
-            .map(|column| position(names, &column.name).ok_or_else(|| column.name.clone()))
-            .collect();
+        // Of several columns with one name, the first feature is the first of them.
+        let mut found: Vec<usize> = Vec::new();
+        let mut place = |column: &EncodedColumn| {
+            let is_called = |name: &str| name.trim().eq_ignore_ascii_case(&column.name);
+            let exact = names.iter().any(|name| name.trim() == column.name);
+            let at = (0..names.len()).find(|i| {
+                let is_it = if exact { names[*i].trim() == column.name } else { is_called(&names[*i]) };
+                is_it && !found.contains(i)
+            });
+            found.extend(at);
+            at.ok_or_else(|| column.name.clone())
+        };
+        let by_name: Result<Vec<usize>, String> = format.encoding.0.iter().map(&mut place).collect();
         if by_name.is_ok() || format.has_names {
             return by_name;
         }
@@ -215,46 +232,121 @@ impl LaterEvents {
     pub fn new(file: &Path, format: EventFormat) -> Self {
         let places = Places::in_order(format.encoding.0.len());
         let rows = Rows { format, places, counts: Counts::default() };
-        let (fields, keys) = (Vec::new(), Vec::new());
-        LaterEvents { file: file.to_owned(), lines: None, fields, keys, number: 0, rows }
+        LaterEvents {
+            file: file.to_owned(),
+            lines: None,
+            excel: None,
+            comment: None,
+            begun: false,
+            line: Vec::new(),
+            fields: Vec::new(),
+            keys: Vec::new(),
+            number: 0,
+            counts: LineCounts::default(),
+            rows,
+        }
     }
 
     /// Reads the next line, given without its line end, and calls `take` with its event, unless the line is
-    /// blank, a comment or the header.
+    /// blank, the header or a comment before the first row.
     #[doc(hidden)]
     pub fn line(&mut self, line: &[u8], take: &mut Take<'_>) -> Result<()> {
         self.number += 1;
         let line = if self.number == 1 { line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line) } else { line };
-        if is_skipped(line) {
+        if is_empty(line) {
+            self.counts.blank += 1;
+            return Ok(());
+        }
+        if self.number == 1 && excel_delimiter(line).is_some() {
+            self.excel = excel_delimiter(line);
+            self.counts.comments += 1;
+            return Ok(());
+        }
+        if !self.begun && may_be_comment(line) && !self.is_row(line) {
+            self.comment = Some(line.to_vec());
+            self.counts.comments += 1;
             return Ok(());
         }
         let first = self.lines.is_none();
-        match *self.lines.get_or_insert_with(|| Lines::recognise(line, self.rows.format.delimiter)) {
-            Lines::Json => {
+        if first {
+            self.lines = Some(Lines::recognise(line, self.rows.format.delimiter.or(self.excel)));
+        }
+        self.line.clear();
+        self.line.extend_from_slice(line);
+        let place = (&*self.file, self.number);
+        match &mut self.lines {
+            Some(Lines::Text(splitter)) => {
+                if !splitter.split(&mut self.line, &mut self.fields, place)? {
+                    return Err(never_closed(place.0, place.1, &self.fields));
+                }
+                let row = Record::of_line(&self.line, &self.fields, place);
+                if first {
+                    if self.rows.is_header(&row, place)? {
+                        self.counts.header += 1;
+                        return Ok(());
+                    }
+                    self.rows.take_comment(self.comment.take(), splitter.writing, row.len());
+                }
+                self.begun = true;
+                self.counts.events += self.rows.row(&row, take)?;
+            }
+            _ => {
                 let object = json_lines::parse(&self.file, self.number, line)?;
                 if first {
-                    self.keys = object.keys().cloned().collect();
-                    self.rows.start(&self.keys, &self.file, self.number)?;
+                    self.keys = self.rows.keys(object.keys());
+                    self.rows.start(&self.keys, place)?;
                 }
-                let (path, number, names) = (&*self.file, self.number, &*self.keys);
-                self.rows.row(&Object { path, number, names, object: &object }, take)
-            }
-            Lines::Text(delimiter) => {
-                split(line, delimiter, &mut self.fields);
-                let row = Line { line, fields: &self.fields, number: self.number, file: &self.file };
-                if first && self.rows.is_header(&row)? { Ok(()) } else { self.rows.row(&row, take) }
+                self.begun = true;
+                let (path, number, names) = (place.0, place.1, &*self.keys);
+                let row = Object { path, number, names, object: &object };
+                self.counts.events += self.rows.row(&row, take)?;
             }
         }
+        Ok(())
+    }
+
+    /// Whether a line that starts like a comment is a row, or a line of JSON.
+    fn is_row(&mut self, line: &[u8]) -> bool {
+        let writing = match &self.lines {
+            Some(Lines::Text(splitter)) => splitter.writing,
+            Some(Lines::Json) => return true,
+            None => {
+                let given = self.rows.format.delimiter.or(self.excel);
+                Writing::of(given.unwrap_or_else(|| Delimiter::of_lines(&[line])))
+            }
+        };
+        fields::split(line, writing, &mut self.fields);
+        let (fields, times) = (&self.fields, &self.rows.places.time);
+        let parts: Vec<&[u8]> =
+            times.iter().filter_map(|i| fields.get(*i)).map(|&(a, b)| &line[a..b]).collect();
+        let is_time = self.rows.format.scale.format.parse(&parts.join(&b' ')).is_ok();
+        fields.len() == self.rows.places.width && is_time
     }
 
     /// Reads the rows of a table that is no text, and calls `take` with every event.
     #[doc(hidden)]
     pub fn table(&mut self, source: LaterTable, take: &mut Take<'_>) -> Result<()> {
-        let sample = source.0.sample(None)?;
+        let format = &self.rows.format;
+        let options = ReadOptions {
+            columns: Some(format.columns.clone()).filter(|columns| *columns != Columns::default()),
+            time_format: Some(format.scale.format.clone()),
+            delimiter: format.delimiter,
+            ..ReadOptions::default()
+        };
+        let sample = source.0.sample(&options)?;
         if let Some(names) = &sample.header {
-            self.rows.start(names, &self.file, 0)?;
+            self.rows.start(names, (&self.file, 0))?;
         }
-        source.0.for_each(&sample, &mut |row| self.rows.row(row, take))
+        self.rows.places.guesses.extend_from_slice(&sample.notes);
+        source.0.for_each(&sample, &mut |row| self.rows.row(row, take).map(drop))?;
+        Ok(())
+    }
+
+    /// Returns what became of the lines that were given.
+    #[doc(hidden)]
+    pub fn lines(&self) -> LineCounts {
+        let incomplete = self.rows.counts.left_out;
+        LineCounts { incomplete, ..self.counts }
     }
 
     /// Returns notes about values that were not read as they are.
@@ -265,15 +357,46 @@ impl LaterEvents {
 }
 
 impl Rows {
-    /// Takes the names of the columns from a header in a line of `file`.
-    fn start(&mut self, names: &[String], file: &Path, line: u64) -> Result<()> {
+    /// Takes the names of the columns from a header in a line of a file.
+    fn start(&mut self, names: &[String], (file, line): (&Path, u64)) -> Result<()> {
         self.places = Places::named(names, &self.format)
             .map_err(|what| Error::data(file, what).at(line, 0).remedy(HEADER))?;
         Ok(())
     }
 
+    /// Returns the keys of objects that are read: those of the first one, and those that it may lack.
+    fn keys<'k>(&self, first: impl Iterator<Item = &'k String>) -> Vec<String> {
+        let mut keys: Vec<String> = first.cloned().collect();
+        let features = self.format.encoding.0.iter().filter(|_| self.format.has_names);
+        for name in features.map(|column| &*column.name).chain(self.format.columns.names()) {
+            if !keys.iter().any(|key| key.eq_ignore_ascii_case(name)) {
+                keys.push(name.to_owned());
+            }
+        }
+        keys
+    }
+
+    /// Takes the last comment before the first row, of `width` fields, for a header if it names all parts.
+    fn take_comment(&mut self, comment: Option<Vec<u8>>, writing: Writing, width: usize) {
+        let Some(comment) = comment else { return };
+        let Some(mark) = comment.iter().position(|b| !matches!(b, b'#' | b'%' | b' ' | b'\t')) else {
+            return;
+        };
+        let (text, mut spans) = (&comment[mark..], Vec::new());
+        for delimiter in [writing.delimiter, Delimiter::of_lines(&[text])] {
+            fields::split(text, Writing::of(delimiter), &mut spans);
+            let name = |&(a, b): &Span| String::from_utf8_lossy(&text[a..b]).into_owned();
+            let names: Vec<String> = spans.iter().map(name).collect();
+            let places = Places::named(&names, &self.format).ok().filter(|_| names.len() == width);
+            if let Some(places) = places.filter(|places| places.guesses.is_empty()) {
+                self.places = places;
+                return;
+            }
+        }
+    }
+
     /// Whether the first row is a header, from which it takes the names of the columns.
-    fn is_header(&mut self, row: &Line<'_>) -> Result<bool> {
+    fn is_header(&mut self, row: &Record<'_>, place: (&Path, u64)) -> Result<bool> {
         let names: Vec<String> =
             (0..row.len()).map(|i| String::from_utf8_lossy(row.field(i)).into_owned()).collect();
         let is_time = |i: usize| self.format.scale.parse(row.field(i)).is_ok();
@@ -282,18 +405,19 @@ impl Rows {
                 self.places = places;
             }
             _ if (0..row.len()).any(|i| is_number(row.field(i)) || is_time(i)) => return Ok(false),
-            _ => self.start(&names, row.file, row.number)?,
+            _ => self.start(&names, place)?,
         }
         Ok(true)
     }
 
-    /// Calls `take` with the event of a row.
-    fn row(&mut self, row: &dyn Row, take: &mut Take<'_>) -> Result<()> {
+    /// Calls `take` with the event of a row. Returns the number of events: 0 if the row is left out.
+    fn row(&mut self, row: &dyn Row, take: &mut Take<'_>) -> Result<u64> {
         if let Some(event) = self.event(row)? {
-            return take(event, &EventRow { row, places: &self.places });
+            take(event, &EventRow { row, places: &self.places })?;
+            return Ok(1);
         }
         self.counts.left_out += 1;
-        Ok(())
+        Ok(0)
     }
 
     /// Returns the event of a row; `None` if it is to be left out because it lacks a feature.
@@ -315,7 +439,6 @@ impl Rows {
             Cell::Text(field) => String::from_utf8_lossy(field).into_owned(),
             cell => cell.text().map(Cow::into_owned).unwrap_or_default(),
         });
-        let quoted = |text: String| if text.contains(',') { format!("\"{text}\"") } else { text };
         let text = [src, dst, written].map(quoted).join(",");
         Ok(Some(LaterEvent { ends, time, features, text }))
     }
@@ -408,39 +531,18 @@ impl Lines {
         match line.trim_ascii_start().first() {
             // A list is an error of its parser.
             Some(b'{' | b'[') => Lines::Json,
-            _ => Lines::Text(delimiter.unwrap_or_else(|| Delimiter::of_lines(&[line]))),
+            _ => {
+                let delimiter = delimiter.unwrap_or_else(|| Delimiter::of_lines(&[line]));
+                Lines::Text(Splitter::new(Writing::of(delimiter)))
+            }
         }
     }
 }
 
-/// A line of text.
-struct Line<'a> {
-    line: &'a [u8],
-    fields: &'a [Span],
-    number: u64,
-    file: &'a Path,
-}
-
-impl Line<'_> {
-    fn field(&self, i: usize) -> &[u8] {
-        let (start, end) = self.fields[i];
-        &self.line[start..end]
-    }
-}
-
-impl Row for Line<'_> {
-    fn len(&self) -> usize {
-        self.fields.len()
-    }
-
-    fn cell(&self, i: usize) -> Cell<'_> {
-        Cell::Text(self.field(i))
-    }
-
-    fn error(&self, i: Option<usize>, what: String) -> Error {
-        let column = i.and_then(|i| self.fields.get(i)).map_or(0, |f| f.0 as u64 + 1);
-        Error::data(self.file, what).at(self.number, column)
-    }
+/// Returns a field of a table whose delimiter is a comma: in quotes where it needs them.
+fn quoted(field: String) -> String {
+    let is_plain = !field.contains([',', '"', '\n', '\r']) && !may_be_comment(field.as_bytes());
+    if is_plain { field } else { format!("\"{}\"", field.replace('"', "\"\"")) }
 }
 
 /// Appends the features in a cell. Returns false if it has none, and they are zeros: if it is missing, or a

@@ -53,8 +53,8 @@ fn a_header_counts_or_is_refused_by_the_name_that_it_lacks() {
         ("Kunde,Ware,time,value\n3,5,10,1", "x.csv:1: the header names no source; its columns are Kunde, "),
         ("[{\"src\":3}]", "x.csv:1: the line is not a JSON object; write one object per line"),
         (
-            "{\"src\":3,\"dst\":5,\"time\":10,\"amount\":1}",
-            "x.csv:1: the header does not name the feature `value`",
+            "{\"src\":3,\"time\":10,\"value\":1}",
+            "x.csv:1: the header names no destination; its columns are src, time, value; ",
         ),
     ] {
         let e = all(&mut named(&["value"]), text).unwrap_err().to_string();

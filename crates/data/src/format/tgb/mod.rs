@@ -29,10 +29,11 @@ pub(crate) use fetch::SETS_OF_TGB;
 pub(crate) use fetch::{name_of, remedy};
 
 use super::{
+    delimiter::Delimiter,
     input::Input,
     number::{Clock, Decimal, Fault, parse_decimal, parse_f32, parse_id},
     options::ReadOptions,
-    records::{Delimiter, Record, records},
+    records::{Record, Shape, records},
     table::{IDS, TIMES, VALUES, fault, take},
 };
 use crate::{Features, negatives::Part, raw::Raw};
@@ -146,8 +147,8 @@ fn read_rows(file: &Path, kind: SetKind, options: &ReadOptions, raw: &mut Raw) -
     let mut reader =
         Reader { kind, cut: false, names: Appearance::default(), values: Vec::new(), labels: Vec::new() };
     let mut clock = Clock::default();
-    let mut records = records(Input::open(file)?, Delimiter::Byte(b','));
-    let (width, features) = match records.next()? {
+    let mut records = records(Input::open(file)?, Shape::of(Delimiter::Byte(b',')));
+    let (width, features) = match records.header()? {
         Some(header) => reader.features(&header)?,
         None => return Err(Error::data(file, "the file is empty").remedy("fetch the data set again")),
     };
@@ -163,6 +164,7 @@ fn read_rows(file: &Path, kind: SetKind, options: &ReadOptions, raw: &mut Raw) -
         }
         reader.row(&row, &features, raw, &mut clock, options.strict)?;
     }
+    raw.lines = Some(records.counts());
     raw.ticks_per_second = clock.ticks_per_second();
     raw.time = clock.ticks;
     Ok(reader)

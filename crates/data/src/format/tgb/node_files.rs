@@ -1,16 +1,17 @@
 //! Node features of TGB: the types of the nodes of `thgl-*`, and the airports of `tgbl-flight`.
 use super::{
     super::{
+        delimiter::Delimiter,
         input::Input,
         number::{parse_f32, parse_id},
-        records::{Delimiter, Record, records},
+        records::{Record, Shape, records},
         table::{IDS, VALUES, take},
     },
     appearance::Appearance,
     parse_code,
 };
 use crate::{
-    Features,
+    Features, LineCounts,
     node_rows::NodeRows,
     text::{counted, shown},
 };
@@ -20,16 +21,16 @@ use tgnn::error::Result;
 /// Number of characters to which the code of a region is padded.
 const REGION: usize = 7;
 
-/// Calls `each` with every row of `file` but the first.
+/// Calls `each` with every row of `file` but the header. Returns what its lines are.
 pub(super) fn for_each_row(
     file: &Path,
     columns: usize,
     mut each: impl FnMut(&Record<'_>) -> Result<()>,
-) -> Result<()> {
+) -> Result<LineCounts> {
     let input =
         Input::open(file).map_err(|e| e.remedy("fetch the data set again: the file belongs to it"))?;
-    let mut records = records(input, Delimiter::Byte(b','));
-    records.next()?;
+    let mut records = records(input, Shape::of(Delimiter::Byte(b',')));
+    records.header()?;
     while let Some(row) = records.next()? {
         if row.len() < columns {
             let what = format!("this row has {} columns, expected {columns}", row.len());
@@ -37,7 +38,7 @@ pub(super) fn for_each_row(
         }
         each(&row)?;
     }
-    Ok(())
+    Ok(records.counts())
 }
 
 /// Reads the types of nodes, rows `node_id,type`, as one-hot features by TGB's number of the node. A node

@@ -58,7 +58,7 @@ pub(super) fn read(file: &Path, set: &Set, version: &str, options: &ReadOptions)
         Nodes { first_user: set.first_user, users: Appearance::default(), others: Appearance::default() };
     let (mut values, mut clock, mut cut) = (Vec::new(), Clock::default(), false);
     let width = 1 + set.features.iter().max().copied().unwrap_or(0);
-    for_each_row(file, width, |row| {
+    let lines = for_each_row(file, width, |row| {
         let (tick, was_cut) = time(row)?;
         cut |= was_cut;
         let late = clock.push(Decimal::new(tick, 0)).map_err(|f| fault(row, 0, f, "a time", TIMES))?;
@@ -75,6 +75,7 @@ pub(super) fn read(file: &Path, set: &Set, version: &str, options: &ReadOptions)
         }
         Ok(())
     })?;
+    raw.lines = Some(lines);
     raw.ticks_per_second = clock.ticks_per_second();
     raw.time = clock.ticks;
     if cut {

@@ -14,10 +14,11 @@
 //! has the types of its nodes as one-hot node features. Source: Gastinger, Huang et al., NeurIPS 2024.
 use super::{
     super::{
+        delimiter::Delimiter,
         input::Input,
         number::{Fault, parse_decimal, parse_f32, parse_id},
         options::ReadOptions,
-        records::{Delimiter, Record, records},
+        records::{Record, Shape, records},
         table::{IDS, TIMES, VALUES, fault, take},
     },
     appearance::Appearance,
@@ -67,14 +68,15 @@ pub(super) fn layout_of(set: &str) -> Option<Layout> {
 pub(super) fn read(file: &Path, set: &str, layout: Layout, options: &ReadOptions) -> Result<Raw> {
     let mut edges = Edges::new(file, layout);
     edges.raw.name = set.to_owned();
-    let mut records = records(Input::open(file)?, Delimiter::Byte(b','));
-    let Some(header) = records.next()? else {
+    let mut records = records(Input::open(file)?, Shape::of(Delimiter::Byte(b',')));
+    let Some(header) = records.header()? else {
         return Err(Error::data(file, "the file is empty").remedy("fetch the data set again"));
     };
     let column = (header.len() > 3).then(|| String::from_utf8_lossy(header.field(3)).into_owned());
     while let Some(row) = records.next()? {
         edges.push(&row, options.strict)?;
     }
+    edges.raw.lines = Some(records.counts());
     let nodes = std::mem::take(&mut edges.nodes);
     let mut raw = edges.finish(set.starts_with("tkgl-"), &column.unwrap_or_else(|| "type".into()))?;
     raw.notes.push("nodes numbered in the order they appear, as TGB does".into());
