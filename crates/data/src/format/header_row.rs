@@ -153,18 +153,23 @@ impl Typed {
     }
 }
 
-/// Whether a line that starts like a comment is a row like `rows`: it has as many fields, with a number or a
-/// time wherever they have one.
-pub(super) fn fits(line: &Fields, rows: &[Fields], has_header: bool) -> bool {
+/// Whether a line that starts like a comment is a row like `rows`: it has as many fields. Without a header,
+/// it also has a number or a time wherever they have one; between blanks, it has one at all.
+pub(super) fn fits(line: &Fields, rows: &[Fields], has_header: bool, delimiter: Delimiter) -> bool {
+    if rows.first().is_none_or(|row| row.len() != line.len()) {
+        return false;
+    }
     let columns = Typed::of(rows);
-    let fits = |(i, field): (usize, &Vec<u8>)| {
-        Cell::Text(field).is_missing()
-            || (!columns.numbers[i] || is_number(field)) && (!columns.times[i] || Cell::Text(field).is_time())
+    let is_time = |i: usize| columns.times[i] && Cell::Text(&line[i]).is_time();
+    let fits = |i: usize| {
+        let is_number = !columns.numbers[i] || is_number(&line[i]);
+        Cell::Text(&line[i]).is_missing() || is_number && (!columns.times[i] || is_time(i))
     };
-    let is_typed = columns.times.iter().any(|is| *is);
-    rows.first().is_some_and(|row| row.len() == line.len())
-        && (is_typed || has_header)
-        && line.iter().enumerate().all(fits)
+    let has_time = (0..line.len()).any(is_time);
+    match has_header {
+        true => has_time || delimiter != Delimiter::Blanks,
+        false => has_time && (0..line.len()).all(fits),
+    }
 }
 
 /// Returns the names in a comment that is a header: there is one for each of `width` columns, and two of

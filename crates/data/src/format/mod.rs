@@ -22,6 +22,7 @@
 //! ([`TimeFormat`](super::TimeFormat)), and [`Missing`] is the rule for missing values. A label is a number;
 //! [`Events::class_labels`] returns the numbers that are classes.
 pub(super) mod array_columns;
+mod beginning;
 mod cell;
 pub(super) mod column_names;
 #[cfg(feature = "formats")]
@@ -58,6 +59,8 @@ mod odd_tables_tests;
 pub(super) mod options;
 #[cfg(all(test, feature = "formats"))]
 mod own_data_tests;
+#[cfg(all(test, feature = "formats"))]
+mod counting_tests;
 mod records;
 mod sample;
 mod signed;

@@ -1,0 +1,289 @@
+//! Tests that nothing is left out in silence: lines of texts, entries of folders, columns of headers.
+use super::tests::{columns, fault, gzip, read, read_with};
+use crate::{Events, LineCounts, ReadOptions, load};
+use proptest::prelude::*;
+use std::{fs, path::Path};
+use tempfile::{TempDir, tempdir};
+use tgnn::error::Result;
+
+/// A folder with these files.
+fn folder(files: &[(&str, &[u8])]) -> TempDir {
+    let dir = tempdir().unwrap();
+    for (name, content) in files {
+        let path = dir.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content).unwrap();
+    }
+    dir
+}
+
+fn load_path(path: &Path) -> Result<Events> {
+    load(path.to_str().unwrap(), &ReadOptions::default())
+}
+
+fn lines(header: u64, comments: u64, blank: u64, events: u64) -> LineCounts {
+    LineCounts { header, comments, blank, events, incomplete: 0 }
+}
+
+/// The ends of all events as text, and the seconds since the first.
+fn told(events: &Events) -> Vec<(String, String, i64)> {
+    let id = |node: u32| events.id(node).to_string();
+    (0..events.len()).map(|i| (id(events.src[i]), id(events.dst[i]), events.time[i])).collect()
+}
+
+#[test]
+fn rows_that_start_like_comments_are_events_once_a_row_has_their_width() {
+    let text = "# made by hand\nsource,target,time\n#ai,user1,100\n\n%x,user2,101\nrust,#ai,102\n#ml,u,103\n";
+    let e = read(text).unwrap();
+    let wanted = [("#ai", "user1", 0), ("%x", "user2", 1), ("rust", "#ai", 2), ("#ml", "u", 3)];
+    assert_eq!(told(&e), wanted.map(|(a, b, t)| (a.to_owned(), b.to_owned(), t)));
+    assert_eq!(e.lines, Some(lines(1, 1, 1, 4)));
+    let e = read("# hello\n#t1 b3 100\nt2 b3 101\n").unwrap();
+    assert_eq!((e.len(), e.lines), (2, Some(lines(0, 1, 0, 2))));
+    let said = fault("src,dst,time\na,b,1\n# the end\n", &ReadOptions::default());
+    assert!(said.starts_with("events.csv:3: this row has 1 columns, the first one has 3; "), "{said}");
+    let said = fault("#a,b,1\n#b,c,2\n", &ReadOptions::default());
+    assert!(said.contains("every line starts with # or %, like a comment"), "{said}");
+}
+
+#[test]
+fn a_quote_within_quotes_is_doubled_or_after_a_backslash_and_never_ends_a_field_in_silence() {
+    let e = read("src,dst,time\n\"a \\\"19\\\" b\",4,100\n\"a \\\"16\\\", b\",4,101\n").unwrap();
+    assert_eq!([0, 1].map(|v| e.id(v).to_string()), ["a \"19\" b", "a \"16\", b"]);
+    let said = fault("src,dst,time\n\"user\" 7,4,100\n", &ReadOptions::default());
+    assert!(said.starts_with("events.csv:2:8: `7,4,100` follows a closing quote; double each"), "{said}");
+    let e = read("\"src\" \"dst\" \"time\"\n\"a 19\" \"b\" 100\n").unwrap();
+    assert_eq!(e.id(0).to_string(), "a 19");
+    let late = "1,2,3\n".repeat(200) + "\"c:\\\",2,3\n\"x \\\"y\\\"\",2,3\n";
+    assert!(fault(&late, &ReadOptions::default()).contains("but ends one in line 201"));
+}
+
+#[test]
+fn a_header_names_every_column_or_is_refused() {
+    let e = read("src dst time\n1 19 4 100\n2 16 0 101\n").unwrap();
+    assert_eq!((told(&e)[0].clone(), e.origin), (("19".into(), "4".into(), 0), 100));
+    assert!(e.notes.iter().any(|note| note.starts_with("the first column has no name")), "{:?}", e.notes);
+    let e = read("src,dst,time\n1,2,100,\n2,3,101,\n").unwrap();
+    assert_eq!((e.origin, e.edge_width()), (100, 0));
+    assert_eq!(read("src,dst,time,\n1,2,100\n2,3,101\n").unwrap().origin, 100);
+    let said = fault("src,dst,time\nx,1,2,100\ny,2,3,101\n", &ReadOptions::default());
+    assert!(said.starts_with("events.csv:1: the header has 3 names, the first row 4 fields; "), "{said}");
+    let e = read_with("src,dst,time\nx,1,2,100\ny,2,3,101\n", &columns("src=2,dst=3,time=4")).unwrap();
+    assert_eq!(e.origin, 100);
+    let said = fault("src,dst,time,a,b\n1,2,100\n", &ReadOptions::default());
+    assert!(said.contains("the header has 5 names, the first row 3 fields"), "{said}");
+}
+
+#[test]
+fn the_first_row_is_an_event_if_the_options_can_read_it_and_a_header_if_pandas_numbered_it() {
+    let dates = ReadOptions {
+        time_format: Some("%d/%m/%Y %H:%M".parse().unwrap()),
+        ..columns("src=1,dst=2,time=3")
+    };
+    let text = "a19,b4,14/11/2023 22:13\na16,b0,14/11/2023 22:14\n";
+    assert_eq!(read_with(text, &dates).unwrap().len(), 2);
+    let pattern = ReadOptions { columns: None, ..dates };
+    assert_eq!(read_with(text, &pattern).unwrap().len(), 2);
+    let e = read("to,from,1700000000\nw16,w0,1700000060\n").unwrap();
+    assert!(e.len() == 2 && e.notes[0].contains("is read as an event, because it has a time"), "{:?}", e.notes);
+    assert_eq!(read_with("to,b,7\nw,b,8\n", &columns("src=1,dst=2,time=3")).unwrap().len(), 2);
+    for text in ["0,1,2\n18,3,100\n5,2,160\n", ",0,1,2\n0,18,3,100\n1,5,2,160\n"] {
+        let options = if text.starts_with(',') { columns("src=2,dst=3,time=4") } else { ReadOptions::default() };
+        let e = read_with(text, &options).unwrap();
+        assert!(e.len() == 2 && e.notes.iter().any(|note| note.contains("as pandas writes it")), "{:?}", e.notes);
+    }
+    let snap = ReadOptions { format: Some(super::Format::Snap), ..ReadOptions::default() };
+    assert_eq!(read_with("0,1,2\n18,3,100\n", &snap).unwrap().len(), 2);
+    let e = read("0 1 2\n1 2 3\n").unwrap();
+    assert!(e.len() == 2 && e.notes[0].contains("if it is a header, remove it"), "{:?}", e.notes);
+}
+
+#[test]
+fn a_comment_with_a_name_for_every_column_is_a_header() {
+    for text in ["# src,time,dst\n19,100,4\n16,101,0\n", "% src time dst\n19 100 4\n16 101 0\n"] {
+        let e = read(text).unwrap();
+        assert_eq!((told(&e)[0].clone(), e.origin), (("19".into(), "4".into(), 0), 100));
+        assert_eq!(e.lines, Some(lines(1, 0, 0, 2)));
+    }
+    let e = read("# src,time\n19,4,100\n16,0,101\n").unwrap();
+    assert!(e.notes.iter().any(|n| n == "line 1, a comment, is no header: the rows have 3 columns"), "{:?}", e.notes);
+}
+
+#[test]
+fn keys_of_objects_count_wherever_they_first_occur() {
+    let row = |i: u64| format!("{{\"src\": {}, \"dst\": {}, \"time\": {i}}}\n", i % 7, 10 + i % 5);
+    let mut text: String = (0..150).map(row).collect();
+    text += "{\"src\": 1, \"dst\": 11, \"time\": 150, \"weight\": 2.5}\n";
+    let e = read(&text).unwrap();
+    assert_eq!((e.edge_width(), e.edge_features.as_ref().unwrap().row(150)[0]), (1, 2.5));
+    assert_eq!(e.lines, Some(lines(0, 0, 0, 151)));
+    assert_eq!(read_with(&text, &columns("features=weight")).unwrap().edge_features, e.edge_features);
+    let said = fault(&text, &columns("features=wieght"));
+    assert!(said.ends_with("there is no key `wieght`; did you mean `weight`?"), "{said}");
+    let files = folder(&[("1.jsonl", row(1).as_bytes()), ("2.jsonl", &text.as_bytes()[text.len() - 60..])]);
+    let second = "{\"src\": 1, \"dst\": 11, \"time\": 150, \"weight\": 2.5}\n";
+    fs::write(files.path().join("2.jsonl"), second).unwrap();
+    let e = load_path(files.path()).unwrap();
+    assert_eq!(e.edge_features.unwrap().values(), [0.0, 2.5]);
+    let said = fault("{\"src\":1,\"dst\":2,\"time\":3,\"w\":NaN}\n", &ReadOptions::default());
+    assert!(said.starts_with("events.csv:1:31: NaN is no value of JSON; write null"), "{said}");
+}
+
+#[test]
+fn a_name_that_two_columns_have_is_refused_and_a_number_may_be_a_name() {
+    let text = "Account,to,time,Account,amount,Amount\n1,2,3,4,5,6\n2,3,4,5,6,7\n";
+    let said = fault(text, &columns("src=Account,dst=to"));
+    assert!(said.contains("two columns are called `Account`: 1 and 4; give the number of the one"), "{said}");
+    let said = fault(text, &columns("src=account.1,dst=to"));
+    assert!(said.contains("there is no column `account.1`; two columns are called"), "{said}");
+    assert_eq!(read_with(text, &columns("src=1,dst=to,features=Amount")).unwrap().edge_features.unwrap().row(0), [6.0]);
+    let numbered = "src,dst,time,x,y,4\n1,2,3,7,8,9\n2,3,4,7,8,9\n";
+    let said = fault(numbered, &columns("features=4"));
+    assert!(said.contains("`4` is the name of column 6, and the number of `x`; write the name in quotes"), "{said}");
+    let e = read_with(numbered, &columns("features=\"4\"")).unwrap();
+    assert_eq!(e.edge_features.unwrap().row(0), [9.0]);
+}
+
+#[test]
+fn entries_of_a_folder_that_are_not_read_are_named() {
+    let csv = b"src,dst,time\n1,2,3\n";
+    let dir = folder(&[
+        ("d0.csv", csv),
+        ("README.txt", b"four words of text\n"),
+        ("d1.dat", csv),
+        ("d2.csv.bz2", b"BZh9"),
+        ("more/d1.csv", csv),
+        ("_SUCCESS", b""),
+        (".d0.csv.crc", b"x"),
+        ("empty.csv", b""),
+    ]);
+    let e = load_path(dir.path()).unwrap();
+    assert_eq!(e.len(), 1);
+    let note = e.notes.iter().find(|note| note.contains("entries")).unwrap();
+    assert!(note.starts_with("1 of 8 entries of ") && note.ends_with("README.txt, d1.dat, d2.csv.bz2, 2 more, 2 hidden entries"), "{note}");
+    let twice = folder(&[("ev.csv", csv), ("ev.csv.gz", &gzip(csv))]);
+    let e = load_path(twice.path()).unwrap();
+    assert_eq!((e.len(), e.lines), (1, Some(lines(1, 0, 0, 1))));
+    assert!(e.notes[0].ends_with("not ev.csv.gz (a copy of ev.csv)"), "{:?}", e.notes);
+    let twins = folder(&[("ev.csv", csv), ("ev.csv.gz", &gzip(b"src,dst,time\n1,2,4\n"))]);
+    let e = load_path(twins.path()).unwrap();
+    assert!(e.len() == 2 && e.notes[0].starts_with("both ev.csv and ev.csv.gz are read"), "{:?}", e.notes);
+    let mixed = folder(&[("a.csv", csv), ("b.jsonl", b"{\"src\":1,\"dst\":2,\"time\":3}\n")]);
+    let said = load_path(mixed.path()).unwrap_err().to_string();
+    assert!(said.contains("b.jsonl: is JSON lines, but a.csv is text; give files of one kind"), "{said}");
+    let delta = folder(&[("a.csv", csv), ("_delta_log/0.json", b"{}")]);
+    assert!(load_path(delta.path()).unwrap_err().to_string().contains("is a Delta table"));
+}
+
+#[test]
+fn files_without_rows_and_folders_of_partitions_are_read() {
+    let spark = folder(&[("part-0.csv", b"src,dst,time\n"), ("part-1.csv", b"src,dst,time\n1,2,3\n")]);
+    let e = load_path(spark.path()).unwrap();
+    assert_eq!((e.len(), e.lines), (1, Some(lines(2, 0, 0, 1))));
+    let hive = folder(&[
+        ("date=2023-11-14/part-0.csv", b"src,dst\n1,2\n"),
+        ("date=2023-11-16/part-0.csv", b"src,dst\n2,3\n"),
+    ]);
+    let e = load_path(hive.path()).unwrap();
+    assert_eq!((e.time.clone(), e.time_scale().text(0)), (vec![0, 2 * 86_400], "2023-11-14T00:00:00".into()));
+    let hadoop = folder(&[("part-00000", b"1 2 3\n"), ("part-00001", b"2 3 4\n")]);
+    let snap = ReadOptions { format: Some(super::Format::Snap), ..ReadOptions::default() };
+    assert_eq!(load(hadoop.path().to_str().unwrap(), &snap).unwrap().len(), 2);
+    let other = folder(&[("a=1/x.csv", b"src,dst,time\n1,2,3\n"), ("b=1/x.csv", b"src,dst,time\n1,2,3\n")]);
+    assert!(load_path(other.path()).unwrap_err().to_string().contains("is in other partitions than a=1/x.csv"));
+}
+
+#[test]
+fn a_padded_gzip_file_is_whole_and_foreign_texts_are_called_by_name() {
+    let padded = [gzip(b"1 2 3\n"), vec![0; 700]].concat();
+    assert_eq!(read(padded).unwrap().len(), 1);
+    let junk = [gzip(b"1 2 3\n"), b"\0\0x".to_vec()].concat();
+    assert!(fault(&junk, &ReadOptions::default()).contains("damaged"));
+    for (text, what) in [
+        ("version https://git-lfs.github.com/spec/v1\noid sha256:1\nsize 1\n", "is a pointer of Git LFS"),
+        ("INSERT INTO e VALUES (1,2,3);\n", "is SQL"),
+        ("FEA1\0\0\0\0", "is a Feather file of version 1"),
+    ] {
+        let said = fault(text, &ReadOptions::default());
+        assert!(said.starts_with(&format!("events.csv: {what}")), "{said}");
+    }
+}
+
+#[test]
+fn headers_of_public_tables_are_known() {
+    for header in [
+        "from_address,to_address,block_timestamp",
+        "start_station_id,end_station_id,started_at",
+        "nameOrig,nameDest,step",
+        ":START_ID(Person),:END_ID(Page),time",
+    ] {
+        let e = read(format!("{header}\na,b,1700000000\nb,c,1700000001\n")).unwrap();
+        assert_eq!((e.len(), e.id(e.src[0]).to_string()), (2, "a".into()), "{header}");
+    }
+}
+
+/// A line of a text, and how many lines of each kind it is.
+#[derive(Clone, Debug)]
+enum Planted {
+    Row(String, String),
+    Blank,
+}
+
+fn planted() -> impl Strategy<Value = Planted> {
+    let id = "(#|%|)[ab]{1,2}|[\"]x[,\n#]y[\"]|[\"]q[\"][\"]r[\"]|[0-9]{1,2}";
+    prop_oneof![
+        8 => (id, id).prop_map(|(a, b)| Planted::Row(a, b)),
+        1 => Just(Planted::Blank),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn the_counts_of_lines_add_up_and_every_row_is_an_event(
+        rows in proptest::collection::vec(planted(), 1..40),
+        comments in 0usize..3, header: bool, end: bool,
+    ) {
+        // Without a header, a first row that starts like a comment may be one.
+        let mut firsts = rows.iter().filter_map(|row| match row {
+            Planted::Row(a, _) => Some(!a.starts_with(['#', '%'])),
+            Planted::Blank => None,
+        });
+        prop_assume!(firsts.next().is_some_and(|plain| plain || header && firsts.any(|plain| plain)));
+        let mut text = "# about, these\n".repeat(comments);
+        if header {
+            text += "src,dst,time\n";
+        }
+        let mut wanted = Vec::new();
+        for row in &rows {
+            match row {
+                Planted::Row(a, b) => {
+                    text += &format!("{a},{b},{}\n", 1000 + wanted.len());
+                    let plain = |id: &str| id.trim_matches('"').replace("\"\"", "\"");
+                    wanted.push((plain(a), plain(b), wanted.len() as i64));
+                }
+                Planted::Blank => text += " \n",
+            }
+        }
+        if !end {
+            text.pop();
+        }
+        let e = read(&text).unwrap();
+        prop_assert_eq!(told(&e), wanted);
+        let counts = e.lines.unwrap();
+        prop_assert_eq!(counts.all(), text.split_terminator('\n').count() as u64);
+        let blank = rows.iter().filter(|row| matches!(row, Planted::Blank)).count() as u64;
+        prop_assert_eq!((counts.header, counts.comments), (u64::from(header), comments as u64));
+        prop_assert!(counts.blank == blank || !end && counts.blank + 1 == blank);
+    }
+
+    #[test]
+    fn bytes_after_a_closing_quote_are_an_error_wherever_they_stand(
+        before in 0usize..200, junk in "[a-z#;]{1,4}", second: bool,
+    ) {
+        let field = if second { format!("b,\"x\"{junk}") } else { format!("\"x\" {junk},b") };
+        let text = format!("src,dst,time\n{}{field},9\n", "a,b,1\n".repeat(before));
+        let said = fault(&text, &ReadOptions::default());
+        let place = format!("events.csv:{}:", before + 2);
+        prop_assert!(said.starts_with(&place) && said.contains("follows a closing quote"), "{}", said);
+    }
+}
