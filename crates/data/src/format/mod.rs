@@ -54,6 +54,8 @@ mod odd_tables_tests;
 pub(super) mod options;
 #[cfg(all(test, feature = "formats"))]
 mod own_data_tests;
+#[cfg(all(test, feature = "formats"))]
+mod own_values_tests;
 mod records;
 mod sample;
 mod signed;
