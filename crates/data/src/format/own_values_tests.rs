@@ -90,7 +90,8 @@ fn days_and_ticks_are_read_by_the_name_of_their_column_or_told() {
         assert!(notes(&e).contains(&format!("times read in {format} ({about}")), "{}", notes(&e));
         assert_eq!(e.time_scale().text(5), (first + 5).to_string());
     }
-    let said = fault("src,dst,date\n1,2,19675\n2,3,today\n", &ReadOptions::default());
+    let rows = (0..120).map(|i| format!("1,2,{}\n", 19_675 + i)).collect::<String>();
+    let said = fault(format!("src,dst,date\n{rows}2,3,today\n"), &ReadOptions::default());
     assert!(
         said.contains("`today` is not a time; write times in the format d, or give --time-format s"),
         "{said}"
