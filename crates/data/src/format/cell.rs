@@ -219,6 +219,11 @@ pub(super) trait Row {
     fn len(&self) -> usize;
     /// Returns cell `i`, which must exist.
     fn cell(&self, i: usize) -> Cell<'_>;
+    /// Appends the values of the cells `at`, if all of them are present and are floats of 32 bits; else
+    /// returns false and appends nothing. Features of typed tables are read faster so than cell by cell.
+    fn floats(&self, _at: &[usize], _to: &mut Vec<f32>) -> bool {
+        false
+    }
     /// Returns a data error at this row, and at cell `i` if given.
     fn error(&self, i: Option<usize>, what: String) -> Error;
 }

@@ -197,6 +197,9 @@ struct Numbers {
 impl Numbers {
     /// Appends the values of a row; returns how many are missing.
     fn push(&mut self, row: &dyn Row) -> Result<u64> {
+        if self.push_floats(row) {
+            return Ok(0);
+        }
         self.widths.resize(self.at.len(), None);
         let mut missing = 0;
         for k in 0..self.at.len() {
@@ -226,6 +229,30 @@ impl Numbers {
         }
         self.rows += 1;
         Ok(missing)
+    }
+
+    /// Appends the values of a row at once, if all of them are finite numbers of a typed table. False says
+    /// that nothing was appended.
+    fn push_floats(&mut self, row: &dyn Row) -> bool {
+        let (before, all) = (self.values.len(), self.at.len());
+        let are_numbers = self.widths.len() == all && self.widths.iter().all(|width| *width == Some(1));
+        if !are_numbers || !row.floats(&self.at, &mut self.values) {
+            return false;
+        }
+        let size = |v: &f32| v.abs().to_bits();
+        let new = &self.values[before..];
+        // As integers, sizes are compared in vectors; those of infinity and NaN are the largest.
+        let largest = f32::from_bits(new.iter().map(size).fold(0, u32::max));
+        if !largest.is_finite() {
+            self.values.truncate(before);
+            return false;
+        }
+        if largest > self.largest.0 {
+            let k = new.iter().position(|v| v.abs() == largest).unwrap_or(0);
+            self.largest = (largest, self.at[k]);
+        }
+        self.rows += 1;
+        true
     }
 
     /// Appends the values in column `k`, NaN for those that are missing; returns their number, or `None` if

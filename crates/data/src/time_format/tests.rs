@@ -149,6 +149,10 @@ fn nothing_that_a_pattern_has_is_skipped() {
     ] {
         assert_eq!(seconds(format, text), want, "{format} {text}");
     }
+}
+
+#[test]
+fn digits_beyond_a_nanosecond_are_told() {
     for (format, text, rounded) in [
         ("%S%.f", "20.0000000001", true),
         ("%S%.f", "20.0000000010", false),

@@ -232,6 +232,18 @@ impl Row for TypedRow<'_> {
         self.columns.cell(i, self.row)
     }
 
+    fn floats(&self, at: &[usize], to: &mut Vec<f32>) -> bool {
+        let before = to.len();
+        for &i in at {
+            let (None, Values::Single(values)) = &self.columns.0[i] else {
+                to.truncate(before);
+                return false;
+            };
+            to.push(values[self.row]);
+        }
+        true
+    }
+
     fn error(&self, i: Option<usize>, what: String) -> Error {
         let row = self.first + self.row + 1;
         let what = match i.and_then(|i| self.names.get(i)) {

@@ -2,9 +2,10 @@
 use crate::{Events, ReadOptions, Stats, load};
 use arrow_array::{
     Array, ArrayRef, BinaryArray, BinaryViewArray, Date32Array, Decimal128Array, DurationMicrosecondArray,
-    DurationNanosecondArray, DurationSecondArray, FixedSizeBinaryArray, Float64Array, Int32Array, Int64Array,
-    LargeBinaryArray, ListArray, RecordBatch, StringArray, StructArray, Time32SecondArray,
-    Time64MicrosecondArray, Time64NanosecondArray, TimestampNanosecondArray, TimestampSecondArray,
+    DurationNanosecondArray, DurationSecondArray, FixedSizeBinaryArray, Float32Array, Float64Array,
+    Int32Array, Int64Array, LargeBinaryArray, ListArray, RecordBatch, StringArray, StructArray,
+    Time32SecondArray, Time64MicrosecondArray, Time64NanosecondArray, TimestampNanosecondArray,
+    TimestampSecondArray,
     types::{Float32Type, Int64Type},
 };
 use arrow_ipc::{
@@ -241,6 +242,43 @@ fn missing_lists_have_the_length_of_the_first_that_is_there() {
     ];
     assert_eq!(e.edge_features.as_ref().unwrap().values(), values.concat());
     assert!(e.notes.iter().any(|note| note.starts_with("14 missing features read as 0")), "{:?}", e.notes);
+}
+
+#[test]
+fn features_of_floats_are_the_same_at_once_and_cell_by_cell() {
+    let rows: Vec<[f32; 2]> = (0..40u16).map(|i| [0.1 * f32::from(i), f32::from(i) - 1e-3]).collect();
+    let column = |k: usize| rows.iter().map(|row| row[k]).collect::<Vec<f32>>();
+    let number = |values: Vec<i64>| Arc::new(Int64Array::from(values)) as ArrayRef;
+    let read = |a: ArrayRef, b: ArrayRef| {
+        let (src, dst) = (number((0..40).collect()), number((100..140).collect()));
+        let all = vec![("src", src), ("dst", dst), ("time", number((0..40).collect())), ("a", a), ("b", b)];
+        read_columns(all, &ReadOptions::default())
+    };
+    let single = |values: Vec<f32>| Arc::new(Float32Array::from(values)) as ArrayRef;
+    let e = read(single(column(0)), single(column(1))).unwrap();
+    assert_eq!(e.edge_features.as_ref().unwrap().values(), rows.concat());
+    let wide = Arc::new(Float64Array::from_iter_values(column(1).into_iter().map(f64::from)));
+    assert_eq!(read(single(column(0)), wide).unwrap().edge_features, e.edge_features);
+    // A value that is missing, NaN or infinite is treated as such in any row.
+    let lacking = column(1).into_iter().enumerate().map(|(i, v)| (i != 20).then_some(v));
+    let lacking = read(single(column(0)), Arc::new(Float32Array::from_iter(lacking))).unwrap();
+    let mut other = column(1);
+    other[20] = f32::NAN;
+    let not_a_number = read(single(column(0)), single(other.clone())).unwrap();
+    for e in [lacking, not_a_number] {
+        assert_eq!(e.edge_features.as_ref().unwrap().row(20), [rows[20][0], 0.0]);
+        assert!(e.notes.iter().any(|note| note.starts_with("1 missing feature read as 0")), "{:?}", e.notes);
+    }
+    other[20] = f32::NEG_INFINITY;
+    let said = read(single(column(0)), single(other.clone())).unwrap_err().to_string();
+    assert!(said.contains("column `b`, row 21: `-inf` is not a finite number"), "{said}");
+    other[20] = -5e12;
+    let e = read(single(column(0)), single(other)).unwrap();
+    assert!(
+        e.notes.iter().any(|note| note.starts_with("features of `b` are as large as 5.0e12")),
+        "{:?}",
+        e.notes
+    );
 }
 
 #[test]
