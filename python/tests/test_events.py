@@ -110,6 +110,14 @@ def test_files_are_read_as_by_the_program(tmp_path):
         tgnn.load(path)
 
 
+def test_counts_of_days_are_dates_and_other_units_numbers(tmp_path):
+    path = tmp_path / "events.csv"
+    path.write_text("src,dst,time\n7,8,45244\n9,8,45244.5\n")
+    dates = np.array(["2023-11-14T00:00:00", "2023-11-14T12:00:00"], "datetime64[s]")
+    assert (tgnn.load(path, time_format="excel").time == dates).all()
+    assert tgnn.load(path, time_format="w").time.tolist() == [45_244 * 604_800, 45_244 * 604_800 + 302_400]
+
+
 @pytest.mark.parametrize(
     "change, text",
     [

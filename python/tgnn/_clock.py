@@ -15,6 +15,8 @@ from ._errors import DataError, UsageError
 
 #: Units of numbers, by the seconds' share.
 UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+#: Units of numbers that are several seconds. All other formats are dates, or count from a date.
+LONG = ("min", "h", "d", "w")
 #: Times are below this many ticks.
 _MOST = 2.0**62
 _DATE = re.compile(r"\d{4}-\d\d")
@@ -32,8 +34,8 @@ class Clock:
         """The clock of a stream that writes times in a format: a unit, or dates."""
         if format in UNITS:
             return cls(ticks_per_second, format)
-        if format != "iso" and "%" not in format:
-            return cls(ticks_per_second)  # minutes, hours and days are given in seconds
+        if format in LONG:
+            return cls(ticks_per_second)  # given in seconds
         finest = (unit for unit, per_second in UNITS.items() if per_second >= ticks_per_second)
         return cls(ticks_per_second, next(finest, "ns"), dates=True)
 

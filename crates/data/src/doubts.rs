@@ -15,7 +15,18 @@ const LONG: [f64; 2] = [100.0, 200.0];
 const GAP: f64 = 20.0;
 
 /// Returns the doubts about times, which ascend and are in ticks since second 0 of `format`.
-pub(super) fn of_times(times: &[i64], ticks_per_second: f64, format: &TimeFormat) -> Option<String> {
+pub(super) fn of_times(times: &[i64], ticks_per_second: f64, format: &TimeFormat) -> Vec<String> {
+    let dateless = format.lacks_date().then(|| {
+        format!(
+            "times in the format {format} have no date: all are of 1970-01-01, and start again at midnight; to add \
+             a column of dates, give --columns time=DATE+CLOCK"
+        )
+    });
+    dateless.into_iter().chain(implausible(times, ticks_per_second, format)).collect()
+}
+
+/// Returns what is implausible about times.
+fn implausible(times: &[i64], ticks_per_second: f64, format: &TimeFormat) -> Option<String> {
     let (Some(first), Some(last), true) = (times.first(), times.last(), times.len() >= ENOUGH) else {
         return None;
     };
@@ -24,7 +35,7 @@ pub(super) fn of_times(times: &[i64], ticks_per_second: f64, format: &TimeFormat
     let at = (1..times.len()).max_by_key(|&i| times[i].abs_diff(times[i - 1]))?;
     let gap = seconds(times[at - 1], times[at]);
     let text = |ticks| format.text(ticks, ticks_per_second);
-    let is_date = matches!(format, TimeFormat::Iso | TimeFormat::Pattern(_));
+    let is_date = format.is_date();
     match times.chunk_by(|a, b| a == b).take(4).count() {
         1 => Some(format!("all events have one time, {}: {FINER}", text(*first))),
         n @ 2..4 => Some(format!("the events have only {n} different times: {FINER}")),
@@ -82,7 +93,7 @@ mod tests {
     fn doubt(times: impl Fn(i64) -> i64, format: &str) -> String {
         let mut times: Vec<i64> = (0..20).map(times).collect();
         times.sort_unstable();
-        of_times(&times, 1.0, &format.parse().unwrap()).unwrap_or_default()
+        of_times(&times, 1.0, &format.parse().unwrap()).concat()
     }
 
     #[test]
@@ -107,7 +118,11 @@ mod tests {
         assert!(doubt(|_| 7, "s").starts_with("all events have one time, 7: they cannot be divided"));
         assert!(doubt(|i| i / 10, "s").starts_with("the events have only 2 different times: "));
         assert_eq!(doubt(|i| i / 4, "s"), "");
-        assert_eq!(of_times(&[1, 1], 1.0, &TimeFormat::Seconds), None);
+        assert!(of_times(&[1, 1], 1.0, &TimeFormat::Seconds).is_empty());
+        let clock: TimeFormat = "%H:%M:%S".parse().unwrap();
+        assert!(
+            of_times(&[1, 1], 1.0, &clock)[0].starts_with("times in the format %H:%M:%S have no date: all")
+        );
     }
 
     #[test]

@@ -55,7 +55,7 @@ unsafe impl Bytes for Features {
     }
 }
 
-/// Number of values that a thread converts at a time.
+/// Number of values that a thread converts or checks at a time.
 const CHUNK: usize = 1 << 14;
 
 impl Features {
@@ -350,12 +350,22 @@ impl Features {
 
     /// Returns the index of the first value that is infinite or NaN.
     fn first_not_finite(&self) -> Option<usize> {
-        let bits = || bytemuck::cast_slice::<u8, u16>(self.bytes()).par_iter();
+        let bytes = self.bytes();
         match self.kept {
-            StoredAs::F32 => self.values().par_iter().position_first(|v| !v.is_finite()),
-            StoredAs::Bf16 => bits().position_first(|&b| !bf16::from_bits(b).is_finite()),
-            StoredAs::F16 => bits().position_first(|&b| !f16::from_bits(b).is_finite()),
+            StoredAs::F32 => first_with::<u32>(bytemuck::cast_slice(bytes), f32::INFINITY.to_bits()),
+            StoredAs::Bf16 => first_with::<u16>(bytemuck::cast_slice(bytes), bf16::INFINITY.to_bits()),
+            StoredAs::F16 => first_with::<u16>(bytemuck::cast_slice(bytes), f16::INFINITY.to_bits()),
         }
+    }
+
+    /// Returns the size of the largest value, and its column; 0 if there are no values.
+    pub(super) fn largest(&self) -> (f32, usize) {
+        let bytes = self.bytes();
+        let (at, bits) = match self.kept {
+            StoredAs::F32 => largest::<u32>(bytemuck::cast_slice(bytes), !(1 << 31)),
+            StoredAs::Bf16 | StoredAs::F16 => largest::<u16>(bytemuck::cast_slice(bytes), !(1 << 15)),
+        };
+        if bits == 0 { (0.0, 0) } else { (self.value(at).abs(), at % self.cols) }
     }
 
     fn check_finite(&self, path: &Path) -> Result<()> {
@@ -368,6 +378,31 @@ impl Features {
             }
         }
     }
+}
+
+/// Returns the index of the first of `values` that has all bits of `exponent`, as the infinities and NaN do.
+/// A whole chunk is tested without a branch, which the compiler turns into vector instructions.
+fn first_with<T>(values: &[T], exponent: T) -> Option<usize>
+where
+    T: Copy + Eq + Sync + Send + std::ops::BitAnd<Output = T>,
+{
+    let has_all = |value: &T| *value & exponent == exponent;
+    let any = |chunk: &[T]| chunk.iter().fold(false, |any, value| any | has_all(value));
+    let start = CHUNK * values.par_chunks(CHUNK).position_first(any)?;
+    values[start..].iter().position(has_all).map(|i| start + i)
+}
+
+/// Returns the place of the largest of `values` without their sign, and its bits. Floats are in the order of
+/// their bits.
+fn largest<T>(values: &[T], unsigned: T) -> (usize, u32)
+where
+    T: Copy + Ord + Default + Sync + Send + std::ops::BitAnd<Output = T> + Into<u32>,
+{
+    let of = |chunk: &[T]| chunk.iter().fold(T::default(), |most, value| most.max(*value & unsigned));
+    let most = values.par_chunks(CHUNK).map(of).max().unwrap_or_default();
+    let start = CHUNK * values.par_chunks(CHUNK).position_first(|chunk| of(chunk) == most).unwrap_or(0);
+    let at = values[start..].iter().position(|value| *value & unsigned == most).unwrap_or(0);
+    (start + at, most.into())
 }
 
 impl fmt::Debug for Features {
@@ -415,6 +450,36 @@ mod tests {
         assert!(Features::from_vec(usize::MAX, 2, vec![0.; 5]).is_err());
         let e = Features::from_vec(2, 2, vec![0., 1., 2., f32::NAN]).unwrap_err().to_string();
         assert!(e.contains("row 1, column 1 is NaN"), "{e}");
+    }
+
+    #[test]
+    fn the_first_value_that_is_not_finite_is_named_in_every_type_and_place() {
+        let (rows, cols) = (3 * CHUNK / 7, 7);
+        for kept in StoredAs::ALL {
+            let fine = Features::random(rows, cols, 1).kept_as(kept).unwrap();
+            for at in [0, CHUNK - 1, CHUNK, 2 * CHUNK + 5, rows * cols - 1] {
+                for value in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+                    let mut bytes = fine.bytes().to_vec();
+                    // The last value is wrong, too, and is not the one that is named.
+                    for i in [at, rows * cols - 1] {
+                        let half = match kept {
+                            StoredAs::F32 => None,
+                            StoredAs::Bf16 => Some(bf16::from_f32(value).to_bits()),
+                            StoredAs::F16 => Some(f16::from_f32(value).to_bits()),
+                        };
+                        match half {
+                            Some(bits) => bytes[2 * i..][..2].copy_from_slice(&bits.to_ne_bytes()),
+                            None => bytes[4 * i..][..4].copy_from_slice(&value.to_ne_bytes()),
+                        }
+                    }
+                    let e = Features::from_bytes((rows, cols), kept, &bytes).unwrap_err().to_string();
+                    let said = format!("row {}, column {} is {value}", at / cols, at % cols);
+                    assert!(e.contains(&said), "{kept} {at}: {e}");
+                }
+            }
+        }
+        let largest = [f32::MAX, f32::MIN, f32::MIN_POSITIVE, 1e-45, -0.0];
+        assert!(Features::from_vec(5, 1, largest.to_vec()).is_ok());
     }
 
     #[test]

@@ -9,9 +9,33 @@ pub enum Scalar {
     Int(i64),
     Uint(u64),
     Float(f64),
+    /// A float of 32 bits in a table. As an id, a time or text it stands for its shortest decimal: 0.1f32 is
+    /// 0.1.
+    Single(f32),
 }
 
 impl Scalar {
+    /// Returns the value if it is a float: of a [`Single`](Self::Single), the f64 nearest to its shortest
+    /// decimal.
+    #[doc(hidden)]
+    pub fn float(self) -> Option<f64> {
+        match self {
+            Scalar::Float(v) => Some(v),
+            Scalar::Single(v) => Some(v.to_string().parse().unwrap_or(f64::from(v))),
+            Scalar::Int(_) | Scalar::Uint(_) => None,
+        }
+    }
+
+    /// Whether the value is NaN.
+    #[inline]
+    pub(crate) fn is_nan(self) -> bool {
+        match self {
+            Scalar::Float(v) => v.is_nan(),
+            Scalar::Single(v) => v.is_nan(),
+            Scalar::Int(_) | Scalar::Uint(_) => false,
+        }
+    }
+
     /// Returns the shortest decimal that identifies the value.
     #[doc(hidden)]
     pub fn text(self) -> String {
@@ -19,15 +43,18 @@ impl Scalar {
             Scalar::Int(v) => v.to_string(),
             Scalar::Uint(v) => v.to_string(),
             Scalar::Float(v) => v.to_string(),
+            Scalar::Single(v) => v.to_string(),
         }
     }
 
     /// Returns the nearest f32; infinite outside its range.
+    #[inline]
     pub(crate) fn to_f32(self) -> f32 {
         match self {
             Scalar::Int(v) => v as f32,
             Scalar::Uint(v) => v as f32,
             Scalar::Float(v) => v as f32,
+            Scalar::Single(v) => v,
         }
     }
 
@@ -38,8 +65,10 @@ impl Scalar {
         match self {
             Scalar::Int(v) => Some(v.into()),
             Scalar::Uint(v) => Some(v.into()),
-            Scalar::Float(v) if v.fract() == 0.0 && v.abs() <= 9_007_199_254_740_992.0 => Some(v as i128),
-            Scalar::Float(_) => None,
+            float => {
+                let v = float.float()?;
+                (v.fract() == 0.0 && v.abs() <= 9_007_199_254_740_992.0).then_some(v as i128)
+            }
         }
     }
 }

@@ -76,21 +76,28 @@ fn a_header_names_every_column_or_is_refused() {
 
 #[test]
 fn the_first_row_is_an_event_if_the_options_can_read_it_and_a_header_if_pandas_numbered_it() {
-    let dates = ReadOptions {
-        time_format: Some("%d/%m/%Y %H:%M".parse().unwrap()),
-        ..columns("src=1,dst=2,time=3")
-    };
+    let dates =
+        ReadOptions { time_format: Some("%d/%m/%Y %H:%M".parse().unwrap()), ..columns("src=1,dst=2,time=3") };
     let text = "a19,b4,14/11/2023 22:13\na16,b0,14/11/2023 22:14\n";
     assert_eq!(read_with(text, &dates).unwrap().len(), 2);
     let pattern = ReadOptions { columns: None, ..dates };
     assert_eq!(read_with(text, &pattern).unwrap().len(), 2);
     let e = read("to,from,1700000000\nw16,w0,1700000060\n").unwrap();
-    assert!(e.len() == 2 && e.notes[0].contains("is read as an event, because it has a time"), "{:?}", e.notes);
+    assert!(
+        e.len() == 2 && e.notes[0].contains("is read as an event, because it has a time"),
+        "{:?}",
+        e.notes
+    );
     assert_eq!(read_with("to,b,7\nw,b,8\n", &columns("src=1,dst=2,time=3")).unwrap().len(), 2);
     for text in ["0,1,2\n18,3,100\n5,2,160\n", ",0,1,2\n0,18,3,100\n1,5,2,160\n"] {
-        let options = if text.starts_with(',') { columns("src=2,dst=3,time=4") } else { ReadOptions::default() };
+        let options =
+            if text.starts_with(',') { columns("src=2,dst=3,time=4") } else { ReadOptions::default() };
         let e = read_with(text, &options).unwrap();
-        assert!(e.len() == 2 && e.notes.iter().any(|note| note.contains("as pandas writes it")), "{:?}", e.notes);
+        assert!(
+            e.len() == 2 && e.notes.iter().any(|note| note.contains("as pandas writes it")),
+            "{:?}",
+            e.notes
+        );
     }
     let snap = ReadOptions { format: Some(super::Format::Snap), ..ReadOptions::default() };
     assert_eq!(read_with("0,1,2\n18,3,100\n", &snap).unwrap().len(), 2);
@@ -106,7 +113,11 @@ fn a_comment_with_a_name_for_every_column_is_a_header() {
         assert_eq!(e.lines, Some(lines(1, 0, 0, 2)));
     }
     let e = read("# src,time\n19,4,100\n16,0,101\n").unwrap();
-    assert!(e.notes.iter().any(|n| n == "line 1, a comment, is no header: the rows have 3 columns"), "{:?}", e.notes);
+    assert!(
+        e.notes.iter().any(|n| n == "line 1, a comment, is no header: the rows have 3 columns"),
+        "{:?}",
+        e.notes
+    );
 }
 
 #[test]
@@ -136,10 +147,16 @@ fn a_name_that_two_columns_have_is_refused_and_a_number_may_be_a_name() {
     assert!(said.contains("two columns are called `Account`: 1 and 4; give the number of the one"), "{said}");
     let said = fault(text, &columns("src=account.1,dst=to"));
     assert!(said.contains("there is no column `account.1`; two columns are called"), "{said}");
-    assert_eq!(read_with(text, &columns("src=1,dst=to,features=Amount")).unwrap().edge_features.unwrap().row(0), [6.0]);
+    assert_eq!(
+        read_with(text, &columns("src=1,dst=to,features=Amount")).unwrap().edge_features.unwrap().row(0),
+        [6.0]
+    );
     let numbered = "src,dst,time,x,y,4\n1,2,3,7,8,9\n2,3,4,7,8,9\n";
     let said = fault(numbered, &columns("features=4"));
-    assert!(said.contains("`4` is the name of column 6, and the number of `x`; write the name in quotes"), "{said}");
+    assert!(
+        said.contains("`4` is the name of column 6, and the number of `x`; write the name in quotes"),
+        "{said}"
+    );
     let e = read_with(numbered, &columns("features=\"4\"")).unwrap();
     assert_eq!(e.edge_features.unwrap().row(0), [9.0]);
 }
@@ -160,7 +177,11 @@ fn entries_of_a_folder_that_are_not_read_are_named() {
     let e = load_path(dir.path()).unwrap();
     assert_eq!(e.len(), 1);
     let note = e.notes.iter().find(|note| note.contains("entries")).unwrap();
-    assert!(note.starts_with("1 of 8 entries of ") && note.ends_with("README.txt, d1.dat, d2.csv.bz2, 2 more, 2 hidden entries"), "{note}");
+    assert!(
+        note.starts_with("1 of 8 entries of ")
+            && note.ends_with("README.txt, d1.dat, d2.csv.bz2, 2 more, 2 hidden entries"),
+        "{note}"
+    );
     let twice = folder(&[("ev.csv", csv), ("ev.csv.gz", &gzip(csv))]);
     let e = load_path(twice.path()).unwrap();
     assert_eq!((e.len(), e.lines), (1, Some(lines(1, 0, 0, 1))));
@@ -190,7 +211,9 @@ fn files_without_rows_and_folders_of_partitions_are_read() {
     let snap = ReadOptions { format: Some(super::Format::Snap), ..ReadOptions::default() };
     assert_eq!(load(hadoop.path().to_str().unwrap(), &snap).unwrap().len(), 2);
     let other = folder(&[("a=1/x.csv", b"src,dst,time\n1,2,3\n"), ("b=1/x.csv", b"src,dst,time\n1,2,3\n")]);
-    assert!(load_path(other.path()).unwrap_err().to_string().contains("is in other partitions than a=1/x.csv"));
+    assert!(
+        load_path(other.path()).unwrap_err().to_string().contains("is in other partitions than a=1/x.csv")
+    );
 }
 
 #[test]

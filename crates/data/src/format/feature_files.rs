@@ -1,16 +1,22 @@
 //! Files of edge and node features that belong to an event file.
 use super::{
-    cell::{self, Row},
+    cell::{self, Cell, Row, comma_remedy},
     column_names::{Role, given, listed, role, side, suggestion},
     columns::{ColumnName, FeatureColumns},
-    feature_values::FeatureValues,
+    feature_values::{FeatureValues, large},
     number::Fault,
     options::{Missing, ReadOptions},
     records::wrong_width,
     sample::Sample,
     source::Source,
 };
-use crate::{Features, NodeId, ids::IdField, node_rows::NodeRows, raw::Raw, text::counted};
+use crate::{
+    Features, NodeId,
+    ids::IdField,
+    node_rows::NodeRows,
+    raw::Raw,
+    text::{counted, shown},
+};
 use std::path::{Path, PathBuf};
 use tgnn::error::{Error, Result};
 
@@ -118,10 +124,12 @@ fn padding_note(file: &Path, features: &Features) -> Option<String> {
 
 /// Reads an array of features, in which NaN is a missing value.
 fn array(file: &Path, missing: Missing, notes: &mut Vec<String>) -> Result<FeatureRows> {
-    if missing == Missing::Refuse {
-        return Ok(FeatureRows { features: Features::read(file)?, incomplete: Vec::new() });
-    }
-    let (features, mut rows) = Features::read_filled(file)?;
+    let (features, mut rows) = match missing {
+        Missing::Refuse => (Features::read(file)?, Vec::new()),
+        _ => Features::read_filled(file)?,
+    };
+    let (size, column) = features.largest();
+    notes.extend(large(size, &format!("column {} of {}", column + 1, file.display())));
     if missing == Missing::Zero {
         notes.extend(filled_note(file, rows.len() as u64));
         rows.clear();
@@ -220,6 +228,7 @@ fn feature_table(
     if options.missing == Missing::Zero {
         notes.extend(filled_note(file, features.as_ref().map_or(0, |features| features.missing)));
     }
+    notes.extend(features.as_ref().and_then(|features| features.note_large(&names)));
     let none =
         || Error::data(file, "the table has no features").remedy("write a column of numbers or categories");
     let features = features.map(|features| features.finish(&names)).transpose()?.flatten();
@@ -289,9 +298,20 @@ fn feature_columns(
     let (mut columns, mut unread) = (Vec::new(), Vec::new());
     for i in (0..width).filter(|i| !others.contains(i)) {
         let name = ColumnName::Number(i + 1);
-        if sample.are_numbers(i) || sample.measured.contains(&i) {
+        let with_commas = with_commas(sample, i);
+        let are_categories = sample.are_categories(i);
+        if sample.are_numbers(i)
+            || sample.measured.contains(&i)
+            // An error of the first such number says what to do.
+            || with_commas.is_some() && !are_categories
+        {
             columns.push(FeatureColumns::Values(name));
-        } else if sample.are_categories(i) {
+        } else if are_categories {
+            notes.extend(with_commas.map(|(field, remedy)| {
+                let name =
+                    names.get(i).map_or_else(|| format!("column {}", i + 1), |name| format!("`{name}`"));
+                format!("{name} is read as categories, such as {}: if it has numbers, {remedy}", shown(field))
+            }));
             columns.push(FeatureColumns::OneHot(name));
         } else {
             unread.extend(names.get(i).cloned());
@@ -301,6 +321,19 @@ fn feature_columns(
         notes.push(format!("columns of features not read: {}", listed(&unread)));
     }
     columns
+}
+
+/// Returns the first number with a comma in column `i`, and what to do about it, if all others are numbers.
+fn with_commas(sample: &Sample, i: usize) -> Option<(&[u8], &'static str)> {
+    let mut found = None;
+    for field in sample.present(i) {
+        let cell = Cell::Text(field);
+        if cell.value().is_err() {
+            let remedy = comma_remedy(&cell)?;
+            found = found.or(Some((field, remedy)));
+        }
+    }
+    found
 }
 
 /// Reads rows of node features: of an array, or by the ids of a table.

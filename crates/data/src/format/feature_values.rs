@@ -1,6 +1,6 @@
 //! Features from the columns of a table: numbers, categories and text.
 use super::{
-    cell::{Cell, DECIMAL_COMMA, Row, has_decimal_comma},
+    cell::{Cell, Row, comma_remedy},
     column_names::{given, suggestion},
     columns::{ColumnName, FeatureColumns},
     number::Fault,
@@ -15,7 +15,7 @@ const MOST_CATEGORIES: usize = 1_000;
 
 /// Returns what to do about a cell that is not a number.
 fn remedy(cell: &Cell<'_>) -> &'static str {
-    if has_decimal_comma(cell) { DECIMAL_COMMA } else { VALUES }
+    comma_remedy(cell).unwrap_or(VALUES)
 }
 
 /// Features of the rows read so far.
@@ -29,6 +29,16 @@ pub(super) struct FeatureValues {
 
 /// Size from which on a feature is too large to learn from.
 const LARGE: f32 = 1e9;
+
+/// Returns a note if a feature of a column called `name` is very large.
+pub(super) fn large(size: f32, name: &str) -> Option<String> {
+    (size >= LARGE).then(|| {
+        format!(
+            "features of {name} are as large as {size:.1e}, which models hardly learn from: write their logarithm, or \
+             divide them"
+        )
+    })
+}
 
 /// Features from neighbouring columns of one kind.
 enum Group {
@@ -93,12 +103,9 @@ impl FeatureValues {
             Group::Numbers(group) => Some(group.largest),
             _ => None,
         });
-        let (size, at) = groups.max_by(|a, b| a.0.total_cmp(&b.0)).filter(|largest| largest.0 >= LARGE)?;
+        let (size, at) = groups.max_by(|a, b| a.0.total_cmp(&b.0))?;
         let name = names.get(at).map_or_else(|| format!("column {}", at + 1), |name| format!("`{name}`"));
-        Some(format!(
-            "features of {name} are as large as {size:.1e}, which models hardly learn from: write their logarithm, or \
-             divide them"
-        ))
+        large(size, &name)
     }
 
     /// Appends the features of a row.
@@ -156,7 +163,7 @@ impl Group {
         match self {
             Group::Numbers(Numbers { at, widths, .. }) => {
                 let widths = at.iter().zip(widths);
-                widths.map(|(&at, &width)| column(at, Encoding::Numbers(width))).collect()
+                widths.map(|(&at, width)| column(at, Encoding::Numbers(width.unwrap_or(1)))).collect()
             }
             Group::OneHot(group) => vec![column(group.at, Encoding::OneHot(group.sorted()))],
             Group::Hashed(Hashed { at, buckets, .. }) => vec![column(*at, Encoding::Hashed(*buckets))],
@@ -178,8 +185,11 @@ impl Group {
 struct Numbers {
     /// Indices of the cells.
     at: Vec<usize>,
-    /// Length of the list in each of them, 1 for a number, as in the first row.
-    widths: Vec<usize>,
+    /// Length of the list in each of them, 1 for a number; `None` until one is not missing, and meanwhile each
+    /// has one value.
+    widths: Vec<Option<usize>>,
+    /// Number of whole rows in `values`.
+    rows: usize,
     values: Vec<f32>,
     /// Size of the largest value, and the index of its cell.
     largest: (f32, usize),
@@ -188,46 +198,120 @@ struct Numbers {
 impl Numbers {
     /// Appends the values of a row; returns how many are missing.
     fn push(&mut self, row: &dyn Row) -> Result<u64> {
+        if self.push_floats(row) {
+            return Ok(0);
+        }
+        self.widths.resize(self.at.len(), None);
         let mut missing = 0;
-        for (k, &at) in self.at.iter().enumerate() {
-            let cell = row.cell(at);
-            let wanted = self.widths.get(k).copied();
-            let before = self.values.len();
-            match &cell {
-                Cell::List(list) => self.values.extend_from_slice(list),
-                cell if cell.is_missing() => self.values.resize(before + wanted.unwrap_or(1), f32::NAN),
-                cell => {
-                    let fault = |f| {
-                        row.error(Some(at), cell.describe(f, "a feature")).remedy(cell.remedy(remedy(cell)))
-                    };
-                    self.values.push(cell.value().map_err(fault)?.unwrap_or(f32::NAN));
-                }
-            }
-            let new = &mut self.values[before..];
-            match wanted {
-                None => self.widths.push(new.len()),
-                Some(wanted) if wanted == new.len() => {}
-                Some(wanted) => {
-                    let what = format!("{} in this list, {wanted} in those before it", new.len());
-                    return Err(row.error(Some(at), what).remedy("write lists of one length"));
-                }
-            }
-            for v in new {
+        for k in 0..self.at.len() {
+            let (cell, start) = (row.cell(self.at[k]), self.values.len());
+            let width = self.append(k, row, &cell)?;
+            let new = &mut self.values[start..];
+            for v in new.iter_mut() {
                 if v.is_infinite() {
-                    let what = Fault::NotFinite.describe(v.to_string().as_bytes(), "a feature");
-                    return Err(row.error(Some(at), what).remedy("write finite numbers"));
+                    return Err(not_finite(row, self.at[k], &cell, *v));
                 }
                 if v.is_nan() {
                     *v = 0.0;
                     missing += 1;
                 }
                 if v.abs() > self.largest.0 {
-                    self.largest = (v.abs(), at);
+                    self.largest = (v.abs(), self.at[k]);
                 }
             }
+            match (self.widths[k], width) {
+                (None, Some(width)) => missing += self.set_width(k, width),
+                (Some(before), Some(width)) if before != width => {
+                    let what = format!("{width} in this list, {before} in those before it");
+                    return Err(row.error(Some(self.at[k]), what).remedy("write lists of one length"));
+                }
+                _ => {}
+            }
         }
+        self.rows += 1;
         Ok(missing)
     }
+
+    /// Appends the values of a row at once, if all of them are finite numbers of a typed table. False says
+    /// that nothing was appended.
+    fn push_floats(&mut self, row: &dyn Row) -> bool {
+        let (before, all) = (self.values.len(), self.at.len());
+        let are_numbers = self.widths.len() == all && self.widths.iter().all(|width| *width == Some(1));
+        if !are_numbers || !row.floats(&self.at, &mut self.values) {
+            return false;
+        }
+        let size = |v: &f32| v.abs().to_bits();
+        let new = &self.values[before..];
+        // As integers, sizes are compared in vectors; those of infinity and NaN are the largest.
+        let largest = f32::from_bits(new.iter().map(size).fold(0, u32::max));
+        if !largest.is_finite() {
+            self.values.truncate(before);
+            return false;
+        }
+        if largest > self.largest.0 {
+            let k = new.iter().position(|v| v.abs() == largest).unwrap_or(0);
+            self.largest = (largest, self.at[k]);
+        }
+        self.rows += 1;
+        true
+    }
+
+    /// Appends the values in column `k`, NaN for those that are missing; returns their number, or `None` if
+    /// the cell is missing.
+    #[inline]
+    fn append(&mut self, k: usize, row: &dyn Row, cell: &Cell<'_>) -> Result<Option<usize>> {
+        match cell {
+            Cell::List(list) => {
+                self.values.extend_from_slice(list);
+                return Ok(Some(list.len()));
+            }
+            Cell::Number(value) if !value.is_nan() => self.values.push(value.to_f32()),
+            cell if cell.is_missing() => {
+                let width = self.widths[k].unwrap_or(1);
+                self.values.resize(self.values.len() + width, f32::NAN);
+                return Ok(None);
+            }
+            cell => {
+                let at = Some(self.at[k]);
+                let fault =
+                    |f| row.error(at, cell.describe(f, "a feature")).remedy(cell.remedy(remedy(cell)));
+                self.values.push(cell.value().map_err(fault)?.unwrap_or(f32::NAN));
+            }
+        }
+        Ok(Some(1))
+    }
+
+    /// Takes the number of values in column `k`, which was missing in all rows so far: there, so many zeros
+    /// take the place of one. Returns by how much the number of missing values grows.
+    #[cold]
+    fn set_width(&mut self, k: usize, width: usize) -> u64 {
+        let places = |widths: &[Option<usize>]| widths.iter().map(|w| w.unwrap_or(1)).sum::<usize>();
+        let (before, stride) = (places(&self.widths[..k]), places(&self.widths));
+        self.widths[k] = Some(width);
+        if width == 1 || self.rows == 0 {
+            return 0;
+        }
+        let (rows, rest) = self.values.split_at(self.rows * stride);
+        let mut values = Vec::with_capacity(self.rows * (stride - 1 + width) + rest.len());
+        for row in rows.chunks_exact(stride) {
+            values.extend_from_slice(&row[..before]);
+            values.resize(values.len() + width, 0.0);
+            values.extend_from_slice(&row[before + 1..]);
+        }
+        values.extend_from_slice(rest);
+        self.values = values;
+        (self.rows * width.saturating_sub(1)) as u64
+    }
+}
+
+/// Returns the error for the value `v` in cell `i`, which is infinite in f32.
+#[cold]
+fn not_finite(row: &dyn Row, i: usize, cell: &Cell<'_>, v: f32) -> Error {
+    let what = match cell {
+        Cell::Number(_) => cell.describe(Fault::NotFinite, "a feature"),
+        _ => Fault::NotFinite.describe(v.to_string().as_bytes(), "a feature"),
+    };
+    row.error(Some(i), what).remedy("write finite numbers")
 }
 
 /// Categories: one feature each.

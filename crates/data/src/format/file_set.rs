@@ -493,6 +493,10 @@ impl Row for WiderRow<'_> {
         self.row.lines()
     }
 
+    fn floats(&self, at: &[usize], to: &mut Vec<f32>) -> bool {
+        at.iter().all(|i| *i < self.row.len()) && self.row.floats(at, to)
+    }
+
     fn error(&self, i: Option<usize>, what: String) -> Error {
         self.row.error(i, what)
     }

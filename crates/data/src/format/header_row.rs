@@ -116,7 +116,7 @@ fn reads(row: &Fields, options: &ReadOptions) -> bool {
         format.parse(field).is_ok()
     };
     let Some(columns) = options.columns.as_ref().filter(|columns| !columns.time.is_empty()) else {
-        let pattern = options.time_format.as_ref().filter(|format| is_date(format));
+        let pattern = options.time_format.as_ref().filter(|format| format.is_date());
         return pattern.is_some() && row.iter().any(|field| is_time(field));
     };
     let number = |column: &ColumnName| match column {
@@ -126,11 +126,6 @@ fn reads(row: &Fields, options: &ReadOptions) -> bool {
     let ends = [&columns.src, &columns.dst].into_iter().flatten();
     let time: Option<Vec<&[u8]>> = columns.time.iter().map(|c| number(c).map(Vec::as_slice)).collect();
     ends.map(number).all(|field| field.is_some()) && time.is_some_and(|parts| is_time(&parts.join(&b' ')))
-}
-
-/// Whether a format of times is one of dates.
-fn is_date(format: &TimeFormat) -> bool {
-    matches!(format, TimeFormat::Iso | TimeFormat::Pattern(_))
 }
 
 /// What the cells of each column are, in all rows where they are not missing.

@@ -6,7 +6,6 @@ use super::{
 };
 use crate::{
     ids::IdField,
-    scalar::Scalar,
     text::{counted, shown},
 };
 use indexmap::IndexSet;
@@ -111,7 +110,7 @@ fn in_other_notation(text: &str) -> Option<u64> {
 
 /// Whether a cell has a float that is too large to tell its neighbours apart.
 pub(super) fn is_inexact(cell: &Cell<'_>) -> bool {
-    matches!(cell, Cell::Number(Scalar::Float(value)) if value.abs() > EXACT)
+    matches!(cell, Cell::Number(value) if value.float().is_some_and(|v| v.abs() > EXACT))
 }
 
 /// Returns a note if texts among the ids are the same number in different notations, such as `007` and `7`.
@@ -195,6 +194,7 @@ fn in_any_notation(text: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::scalar::Scalar;
 
     #[test]
     fn a_number_has_many_notations() {

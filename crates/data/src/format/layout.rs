@@ -230,7 +230,13 @@ impl Layout {
     pub(super) fn find_dates<'f>(&mut self, sample: impl FnOnce(usize) -> Vec<&'f [u8]>) {
         let [time] = self.time[..] else { return };
         let fields = sample(time);
-        let Some(format) = TimeFormat::of_dates(fields.iter().copied()) else { return };
+        let Some(format) = TimeFormat::of_dates(fields.iter().copied()) else {
+            let name = self.names.get(time).map_or("", String::as_str);
+            let (format, note) = TimeFormat::of_numbers(name, &fields);
+            self.dates = format;
+            self.notes.extend(note);
+            return;
+        };
         let called = self.names.get(time).map_or_else(String::new, |name| name.to_ascii_lowercase());
         let is_called = |words: &[&str]| words.iter().any(|word| called.contains(word));
         let first = fields.first().copied().unwrap_or_default();

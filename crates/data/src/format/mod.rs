@@ -29,6 +29,8 @@ pub(super) mod column_names;
 #[doc(hidden)]
 pub mod columnar;
 mod columns;
+#[cfg(all(test, feature = "formats"))]
+mod counting_tests;
 mod delimiter;
 mod dyglib;
 mod estimate;
@@ -60,7 +62,7 @@ pub(super) mod options;
 #[cfg(all(test, feature = "formats"))]
 mod own_data_tests;
 #[cfg(all(test, feature = "formats"))]
-mod counting_tests;
+mod own_values_tests;
 mod records;
 mod sample;
 mod signed;

@@ -85,6 +85,11 @@ pub(crate) fn parse_id(field: &[u8]) -> Result<u64, Fault> {
 /// The result is exact unless there are more than [`MAX_DIGITS`] significant digits after the decimal point:
 /// then it is rounded, halves away from zero, and [`Decimal::rounded`] is set.
 pub(crate) fn parse_decimal(field: &[u8]) -> Result<Decimal, Fault> {
+    parse_decimal_to(field, MAX_DIGITS)
+}
+
+/// Parses a number as [`parse_decimal`] does, with at most `most` digits after the decimal point.
+pub(crate) fn parse_decimal_to(field: &[u8], most: u32) -> Result<Decimal, Fault> {
     let (negative, body) = match field {
         [] => return Err(Fault::Empty),
         [b'-', rest @ ..] => (true, rest),
@@ -113,12 +118,12 @@ pub(crate) fn parse_decimal(field: &[u8]) -> Result<Decimal, Fault> {
         exponent += 1;
     }
     let mut up = false;
-    let rounded = end > 0 && exponent < -i64::from(MAX_DIGITS);
+    let rounded = end > 0 && exponent < -i64::from(most);
     if rounded {
-        let cut = usize::try_from(-i64::from(MAX_DIGITS) - exponent).unwrap_or(usize::MAX);
+        let cut = usize::try_from(-i64::from(most) - exponent).unwrap_or(usize::MAX);
         up = cut <= end && digit(end - cut) >= 5;
         end = end.saturating_sub(cut);
-        exponent = -i64::from(MAX_DIGITS);
+        exponent = -i64::from(most);
     }
     let mut mantissa = 0i64;
     for i in 0..end {

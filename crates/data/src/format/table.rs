@@ -1,6 +1,6 @@
 //! Reader of every table with one event per row.
 use super::{
-    cell::{Cell, DECIMAL_COMMA, Row, has_decimal_comma},
+    cell::{Cell, Row, comma_remedy},
     feature_values::{FeatureValues, no_column},
     id_rule::{is_inexact, missing_names, same_numbers},
     layout::Layout,
@@ -165,11 +165,11 @@ impl<'a> Table<'a> {
         let is_guessed = self.options.time_format.is_none() && self.layout.dates.is_some();
         let fault = |f: Fault| {
             let missing = f == Fault::Empty;
-            let remedy = match missing {
-                true => MISSING.into(),
-                false if has_decimal_comma(&cell) => DECIMAL_COMMA.into(),
-                false if is_guessed => format!("{}, or give --time-format s", remedy(format)),
-                false => remedy(format),
+            let remedy = match comma_remedy(&cell) {
+                _ if missing => MISSING.into(),
+                Some(remedy) => remedy.into(),
+                None if is_guessed => format!("{}, or give --time-format s", remedy(format)),
+                None => remedy(format),
             };
             row.error(at, cell.describe(f, "a time")).remedy(cell.remedy(&remedy))
         };
@@ -245,12 +245,13 @@ impl<'a> Table<'a> {
             let were = counted(self.inexact, "id");
             notes.push(format!("{were} above 2^53 in a column of floats, which cannot tell neighbours apart: save ids as integers or text"));
         }
-        match (&self.time_format, &self.options.time_format) {
+        match (&self.time_format, self.options.time_format.as_ref().or(self.layout.dates.as_ref())) {
             (Some(TimeFormat::Seconds | TimeFormat::Iso | TimeFormat::Pattern(_)) | None, _)
             | (_, Some(_)) => {}
-            (Some(unit), None) => {
-                notes.push(format!("times read in {unit}, by their size; else give --time-format s"))
-            }
+            (Some(unit), None) => notes.push(format!(
+                "times read in {}, by their size; else give --time-format s",
+                unit.described()
+            )),
         }
         notes
             .extend(self.features.as_ref().and_then(|(features, _)| features.note_large(&self.layout.names)));
@@ -270,7 +271,7 @@ fn remedy(format: &TimeFormat) -> String {
             "write 2023-11-14T22:13:29 or seconds, or give the format, such as --time-format '%d/%m/%Y %H:%M'"
                 .into()
         }
-        other => format!("write times in the format {other}"),
+        other => other.advice(),
     }
 }
 

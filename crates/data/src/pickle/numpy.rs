@@ -44,6 +44,7 @@ impl<'a> Pickle<'a> {
             Scalar::Int(v) => Value::Int(v),
             Scalar::Uint(v) => i64::try_from(v).map_or(Value::Float(v as f64), Value::Int),
             Scalar::Float(v) => Value::Float(v),
+            Scalar::Single(v) => Value::Float(v.into()),
         })
     }
 

@@ -18,7 +18,8 @@ pub struct ReadArgs {
     /// What separates the fields of a text: , ; | :: or others, tab, or blanks [default: as the lines show]
     #[arg(long, value_name = "TEXT")]
     pub delimiter: Option<Delimiter>,
-    /// How times are written: s, ms, us, ns, min, h, d, iso, or a pattern such as '%d/%m/%Y %H:%M'
+    /// How times are written: s, ms, us, ns, min, h, d, w, a count such as excel or julian, iso, or a pattern
+    /// such as '%d/%m/%Y %H:%M'
     #[arg(long, value_name = "FORMAT")]
     pub time_format: Option<TimeFormat>,
     /// Missing values: zero (features are 0), drop (the row) or refuse

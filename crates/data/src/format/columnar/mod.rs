@@ -15,19 +15,22 @@ use super::{
     number::{Decimal, Fault},
     sample::{ROWS, Sample},
 };
-use crate::{scalar::Scalar, time_format::TimeFormat};
+use crate::scalar::Scalar;
 use arrow::{FileBatches, Stream, check_rows};
 use arrow_array::{
-    Array, ArrayRef, RecordBatch, RecordBatchReader,
+    Array, ArrayRef, RecordBatch,
     cast::AsArray,
     types::{
         Date32Type, Date64Type, Decimal32Type, Decimal64Type, Decimal128Type, Decimal256Type, DecimalType,
+        DurationMicrosecondType, DurationMillisecondType, DurationNanosecondType, DurationSecondType,
         Float16Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type,
+        Time32MillisecondType, Time32SecondType, Time64MicrosecondType, Time64NanosecondType,
         TimestampMicrosecondType, TimestampMillisecondType, TimestampNanosecondType, TimestampSecondType,
         UInt8Type, UInt16Type, UInt32Type, UInt64Type,
     },
 };
-use arrow_schema::{ArrowError, DataType, SchemaRef, TimeUnit};
+use arrow_buffer::{NullBuffer, ScalarBuffer};
+use arrow_schema::{ArrowError, DataType, Field, SchemaRef, TimeUnit};
 use parquet_file::ParquetFile;
 use std::{
     borrow::Cow,
@@ -43,6 +46,8 @@ use tgnn::error::{Error, Result};
 const PARQUET: &[u8] = b"PAR1";
 const ARROW: &[u8] = b"ARROW1";
 const STREAM: &[u8] = b"\xff\xff\xff\xff";
+/// Arrow's name of the type of UUIDs.
+const UUID: &str = "arrow.uuid";
 /// Maximum number of rows read at a time.
 const BATCH: usize = 1 << 14;
 
@@ -124,9 +129,9 @@ impl Columnar {
         first.map_err(|e| Error::io(path, "cannot read", e))?;
         let mut rows = None;
         let (schema, mut rest): (SchemaRef, Box<dyn Iterator<Item = _>>) = if head.starts_with(PARQUET) {
-            let (reader, told) = library(path, || parquet_pages::read(ParquetFile::new(file)?, BATCH))?;
-            rows = told;
-            (reader.schema(), Box::new(reader))
+            let opened = library(path, || parquet_pages::read(ParquetFile::new(file)?, BATCH))?;
+            rows = opened.rows;
+            (opened.schema, Box::new(opened.reader))
         } else if head.starts_with(ARROW) {
             let (schema, batches) = library(path, || FileBatches::open(file))?;
             (schema, Box::new(batches.map(|batch| batch.and_then(check_rows))))
@@ -147,20 +152,17 @@ impl Columnar {
         let names = self.names();
         let mut rows = Vec::new();
         if let Some(batch) = &self.first {
-            let columns = library(&self.path, || Ok::<_, ArrowError>(Columns::new(batch)))?;
-            let text = |row: usize, i: usize| match columns.cell(i, row) {
-                Cell::Time(time) => {
-                    TimeFormat::Iso.text(time.mantissa, 10f64.powi(time.digits as i32)).into_bytes()
-                }
-                cell => cell.text().unwrap_or_default().into_owned().into_bytes(),
+            let columns = library(&self.path, || Ok::<_, ArrowError>(Columns::new(batch, &self.schema)))?;
+            let text = |row: usize, i: usize| {
+                columns.cell(i, row).text().unwrap_or_default().into_owned().into_bytes()
             };
             let sampled = 0..batch.num_rows().min(ROWS);
             rows = sampled.map(|row| (0..names.len()).map(|i| text(row, i)).collect()).collect();
         }
-        let kind = |i: usize| self.schema.field(i).data_type();
-        let measured = (0..names.len()).filter(|i| is_measured(kind(*i))).collect();
-        let bytes: Vec<String> =
-            (0..names.len()).filter(|i| is_bytes(kind(*i))).map(|i| names[i].clone()).collect();
+        let field = |i: &usize| self.schema.field(*i);
+        let measured = (0..names.len()).filter(|i| is_measured(field(i).data_type())).collect();
+        let is_hexadecimal = |i: &usize| is_bytes(field(i).data_type()) && !is_uuid(field(i));
+        let bytes: Vec<String> = (0..names.len()).filter(is_hexadecimal).map(|i| names[i].clone()).collect();
         let mut sample = Sample::of_table(names, rows, measured);
         if !bytes.is_empty() {
             sample
@@ -173,9 +175,9 @@ impl Columnar {
     /// Calls `take` for every row.
     pub(super) fn for_each(mut self, take: &mut dyn FnMut(&dyn Row) -> Result<()>) -> Result<()> {
         let names = self.names();
-        let (mut first, mut next) = (0, self.first.take());
+        let (mut first, mut next, schema) = (0, self.first.take(), self.schema.clone());
         while let Some(batch) = next {
-            let columns = library(&self.path, || Ok::<_, ArrowError>(Columns::new(&batch)))?;
+            let columns = library(&self.path, || Ok::<_, ArrowError>(Columns::new(&batch, &schema)))?;
             for row in 0..batch.num_rows() {
                 take(&TypedRow { path: &self.path, names: &names, columns: &columns, row, first })?;
             }
@@ -195,6 +197,11 @@ fn is_measured(kind: &DataType) -> bool {
         }
         kind => kind.is_floating(),
     }
+}
+
+/// Whether the bytes of a column are UUIDs.
+fn is_uuid(field: &Field) -> bool {
+    field.extension_type_name() == Some(UUID)
 }
 
 /// Whether a column of this type holds bytes.
@@ -225,6 +232,18 @@ impl Row for TypedRow<'_> {
         self.columns.cell(i, self.row)
     }
 
+    fn floats(&self, at: &[usize], to: &mut Vec<f32>) -> bool {
+        let before = to.len();
+        for &i in at {
+            let (None, Values::Single(values)) = &self.columns.0[i] else {
+                to.truncate(before);
+                return false;
+            };
+            to.push(values[self.row]);
+        }
+        true
+    }
+
     fn error(&self, i: Option<usize>, what: String) -> Error {
         let row = self.first + self.row + 1;
         let what = match i.and_then(|i| self.names.get(i)) {
@@ -235,16 +254,19 @@ impl Row for TypedRow<'_> {
     }
 }
 
-/// Columns of a batch, in the types of cells.
-struct Columns(Vec<(ArrayRef, Values)>);
+/// Columns of a batch, in the types of cells, and which of their values are missing.
+struct Columns(Vec<(Option<NullBuffer>, Values)>);
 
 /// Values of a column.
 enum Values {
     Int(Vec<i64>),
     Uint(Vec<u64>),
     Float(Vec<f64>),
-    /// Ticks of `10^-digits` seconds, times a factor.
+    Single(ScalarBuffer<f32>),
+    /// Points in time: ticks of `10^-digits` seconds, times a factor.
     Time(Vec<i64>, u32, i64),
+    /// Times of day, or spans of time: ticks of `10^-digits` seconds.
+    Clock(Vec<i64>, u32),
     /// All text, and the end of each value.
     Text(Vec<u8>, Vec<usize>),
     /// Numbers of all lists, and the end of each list.
@@ -257,14 +279,21 @@ enum Values {
 }
 
 impl Columns {
-    fn new(batch: &RecordBatch) -> Self {
-        Columns(batch.columns().iter().map(|array| (array.clone(), Values::new(array))).collect())
+    fn new(batch: &RecordBatch, schema: &SchemaRef) -> Self {
+        let column = |(i, array)| Self::column(array, is_uuid(schema.field(i)));
+        Columns(batch.columns().iter().enumerate().map(column).collect())
+    }
+
+    /// Collects the values of a column; `uuid` says that its bytes are UUIDs.
+    fn column(array: &ArrayRef, uuid: bool) -> (Option<NullBuffer>, Values) {
+        (array.nulls().cloned(), Values::new(array, uuid))
     }
 
     /// Returns the cell in column `i` and row `row`, both of which exist.
+    #[inline]
     fn cell(&self, i: usize, row: usize) -> Cell<'_> {
-        let (array, values) = &self.0[i];
-        if array.is_null(row) {
+        let (missing, values) = &self.0[i];
+        if missing.as_ref().is_some_and(|missing| missing.is_null(row)) {
             return Cell::Missing;
         }
         let span = |ends: &[usize]| if row == 0 { 0..ends[0] } else { ends[row - 1]..ends[row] };
@@ -272,10 +301,12 @@ impl Columns {
             Values::Int(values) => Cell::Number(Scalar::Int(values[row])),
             Values::Uint(values) => Cell::Number(Scalar::Uint(values[row])),
             Values::Float(values) => Cell::Number(Scalar::Float(values[row])),
+            Values::Single(values) => Cell::Number(Scalar::Single(values[row])),
             Values::Time(values, digits, factor) => match values[row].checked_mul(*factor) {
                 Some(ticks) => Cell::Time(Decimal::new(ticks, *digits)),
                 None => Cell::Other("date too far away"),
             },
+            Values::Clock(values, digits) => Cell::Clock(Decimal::new(values[row], *digits)),
             Values::Text(bytes, ends) => Cell::Text(&bytes[span(ends)]),
             Values::Lists(numbers, ends) => Cell::List(Cow::Borrowed(&numbers[span(ends)])),
             Values::Dictionary(values, keys) => values.cell(0, keys[row]),
@@ -286,8 +317,10 @@ impl Columns {
 }
 
 impl Values {
-    fn new(array: &ArrayRef) -> Self {
-        Self::of_numbers(array).or_else(|| Self::of_times(array)).unwrap_or_else(|| Self::of_others(array))
+    fn new(array: &ArrayRef, uuid: bool) -> Self {
+        Self::of_numbers(array)
+            .or_else(|| Self::of_times(array))
+            .unwrap_or_else(|| Self::of_others(array, uuid))
     }
 
     fn of_numbers(array: &ArrayRef) -> Option<Self> {
@@ -308,10 +341,7 @@ impl Values {
             DataType::UInt32 => numbers!(Uint, u64, UInt32Type),
             DataType::UInt64 => numbers!(Uint, u64, UInt64Type),
             DataType::Float16 => numbers!(Float, f64, Float16Type),
-            DataType::Float32 => {
-                let values = array.as_primitive::<Float32Type>().values().iter();
-                Values::Float(values.map(|&v| shortest(v)).collect())
-            }
+            DataType::Float32 => Values::Single(array.as_primitive::<Float32Type>().values().clone()),
             DataType::Float64 => numbers!(Float, f64, Float64Type),
             DataType::Boolean => Values::Uint(array.as_boolean().values().iter().map(u64::from).collect()),
             // As text, because a float does not hold all of their digits.
@@ -324,28 +354,33 @@ impl Values {
     }
 
     fn of_times(array: &ArrayRef) -> Option<Self> {
-        macro_rules! times {
-            ($type:ty, $digits:expr, $factor:expr) => {
-                Values::Time(
-                    array.as_primitive::<$type>().values().iter().map(|&v| i64::from(v)).collect(),
-                    $digits,
-                    $factor,
-                )
+        macro_rules! ticks {
+            ($type:ty) => {
+                array.as_primitive::<$type>().values().iter().map(|&v| i64::from(v)).collect()
             };
         }
+        use TimeUnit::{Microsecond, Millisecond, Nanosecond, Second};
         Some(match array.data_type() {
-            DataType::Timestamp(TimeUnit::Second, _) => times!(TimestampSecondType, 0, 1),
-            DataType::Timestamp(TimeUnit::Millisecond, _) => times!(TimestampMillisecondType, 3, 1),
-            DataType::Timestamp(TimeUnit::Microsecond, _) => times!(TimestampMicrosecondType, 6, 1),
-            DataType::Timestamp(TimeUnit::Nanosecond, _) => times!(TimestampNanosecondType, 9, 1),
-            DataType::Date32 => times!(Date32Type, 0, 86_400),
-            DataType::Date64 => times!(Date64Type, 3, 1),
+            DataType::Timestamp(Second, _) => Values::Time(ticks!(TimestampSecondType), 0, 1),
+            DataType::Timestamp(Millisecond, _) => Values::Time(ticks!(TimestampMillisecondType), 3, 1),
+            DataType::Timestamp(Microsecond, _) => Values::Time(ticks!(TimestampMicrosecondType), 6, 1),
+            DataType::Timestamp(Nanosecond, _) => Values::Time(ticks!(TimestampNanosecondType), 9, 1),
+            DataType::Date32 => Values::Time(ticks!(Date32Type), 0, 86_400),
+            DataType::Date64 => Values::Time(ticks!(Date64Type), 3, 1),
+            DataType::Time32(Second) => Values::Clock(ticks!(Time32SecondType), 0),
+            DataType::Time32(Millisecond) => Values::Clock(ticks!(Time32MillisecondType), 3),
+            DataType::Time64(Microsecond) => Values::Clock(ticks!(Time64MicrosecondType), 6),
+            DataType::Time64(Nanosecond) => Values::Clock(ticks!(Time64NanosecondType), 9),
+            DataType::Duration(Second) => Values::Clock(ticks!(DurationSecondType), 0),
+            DataType::Duration(Millisecond) => Values::Clock(ticks!(DurationMillisecondType), 3),
+            DataType::Duration(Microsecond) => Values::Clock(ticks!(DurationMicrosecondType), 6),
+            DataType::Duration(Nanosecond) => Values::Clock(ticks!(DurationNanosecondType), 9),
             _ => return None,
         })
     }
 
     /// Collects text, lists and dictionaries.
-    fn of_others(array: &ArrayRef) -> Self {
+    fn of_others(array: &ArrayRef, uuid: bool) -> Self {
         match array.data_type() {
             DataType::Utf8 => text(array.as_string::<i32>().iter()),
             DataType::LargeUtf8 => text(array.as_string::<i64>().iter()),
@@ -353,12 +388,13 @@ impl Values {
             DataType::Binary => hexadecimal(array.as_binary::<i32>().iter()),
             DataType::LargeBinary => hexadecimal(array.as_binary::<i64>().iter()),
             DataType::BinaryView => hexadecimal(array.as_binary_view().iter()),
+            DataType::FixedSizeBinary(16) if uuid => uuids(array.as_fixed_size_binary().iter()),
             DataType::FixedSizeBinary(1..) => hexadecimal(array.as_fixed_size_binary().iter()),
             DataType::Dictionary(..) => {
                 let dictionary = array.as_any_dictionary();
                 let values = dictionary.values();
                 let keys = dictionary.normalized_keys();
-                Values::Dictionary(Box::new(Columns(vec![(values.clone(), Values::new(values))])), keys)
+                Values::Dictionary(Box::new(Columns(vec![Columns::column(values, uuid)])), keys)
             }
             DataType::List(_) => {
                 let list = array.as_list::<i32>();
@@ -390,16 +426,42 @@ fn text<'a>(values: impl Iterator<Item = Option<&'a str>>) -> Values {
 
 /// Collects bytes as text such as `0x0aff`.
 fn hexadecimal<'a>(values: impl Iterator<Item = Option<&'a [u8]>>) -> Values {
+    written(values, |value, text| {
+        text.extend_from_slice(b"0x");
+        text.extend(value.iter().flat_map(|byte| digits(*byte)));
+    })
+}
+
+/// Collects UUIDs as text such as `123e4567-e89b-12d3-a456-426614174000`.
+fn uuids<'a>(values: impl Iterator<Item = Option<&'a [u8]>>) -> Values {
+    written(values, |value, text| {
+        for (i, byte) in value.iter().enumerate() {
+            if matches!(i, 4 | 6 | 8 | 10) {
+                text.push(b'-');
+            }
+            text.extend(digits(*byte));
+        }
+    })
+}
+
+/// Collects bytes as text, which `write` appends; a missing value is empty.
+fn written<'a>(
+    values: impl Iterator<Item = Option<&'a [u8]>>,
+    write: impl Fn(&[u8], &mut Vec<u8>),
+) -> Values {
     let (mut text, mut ends) = (Vec::new(), Vec::new());
     for value in values {
         if let Some(value) = value {
-            text.extend_from_slice(b"0x");
-            let digit = |half: u8| b"0123456789abcdef"[half as usize];
-            text.extend(value.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]));
+            write(value, &mut text);
         }
         ends.push(text.len());
     }
     Values::Text(text, ends)
+}
+
+/// Returns the hexadecimal digits of a byte.
+fn digits(byte: u8) -> [u8; 2] {
+    [byte >> 4, byte & 15].map(|half| b"0123456789abcdef"[half as usize])
 }
 
 /// Collects decimals as text.
@@ -424,25 +486,37 @@ fn short(kind: &DataType) -> String {
 
 /// Collects the numbers of lists, which begin and end at `offsets` of `values`.
 fn lists(values: &ArrayRef, mut offsets: impl Iterator<Item = usize>) -> Values {
-    let columns = Columns(vec![(values.clone(), Values::new(values))]);
-    let (mut numbers, mut ends, mut from) = (Vec::new(), Vec::new(), offsets.next().unwrap_or(0));
-    for to in offsets {
-        for i in from..to {
-            match columns.cell(0, i).value() {
-                Ok(value) => numbers.push(value.unwrap_or(f32::NAN)),
-                Err(Fault::NotFinite) => numbers.push(f32::INFINITY),
-                Err(_) => return Values::Other(format!("List({})", short(values.data_type()))),
-            }
-        }
-        ends.push(numbers.len());
-        from = to;
+    let start = offsets.next().unwrap_or(0);
+    let ends: Vec<usize> = offsets.map(|end| end - start).collect();
+    let values = values.slice(start, ends.last().copied().unwrap_or(0));
+    match numbers(&values) {
+        Some(numbers) => Values::Lists(numbers, ends),
+        None => Values::Other(format!("List({})", short(values.data_type()))),
     }
-    Values::Lists(numbers, ends)
 }
 
-/// Converts an `f32` to the `f64` nearest to its shortest decimal, so that a time of 0.1f32 is 0.1.
-fn shortest(value: f32) -> f64 {
-    value.to_string().parse().unwrap_or(f64::from(value))
+/// Converts the values of a column to f32: NaN where one is missing, infinite where one is not finite; `None`
+/// if one is no number.
+fn numbers(array: &ArrayRef) -> Option<Vec<f32>> {
+    let mut numbers: Vec<f32> = match Values::new(array, false) {
+        Values::Int(values) => values.into_iter().map(|v| v as f32).collect(),
+        Values::Uint(values) => values.into_iter().map(|v| v as f32).collect(),
+        Values::Float(values) => values.into_iter().map(|v| v as f32).collect(),
+        Values::Single(values) => values.to_vec(),
+        values => {
+            let columns = Columns(vec![(array.nulls().cloned(), values)]);
+            let number = |i| match columns.cell(0, i).value() {
+                Ok(value) => Some(value.unwrap_or(f32::NAN)),
+                Err(Fault::NotFinite) => Some(f32::INFINITY),
+                Err(_) => None,
+            };
+            return (0..array.len()).map(number).collect();
+        }
+    };
+    if array.null_count() > 0 {
+        (0..numbers.len()).filter(|&i| array.is_null(i)).for_each(|i| numbers[i] = f32::NAN);
+    }
+    Some(numbers)
 }
 
 #[cfg(test)]

@@ -1,34 +1,65 @@
 //! Pages of Parquet whose counts are compared with their headers before the library allocates for them.
 //!
 //! A page of text in a delta encoding has, inside the compressed page, a count of the lengths that follow.
-use super::parquet_file::ParquetFile;
+use super::{UUID, parquet_file::ParquetFile};
+use arrow_schema::{DataType, FieldRef, Schema, SchemaRef, extension::EXTENSION_TYPE_NAME_KEY};
 use parquet::{
     arrow::{
         ProjectionMask,
         arrow_reader::{ArrowReaderMetadata, ParquetRecordBatchReader, RowGroups},
         parquet_to_arrow_field_levels,
     },
-    basic::Encoding,
+    basic::{Encoding, LogicalType},
     column::page::{Page, PageIterator, PageMetadata, PageReader},
     errors::{ParquetError, Result},
     file::{
         metadata::{ParquetMetaData, RowGroupMetaData},
         serialized_reader::SerializedPageReader,
     },
+    schema::types::{SchemaDescriptor, TypePtr},
 };
 use std::sync::Arc;
 
-/// Opens the rows of a file, in batches of at most `batch`. Also returns the number of rows that it says.
-pub(super) fn read(file: ParquetFile, batch: usize) -> Result<(ParquetRecordBatchReader, Option<u64>)> {
+/// An open file.
+pub(super) struct Opened {
+    pub reader: ParquetRecordBatchReader,
+    /// The columns, with the names of the types that only Parquet knows.
+    pub schema: SchemaRef,
+    /// The number of rows that the file says.
+    pub rows: Option<u64>,
+}
+
+/// Opens the rows of a file, in batches of at most `batch`.
+pub(super) fn read(file: ParquetFile, batch: usize) -> Result<Opened> {
     let opened = ArrowReaderMetadata::load(&file, Default::default())?;
     let metadata = Arc::clone(opened.metadata());
     let columns = metadata.file_metadata().schema_descr();
-    let levels =
-        parquet_to_arrow_field_levels(columns, ProjectionMask::all(), Some(opened.schema().fields()))?;
+    let schema = with_logical_types(opened.schema(), columns);
+    let levels = parquet_to_arrow_field_levels(columns, ProjectionMask::all(), Some(schema.fields()))?;
     let rows = u64::try_from(metadata.file_metadata().num_rows()).ok();
     let batch = batch.min(rows.map_or(0, |rows| rows.try_into().unwrap_or(batch)));
     let groups = CheckedRows { file: Arc::new(file), metadata };
-    Ok((ParquetRecordBatchReader::try_new_with_row_groups(&levels, &groups, batch, None)?, rows))
+    let reader = ParquetRecordBatchReader::try_new_with_row_groups(&levels, &groups, batch, None)?;
+    Ok(Opened { reader, schema, rows })
+}
+
+/// Returns the schema with what Parquet's logical types tell beyond it: which bytes are UUIDs, and which are
+/// the names of an enumeration, which are text.
+fn with_logical_types(schema: &SchemaRef, columns: &SchemaDescriptor) -> SchemaRef {
+    let typed = |(field, column): (&FieldRef, &TypePtr)| {
+        let mut field = field.as_ref().clone();
+        match column.get_basic_info().logical_type_ref() {
+            Some(LogicalType::Uuid) => drop(field.metadata_mut().insert(EXTENSION_TYPE_NAME_KEY, UUID)),
+            Some(LogicalType::Enum) if *field.data_type() == DataType::Binary => {
+                field.set_data_type(DataType::Utf8);
+            }
+            _ => {}
+        }
+        Arc::new(field)
+    };
+    let fields: Vec<FieldRef> =
+        schema.fields().iter().zip(columns.root_schema().get_fields()).map(typed).collect();
+    Arc::new(Schema::new_with_metadata(fields, schema.metadata().clone()))
 }
 
 /// All rows of a file.
