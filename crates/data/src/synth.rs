@@ -104,6 +104,7 @@ pub fn synth(options: &SynthOptions) -> Result<Events> {
         dst,
         time,
         label,
+        label_names: None,
         classes,
         node_labels: None,
         nodes,

@@ -74,6 +74,7 @@ impl Golden {
             dst: self.ids("dst"),
             time: self.ints("time"),
             label: None,
+            label_names: None,
             classes: None,
             node_labels: None,
             nodes,

@@ -12,7 +12,7 @@ use crate::{
         feature_files::{FeatureRows, attach, edge_rows, node_rows},
         options::ReadOptions,
     },
-    npy::Array,
+    npy::{Array, check_vector},
     scalar::Scalar,
 };
 use std::path::Path;
@@ -83,6 +83,7 @@ fn read_imported(dir: &Path, path: &Path, options: &ReadOptions) -> Result<Event
         dst,
         time: ticks(&dir.join("time.npy"))?,
         label: labels(dir)?,
+        label_names: info.label_names.map(Into::into),
         classes: classes(dir, info.classes)?,
         node_labels: info.node_classes.map(|classes| node_labels::read(dir, classes)).transpose()?,
         nodes: info.nodes,
@@ -195,12 +196,12 @@ fn unread_note(dir: &Path) -> Option<String> {
     (!unread.is_empty()).then(|| format!("arrays not read: {}", listed(&unread)))
 }
 
-/// Reads the labels, if there are any.
+/// Reads the labels, if there are any; NaN where one is missing.
 fn labels(dir: &Path) -> Result<Option<Vec<f32>>> {
-    match optional(dir, "label.npy") {
-        Some(file) => Ok(Some(Features::read(file)?.values().to_vec())),
-        None => Ok(None),
-    }
+    let Some(file) = optional(dir, "label.npy") else { return Ok(None) };
+    let array = Array::open(&file)?;
+    check_vector(&file, array.shape())?;
+    Ok(Some(array.to_f32()))
 }
 
 /// Reads the sets of classes, if there are any. There are `count` classes, by default one more than the

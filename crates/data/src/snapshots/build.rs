@@ -57,6 +57,7 @@ impl Snapshots {
             targets: None,
             target_unit: 1.0,
             classes: None,
+            class_values: None,
             ids: None,
             notes,
         })

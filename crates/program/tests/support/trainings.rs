@@ -16,6 +16,7 @@ pub fn stream(nodes: usize, ends: &[(usize, usize)], time: Vec<i64>) -> Events {
         dst: ends.iter().map(|e| (e.1 % nodes) as u32).collect(),
         time,
         label: None,
+        label_names: None,
         classes: None,
         node_labels: None,
         nodes,

@@ -72,6 +72,7 @@ pub(super) mod tests {
             dst: pairs.iter().map(|p| p[1]).collect(),
             time,
             label: None,
+            label_names: None,
             classes: None,
             node_labels: None,
             nodes,
