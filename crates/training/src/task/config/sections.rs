@@ -17,11 +17,13 @@ pub struct ClassifyConfig {
     pub positive_weight: f32,
     /// Whether only the head learns, on a model that stays as it is.
     pub frozen: bool,
+    /// Of two labels of events, the one that is yes, as the data write it; empty for the larger one.
+    pub positive: String,
 }
 
 impl Default for ClassifyConfig {
     fn default() -> Self {
-        ClassifyConfig { width: 100, positive_weight: 1.0, frozen: false }
+        ClassifyConfig { width: 100, positive_weight: 1.0, frozen: false, positive: String::new() }
     }
 }
 

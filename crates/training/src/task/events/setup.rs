@@ -1,8 +1,14 @@
 //! What is decided before a task is built: the device, the parts of the stream, and the plan.
 use super::by_plan::OverRanks;
-use crate::{plan::Plan, task::config::Config};
+use crate::{
+    plan::Plan,
+    task::{
+        config::{Config, TaskName},
+        training::{Manifest, RunOptions},
+    },
+};
 use tgnn::{error::Result, runtime::Device};
-use tgnn_data::{Events, Split};
+use tgnn_data::{ClassTable, Events, Split};
 
 /// What is decided before a task is built. Several tasks can share it.
 #[derive(Clone)]
@@ -11,6 +17,8 @@ pub(super) struct Setup {
     pub split: Split,
     pub plan: Plan,
     pub over_ranks: OverRanks,
+    /// What the classes stand for, if the task predicts classes.
+    pub classes: Option<ClassTable>,
 }
 
 impl Setup {
@@ -24,6 +32,44 @@ impl Setup {
         let split = config.split(events)?;
         let plan = config.plan_on(&device)?;
         let (plan, over_ranks) = OverRanks::new(config, events, &split, plan, &device)?;
-        Ok(Setup { device, split, plan, over_ranks })
+        let classes = if predicts_classes(config) { Some(own_classes(config, events)?) } else { None };
+        Ok(Setup { device, split, plan, over_ranks, classes })
     }
+    /// Returns the same for a run that goes on with the model of a checkpoint, whose classes stay.
+    ///
+    /// # Errors
+    /// `Data` if the classes of `events` cannot be those of the checkpoint.
+    pub fn with_classes_of(mut self, manifest: &Manifest, events: &Events) -> Result<Self> {
+        if self.classes.is_some() {
+            self.classes = Some(classes_of(manifest, events)?);
+        }
+        Ok(self)
+    }
+    /// Returns the same for a run, which may go on with an earlier one. Collective.
+    ///
+    /// # Errors
+    /// As [`with_classes_of`](Self::with_classes_of).
+    pub fn of_run(self, options: &RunOptions, events: &Events) -> Result<Self> {
+        match options.resumed(&self.device)? {
+            Some(manifest) => self.with_classes_of(&manifest, events),
+            None => Ok(self),
+        }
+    }
+}
+
+/// Whether a configuration is of a task that predicts the labels of events as classes.
+pub(super) fn predicts_classes(config: &Config) -> bool {
+    matches!(config.task, TaskName::Node | TaskName::Edge)
+}
+
+/// Returns the classes of a new run.
+fn own_classes(config: &Config, events: &Events) -> Result<ClassTable> {
+    let table = events.class_table()?;
+    events.two_classes(&table)?;
+    table.with_positive(&config.classify.positive)
+}
+
+/// Returns the classes of a checkpoint. Earlier versions did not keep them.
+pub(super) fn classes_of(manifest: &Manifest, events: &Events) -> Result<ClassTable> {
+    manifest.classes.clone().map_or_else(|| ClassTable::before_tables(events), Ok)
 }

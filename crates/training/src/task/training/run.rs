@@ -80,6 +80,12 @@ pub struct RunOptions {
 }
 
 impl RunOptions {
+    /// Returns the manifest of the run that this one goes on with, if there is one that can be read; another
+    /// is refused when its state is loaded. Collective.
+    pub(in crate::task) fn resumed(&self, device: &Device) -> Result<Option<Manifest>> {
+        let Some(out) = self.out.as_ref().filter(|_| self.resume) else { return Ok(None) };
+        from_first(device, || Ok(Checkpoint::at(out.join("checkpoint")).manifest().ok()))
+    }
     /// Returns what the run starts from, if not from random weights.
     fn start(&self) -> Option<StartRecord> {
         let [weights, from] = [&self.weights, &self.from].map(|p| Some(p.as_ref()?.display().to_string()));
@@ -231,6 +237,7 @@ impl<'a> Run<'a> {
         let checkpoint = options.out.as_ref().map(|out| Checkpoint::at(out.join("checkpoint")));
         let mut manifest = Checkpoint::describe(config, &self.data);
         manifest.by_plan = PlanManifest::new(task);
+        manifest.classes = task.class_table().cloned();
         manifest.start = options.start();
         let (records, best, lock) = (Vec::new(), None, None);
         let mut state = RunState { buffers, checkpoint, extractors, manifest, records, best, lock };
@@ -457,7 +464,7 @@ impl<'a> Run<'a> {
                 threads: device.threads(),
             },
             ranks: RanksRecord::gather(device, task.core().plan(), task.core().memory())?,
-            data: self.data.clone(),
+            data: DataRecord { classes: task.class_table().cloned(), ..self.data.clone() },
             model: config.model_name().into(),
             plan: task.core().plan.name.clone(),
             chosen: plan_record.chosen,
