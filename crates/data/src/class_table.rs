@@ -399,7 +399,7 @@ impl Events {
 
     fn labels_or_error(&self) -> Result<&[f32]> {
         self.label.as_deref().ok_or_else(|| {
-            Error::data(&self.name, "there are no labels of events").remedy(
+            Error::new(ErrorKind::Data, format!("{} has no labels", self.name)).remedy(
                 "name a column with --columns src=1,dst=2,time=3,label=4, or add classes.npy to a folder of .npy",
             )
         })
@@ -585,6 +585,6 @@ mod tests {
         let mut none = events(&[1.0]);
         none.label = None;
         let e = none.class_labels().unwrap_err().to_string();
-        assert!(e.starts_with("test: there are no labels of events; name a column "), "{e}");
+        assert!(e.starts_with("test has no labels; name a column "), "{e}");
     }
 }

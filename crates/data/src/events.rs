@@ -1,5 +1,7 @@
 //! A stream of events in time order, with its features, labels and metadata.
-use super::{Classes, FeatureEncoding, Features, Ids, NodeId, NodeLabels, NodeNames, TimeFormat, TimeScale};
+use super::{
+    Classes, Encodings, FeatureEncoding, Features, Ids, NodeId, NodeLabels, NodeNames, TimeFormat, TimeScale,
+};
 use std::{ops::Range, path::Path, sync::Arc};
 use tgnn::{
     error::{Error, Result},
@@ -53,6 +55,8 @@ pub struct Events {
     pub edge_features: Option<Features>,
     /// How columns of the file became the edge features; `None` if they are no columns of it.
     pub encoding: Option<FeatureEncoding>,
+    /// How columns of separate tables became edge and node features.
+    pub tables: Encodings,
     /// Node features, one row per node.
     pub node_features: Option<Features>,
     /// Remarks of the reader about changes and doubts, such as `sorted 12 out-of-order events`.
@@ -95,6 +99,7 @@ impl Events {
             ids: None,
             edge_features: None,
             encoding: None,
+            tables: Encodings::default(),
             node_features: None,
             notes: Vec::new(),
         };
@@ -151,6 +156,16 @@ impl Events {
             has[node as usize] = true;
         }
         has
+    }
+
+    /// Returns how columns of files became edge and node features.
+    pub fn encodings(&self) -> Encodings {
+        let fits = |encoding: &&FeatureEncoding, width| encoding.width() == width;
+        let edge = self.encoding.as_ref().or(self.tables.edge.as_ref());
+        Encodings {
+            edge: edge.filter(|encoding| fits(encoding, self.edge_width())).cloned(),
+            node: self.tables.node.as_ref().filter(|encoding| fits(encoding, self.node_width())).cloned(),
+        }
     }
 
     /// Returns the width of the edge features; 0 if there are none.
@@ -276,6 +291,7 @@ mod tests {
             ids: None,
             edge_features: None,
             encoding: None,
+            tables: Encodings::default(),
             node_features: None,
             notes: Vec::new(),
         }

@@ -57,7 +57,7 @@ pub use class_table::{ClassTable, ClassValue};
 pub use classes::Classes;
 pub use event_columns::EventColumns;
 pub use events::Events;
-pub use feature_columns::{EncodedColumn, Encoding, FeatureEncoding};
+pub use feature_columns::{EncodedColumn, Encoding, Encodings, FeatureEncoding};
 pub use features::Features;
 pub use format::{ColumnName, Columns, Delimiter, Estimate, FeatureColumns, Format, Missing, ReadOptions};
 pub use ids::{Ids, NodeId};

@@ -1,6 +1,6 @@
 //! Conversion of the raw events of a file to valid [`Events`]: sorting, renumbering and checks.
 use super::{
-    Classes, Events, FeatureEncoding, Features, Ids, doubts,
+    Classes, Encodings, Events, FeatureEncoding, Features, Ids, doubts,
     ids::IdColumns,
     node_labels::RawLabels,
     node_rows::NodeRows,
@@ -48,6 +48,8 @@ pub(super) struct Raw {
     pub edge_features: Option<Features>,
     /// How columns of the file became the edge features, if they did.
     pub encoding: Option<FeatureEncoding>,
+    /// How columns of separate tables became features.
+    pub tables: Encodings,
     /// Node features and the file that they come from.
     pub node_features: Option<(NodeRows, PathBuf)>,
     /// Whether sources and destinations are numbered separately, so that equal ids are different nodes.
@@ -79,6 +81,7 @@ impl Raw {
             node_labels: None,
             edge_features: None,
             encoding: None,
+            tables: Encodings::default(),
             node_features: None,
             separate: false,
             dense_destinations: false,
@@ -144,6 +147,7 @@ impl Raw {
             ids,
             edge_features: self.edge_features,
             encoding: self.encoding,
+            tables: self.tables,
             node_features,
             notes: self.notes,
         };

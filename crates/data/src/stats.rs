@@ -341,6 +341,7 @@ mod tests {
             first_destination: None,
             ticks_per_second: 1.0,
             encoding: None,
+            tables: crate::Encodings::default(),
             time_format: crate::TimeFormat::Seconds,
             origin: 0,
             ids: None,

@@ -115,6 +115,7 @@ pub fn synth(options: &SynthOptions) -> Result<Events> {
         ids,
         edge_features,
         encoding: None,
+        tables: crate::Encodings::default(),
         node_features,
         notes,
     };

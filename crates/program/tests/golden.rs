@@ -81,6 +81,7 @@ impl Golden {
             first_destination: None,
             ticks_per_second: 1.0,
             encoding: None,
+            tables: tgnn_data::Encodings::default(),
             time_format: tgnn_data::TimeFormat::Seconds,
             origin: 0,
             ids: None,

@@ -31,7 +31,7 @@ pub(super) use read::{is_imported, is_native, read};
 pub(super) use write::{FolderWriter, Shape, Staging};
 pub use write::{save, save_with_negatives};
 
-use super::{FeatureEncoding, TimeFormat};
+use super::{Encodings, FeatureEncoding, TimeFormat};
 use serde::{Deserialize, Serialize};
 
 /// The version of the layout. Other versions are not read.
@@ -68,6 +68,9 @@ pub(super) struct Info {
     /// How columns of the original file became the edge features.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub encoding: Option<FeatureEncoding>,
+    /// How columns of separate tables became features.
+    #[serde(default, skip_serializing_if = "Encodings::is_empty")]
+    pub feature_tables: Encodings,
     #[serde(default)]
     pub notes: Vec<String>,
 }

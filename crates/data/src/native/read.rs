@@ -5,7 +5,7 @@ use super::{
     node_labels,
 };
 use crate::{
-    Classes, Events, Features, Ids,
+    Classes, Events, FeatureEncoding, Features, Ids,
     format::{
         array_columns,
         column_names::listed,
@@ -62,19 +62,22 @@ fn read_imported(dir: &Path, path: &Path, options: &ReadOptions) -> Result<Event
     }
     let mut notes = info.notes;
     let ids = original_ids(dir)?;
+    let mut tables = info.feature_tables;
     let edge_features = match &options.edge_features {
-        Some(file) => Some(given_edges(file, info.events, options, &mut notes)?),
+        Some(file) => {
+            let (features, encoding) = given_edges(file, info.events, options, &mut notes)?;
+            tables.edge = encoding;
+            Some(features)
+        }
         None => optional(dir, "edge_features.npy").map(|file| own_edges(&file, info.events)).transpose()?,
     };
     let split = info.first_destination.map(|first| first as usize);
     let node_features = match &options.node_features {
-        Some(file) => Some(node_rows(file, options, &mut notes)?.by_node(
-            ids.as_ref(),
-            info.nodes,
-            split,
-            file,
-            &mut notes,
-        )?),
+        Some(file) => {
+            let (rows, encoding) = node_rows(file, options, &mut notes)?;
+            tables.node = encoding;
+            Some(rows.by_node(ids.as_ref(), info.nodes, split, file, &mut notes)?)
+        }
         None => optional(dir, "node_features.npy").map(Features::read).transpose()?,
     };
     let events = Events {
@@ -93,6 +96,7 @@ fn read_imported(dir: &Path, path: &Path, options: &ReadOptions) -> Result<Event
         time_format: info.time_format,
         ids,
         encoding: info.encoding.filter(|_| options.edge_features.is_none()),
+        tables,
         edge_features,
         node_features,
         notes,
@@ -142,10 +146,10 @@ fn given_edges(
     events: usize,
     options: &ReadOptions,
     notes: &mut Vec<String>,
-) -> Result<Features> {
-    let FeatureRows { features, incomplete } = edge_rows(file, events, options, notes)?;
+) -> Result<(Features, Option<FeatureEncoding>)> {
+    let FeatureRows { features, encoding, incomplete } = edge_rows(file, events, options, notes)?;
     match incomplete.is_empty() {
-        true => Ok(features),
+        true => Ok((features, encoding)),
         false => Err(Error::usage("events of an imported data set cannot be left out")
             .remedy("leave out --missing drop, or import the original file again with the features")),
     }

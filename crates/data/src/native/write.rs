@@ -82,6 +82,7 @@ pub fn save_with_negatives(
         origin: events.origin,
         time_format: events.time_format.clone(),
         encoding: events.encoding.clone(),
+        feature_tables: events.tables.clone(),
         notes: events.notes.clone(),
         ..Info::default()
     })

@@ -131,6 +131,7 @@ mod tests {
             first_destination: None,
             ticks_per_second: 1.0,
             encoding: None,
+            tables: crate::Encodings::default(),
             time_format: crate::TimeFormat::Seconds,
             origin: 0,
             ids: Some(Ids::new(vec![5, 6, 7, 8])),

@@ -23,6 +23,7 @@ pub fn stream(nodes: usize, ends: &[(usize, usize)], time: Vec<i64>) -> Events {
         first_destination: None,
         ticks_per_second: 2.0,
         encoding: None,
+        tables: tgnn_data::Encodings::default(),
         time_format: tgnn_data::TimeFormat::Seconds,
         origin: 0,
         ids: None,

@@ -81,7 +81,7 @@ impl Config {
             );
         }
         if !classify.positive.is_empty() && !matches!(self.task, TaskName::Node | TaskName::Edge) {
-            let what = "classify.positive (--positive), and no labels of events are predicted".into();
+            let what = "classify.positive is set, and no labels of events are predicted".into();
             return bad(what, "give task=node or task=edge, or leave it out");
         }
         if classify.frozen && self.task == TaskName::Link {

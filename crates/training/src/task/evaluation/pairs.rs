@@ -79,6 +79,7 @@ pub(super) mod tests {
             first_destination: None,
             ticks_per_second: 1.0,
             encoding: None,
+            tables: tgnn_data::Encodings::default(),
             time_format: tgnn_data::TimeFormat::Seconds,
             origin: 0,
             ids: None,

@@ -260,3 +260,51 @@ impl Objective {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tgnn::{autograd::Program, ops::Backend};
+
+    /// Returns the loss of three events, and the gradients of their logits; the labels are those of the first
+    /// and the last event, and `middle`.
+    fn learned(middle: f32) -> (f32, Vec<f32>) {
+        let mut events = Events::new("test", vec![0; 4], vec![1; 4], vec![0, 1, 2, 3]).unwrap();
+        events.label = Some(vec![1.0, middle, 0.0, 2.0]);
+        let classes = events.class_labels().unwrap().into_owned();
+        let split = Split { train: 0..3, val: 3..4, test: 4..4, unseen: Vec::new() };
+        let mut store = Store::new(Precision::F32);
+        let spec = Spec::ids(Rows::fixed(4), classes.most());
+        let labels = LabelTables {
+            classes: store.table("classes", spec, classes.table()).unwrap(),
+            unlabelled: unlabelled(&events, &classes, &split, &mut store).unwrap(),
+        };
+        let mut t = Tape::new(&store);
+        let values = [0.5f32, -1.0, 2.0, 3.0, 80.0, -3.0, -2.0, 0.0, 1.0];
+        let logits = t.input(&mut store, "logits", Spec::real(Rows::fixed(3), 3), &values).unwrap();
+        let event = t.input(&mut store, "event", Spec::ids(Rows::fixed(3), 1), &[0u32, 1, 2]).unwrap();
+        let one = t.input(&mut store, "one", Spec::real(Rows::fixed(1), 1), &[1.0f32]).unwrap();
+        let loss = labels.loss(&mut t, logits, event, 2.0).unwrap();
+        let gradient = t.backward(loss, one, &[logits]).unwrap()[0];
+        let mut program = Program::new(&t, &[loss, gradient], Precision::F32, Backend::Cpu).unwrap();
+        program.run(&mut store).unwrap();
+        let read = |var| program.read::<f32>(var, &store).unwrap().to_vec();
+        (read(loss)[0], read(gradient))
+    }
+
+    #[test]
+    fn an_event_without_a_label_has_no_loss_and_no_gradient_and_the_mean_is_over_the_others() {
+        let (_, all) = learned(2.0);
+        let (loss, some) = learned(f32::NAN);
+        assert_eq!(some[3..6], [0.0; 3]);
+        // The mean is over two events instead of three.
+        let scaled = |part: &[f32]| part.iter().map(|x| 1.5 * x).collect::<Vec<_>>();
+        for (got, want) in [(&some[..3], scaled(&all[..3])), (&some[6..], scaled(&all[6..]))] {
+            assert!(got.iter().zip(&want).all(|(a, b)| (a - b).abs() < 1e-6), "{got:?}, not {want:?}");
+        }
+        let softplus = |x: f64| x.exp().ln_1p();
+        let positive = 2.0 * (softplus(1.0) + softplus(2.0));
+        let negative = softplus(0.5) + softplus(2.0) + softplus(0.0) + softplus(1.0);
+        assert!((f64::from(loss) - (positive + negative) / 6.0).abs() < 1e-6, "{loss}");
+    }
+}

@@ -7,7 +7,7 @@ use super::{
         USE_A_COPY, as_json, is_free, locked, never_saved, open_run, read_metrics, write_metrics, write_whole,
     },
     lock::FolderLock,
-    matching::{may_start, resumed},
+    matching::{may_load, may_start, resumed},
     over_ranks::{from_first, load},
     tensor_files::import_weights,
     tensorboard,
@@ -213,7 +213,11 @@ impl<'a> Run<'a> {
             let parameters: Vec<(String, BufferId)> =
                 task.core().parameters.iter().map(|(name, id)| (name.to_owned(), id)).collect();
             let ids: Vec<BufferId> = parameters.iter().map(|p| p.1).collect();
-            load(task, &ids, |store, _| import_weights(path, store, &parameters))?;
+            load(task, &ids, |store, _| {
+                let note = may_load(path, &self.data).map_err(|e| e.in_file(path))?;
+                note.iter().for_each(|note| watch.note(note));
+                import_weights(path, store, &parameters)
+            })?;
         }
         if let Some(path) = &self.options.from {
             let (trained, model) = (Checkpoint::at(path), task.core().buffers.model.clone());

@@ -17,7 +17,7 @@ use tgnn::{
         comm::{Channel, TrafficKind},
     },
 };
-use tgnn_data::{ClassTable, Events, Snapshots};
+use tgnn_data::{ClassTable, Encodings, Events, Snapshots};
 
 /// The record of an epoch: a line of `metrics.jsonl`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -103,6 +103,9 @@ pub struct DataRecord {
     /// Number of snapshots; `None` if the data are an event stream.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snapshots: Option<usize>,
+    /// How columns became features.
+    #[serde(skip)]
+    pub columns: Encodings,
     /// What the classes stand for, if the task predicts classes; `None` in the records of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub classes: Option<ClassTable>,
@@ -120,6 +123,7 @@ impl DataRecord {
             nodes: events.nodes,
             edge_features: events.edge_width(),
             snapshots: None,
+            columns: events.encodings(),
             classes: None,
             fingerprint: Some(Fingerprint::of_events(events)),
         }
@@ -132,6 +136,7 @@ impl DataRecord {
             nodes: data.nodes,
             edge_features: data.width(),
             snapshots: Some(data.len()),
+            columns: Encodings::default(),
             classes: None,
             fingerprint: Some(Fingerprint::of_snapshots(data)),
         }
