@@ -45,7 +45,11 @@ impl ClassValue {
 
     /// Whether it is the value that a user writes as `text`.
     fn is(&self, text: &str) -> bool {
-        let number = text.trim().parse::<f64>();
+        let number = match text {
+            "true" => Ok(1.0),
+            "false" => Ok(0.0),
+            text => text.trim().parse::<f64>(),
+        };
         self.to_string() == text || matches!((self, number), (ClassValue::Number(a), Ok(b)) if *a == b)
     }
 }
@@ -537,6 +541,8 @@ mod tests {
         assert_eq!(e, "the positive label is `fraudulent`, and none is so; give legit or fraud");
         let numbers = events(&[1.0, 2.0]).class_table().unwrap();
         assert_eq!(numbers.with_positive("1.0").unwrap().to_string(), "2 is no, 1 is yes");
+        let truths = events(&[0.0, 1.0]).class_table().unwrap();
+        assert_eq!(truths.with_positive("false").unwrap().to_string(), "1 is no, 0 is yes");
         let e = events(&[1.0, 2.0, 4.0]).class_table().unwrap().with_positive("1").unwrap_err().to_string();
         assert!(e.contains("of data with two labels, and these have 3: 1, 2, 4; leave it out"), "{e}");
     }

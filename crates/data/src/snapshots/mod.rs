@@ -24,7 +24,7 @@ pub use options::{EdgeWeights, Normalise, Presence, SnapshotOptions, VertexFeatu
 pub use stats::{SnapshotStats, StepStats};
 pub use synth::{SynthSnapshots, Trend};
 
-use super::{ClassValue, Features, Ids, NodeId, NodeNames};
+use super::{ClassValue, FeatureEncoding, Features, Ids, NodeId, NodeNames};
 use tgnn::{
     error::{Error, Result},
     runtime::NONE,
@@ -57,6 +57,8 @@ pub struct Snapshots {
     pub present: Option<Vec<bool>>,
     /// Vertex features: one row per vertex, or one row per step and vertex, at row `s * nodes + v`.
     pub features: Option<Features>,
+    /// How columns of a table became the vertex features; `None` if they are no columns of one.
+    pub encoding: Option<FeatureEncoding>,
     /// Values to predict for the vertices of each step from the steps before it, one row per step and vertex:
     /// for example, the values of a series at that step and the following ones. Unknown values are NaN.
     pub targets: Option<Features>,

@@ -34,7 +34,10 @@ impl Snapshots {
         let merged = std::mem::take(&mut s.notes);
         s.notes = events.notes.iter().cloned().chain(cut.note).chain(merged).collect();
         (s.features, s.ids, s.classes) = (events.node_features.clone(), events.ids.clone(), classes);
-        s.class_values = names.flatten();
+        (s.class_values, s.encoding) = (names.flatten(), events.tables.node.clone());
+        if options.classes {
+            s.notes.extend(events.note_of_no_label());
+        }
         s.mark_present(options.presence)?;
         s.choose_features(options, seed)?;
         Ok(s)

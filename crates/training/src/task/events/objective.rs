@@ -17,7 +17,7 @@ use tgnn_data::{ClassTable, Classes, Events, Part, Split, text::grouped};
 /// Salt of the draws of training negatives.
 const TRAINING_NEGATIVES: u32 = 0x7261;
 
-/// Logit that makes both the loss of a decision and its gradient 0, if the answer is no.
+/// Logit that makes the loss of a decision 0 if the answer is no.
 const CERTAIN_NO: f32 = -1e4;
 
 /// What a task predicts of an event.
@@ -40,12 +40,12 @@ pub(super) struct LabelTables {
 /// What leaves the events without a label out of the loss.
 #[derive(Clone, Copy)]
 pub(super) struct Unlabelled {
-    /// `[events, 1]` u32: 0 for an event without a label, else [`NONE`].
+    /// `[events, 1]` u32: 1 for an event without a label, else 0.
     row: BufferId,
-    /// `[1, classes]` f32: what is added to the logits of such an event.
-    offset: BufferId,
+    /// `[2, classes]` f32: what the logits of such events are multiplied by, and then added to them.
+    factor_and_offset: [BufferId; 2],
     /// Training events per training event with a label, so that the loss is a mean over those.
-    factor: f32,
+    scale: f32,
 }
 
 impl LabelTables {
@@ -53,15 +53,16 @@ impl LabelTables {
     pub fn loss(&self, t: &mut Tape, logits: Var, event: Var, positive_weight: f32) -> Result<Var> {
         let labels = t.stored(self.classes)?;
         let labels = t.gather_rows(labels, event)?;
-        let Some(Unlabelled { row, offset, factor }) = self.unlabelled else {
+        let Some(Unlabelled { row, factor_and_offset, scale }) = self.unlabelled else {
             return t.label_loss(logits, labels, positive_weight);
         };
-        let [row, offset] = t.stored_all([row, offset])?;
+        let (row, tables) = (t.stored(row)?, t.stored_all(factor_and_offset)?);
         let row = t.gather_rows(row, event)?;
-        let offset = t.gather_rows(offset, row)?;
-        let logits = t.add(logits, offset)?;
+        let of_event = t.gather_all_rows(&tables, row)?;
+        let logits = t.mul(logits, of_event[0])?;
+        let logits = t.add(logits, of_event[1])?;
         let loss = t.label_loss(logits, labels, positive_weight)?;
-        t.scale(loss, factor)
+        t.scale(loss, scale)
     }
 }
 
@@ -89,20 +90,15 @@ impl Target {
         batch: usize,
         store: &mut Store,
     ) -> Result<Self> {
-        match config.task {
-            TaskName::Link => Self::links(config, events, split, batch, store),
-            TaskName::Node | TaskName::Edge => match classes {
-                Some(table) => Self::classes(config, events, (split, table), store),
-                None => Self::classes(config, events, (split, &events.class_table()?), store),
-            },
-            TaskName::Regression => {
+        match (config.task, classes) {
+            (TaskName::Link, _) => Self::links(config, events, split, batch, store),
+            (_, Some(table)) => Self::classes(config, events, (split, table), store),
+            (TaskName::Regression, None) => {
                 Err(Error::usage(format!("{} predicts no values of nodes", config.model_name()))
                     .remedy("give task=link, node or edge, or a model of snapshots"))
             }
-            TaskName::Property => {
-                Err(Error::usage("labels of nodes are predicted at their times, not by event")
-                    .remedy("use task=link, node or edge here"))
-            }
+            (_, None) => Err(Error::usage("labels of nodes are predicted at their times, not by event")
+                .remedy("use task=link, node or edge here")),
         }
     }
     fn links(
@@ -166,13 +162,18 @@ fn unlabelled(
         return Err(Error::data(&events.name, "no event of the training part has a label")
             .remedy("label some, or train on a larger part (data.train)"));
     }
-    let row = |event| if classes.is_labelled(event) { NONE } else { 0 };
-    let rows: Vec<u32> = (0..events.len()).map(row).collect();
-    let offset = vec![CERTAIN_NO; classes.count()];
+    let rows: Vec<u32> = (0..events.len()).map(|event| (!classes.is_labelled(event)).into()).collect();
+    let width = classes.count();
+    let mut table = |name, [labelled, unlabelled]: [f32; 2]| {
+        let values = [vec![labelled; width], vec![unlabelled; width]].concat();
+        store.values(name, Spec::real(Rows::fixed(2), width), &values)
+    };
+    let factor_and_offset =
+        [table("factors of logits", [1.0, 0.0])?, table("offsets of logits", [0.0, CERTAIN_NO])?];
     Ok(Some(Unlabelled {
         row: store.values("unlabelled", Spec::ids(Rows::fixed(rows.len()), 1), &rows)?,
-        offset: store.values("certain no", Spec::real(Rows::fixed(1), offset.len()), &offset)?,
-        factor: split.train.len() as f32 / labelled as f32,
+        factor_and_offset,
+        scale: split.train.len() as f32 / labelled as f32,
     }))
 }
 

@@ -4,7 +4,7 @@ use crate::{
     plan::Plan,
     task::{
         config::{Config, TaskName},
-        training::{Manifest, RunOptions},
+        training::Manifest,
     },
 };
 use tgnn::{error::Result, runtime::Device};
@@ -22,38 +22,29 @@ pub(super) struct Setup {
 }
 
 impl Setup {
-    /// Decides by a configuration. Over ranks, collective.
+    /// Decides by a configuration, for a new model or that of a checkpoint, whose classes stay. Over ranks,
+    /// collective.
     ///
     /// # Errors
-    /// `Usage` if the configuration contradicts itself or the device; `Comm` if the ranks disagree.
-    pub fn new(config: &Config, events: &Events, device: Device) -> Result<Self> {
+    /// `Usage` if the configuration contradicts itself or the device; `Data` if the events lack the classes
+    /// that are predicted; `Comm` if the ranks disagree.
+    pub fn new(
+        config: &Config,
+        events: &Events,
+        device: Device,
+        checkpoint: Option<&Manifest>,
+    ) -> Result<Self> {
         config.validate()?;
         let device = device.multiplying_in(config.precision)?;
         let split = config.split(events)?;
         let plan = config.plan_on(&device)?;
         let (plan, over_ranks) = OverRanks::new(config, events, &split, plan, &device)?;
-        let classes = if predicts_classes(config) { Some(own_classes(config, events)?) } else { None };
+        let classes = match (predicts_classes(config), checkpoint) {
+            (false, _) => None,
+            (true, None) => Some(own_classes(config, events)?),
+            (true, Some(manifest)) => Some(classes_of(manifest, events)?),
+        };
         Ok(Setup { device, split, plan, over_ranks, classes })
-    }
-    /// Returns the same for a run that goes on with the model of a checkpoint, whose classes stay.
-    ///
-    /// # Errors
-    /// `Data` if the classes of `events` cannot be those of the checkpoint.
-    pub fn with_classes_of(mut self, manifest: &Manifest, events: &Events) -> Result<Self> {
-        if self.classes.is_some() {
-            self.classes = Some(classes_of(manifest, events)?);
-        }
-        Ok(self)
-    }
-    /// Returns the same for a run, which may go on with an earlier one. Collective.
-    ///
-    /// # Errors
-    /// As [`with_classes_of`](Self::with_classes_of).
-    pub fn of_run(self, options: &RunOptions, events: &Events) -> Result<Self> {
-        match options.resumed(&self.device)? {
-            Some(manifest) => self.with_classes_of(&manifest, events),
-            None => Ok(self),
-        }
     }
 }
 

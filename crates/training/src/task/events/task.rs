@@ -108,7 +108,7 @@ impl EventTask {
     /// `Usage` if the configuration contradicts itself or the device; `Data` if the data lack what the task
     /// learns from; `OutOfMemory`.
     pub fn new(config: &Config, events: &Events, device: Device) -> Result<Self> {
-        Self::with(config, events, Setup::new(config, events, device)?)
+        Self::with(config, events, Setup::new(config, events, device, None)?)
     }
     /// Builds the model and records its programs, given what is decided before.
     pub(super) fn with(config: &Config, events: &Events, setup: Setup) -> Result<Self> {
@@ -337,8 +337,7 @@ fn first_bad(store: &Store, results: BufferId, per_batch: usize) -> Option<usize
 
 impl StreamTask for EventTask {
     fn build(config: &Config, events: &Events, device: Device, manifest: &Manifest) -> Result<Self> {
-        let setup = Setup::new(config, events, device)?.with_classes_of(manifest, events)?;
-        Self::with(config, events, setup)
+        Self::with(config, events, Setup::new(config, events, device, Some(manifest))?)
     }
     fn embedder(&mut self) -> (&mut TaskCore, &Net, &mut EventTables) {
         (&mut self.core, &self.net, &mut self.tables)

@@ -136,7 +136,7 @@ impl DataRecord {
             nodes: data.nodes,
             edge_features: data.width(),
             snapshots: Some(data.len()),
-            columns: Encodings::default(),
+            columns: Encodings { edge: None, node: data.encoding.clone() },
             classes: None,
             fingerprint: Some(Fingerprint::of_snapshots(data)),
         }

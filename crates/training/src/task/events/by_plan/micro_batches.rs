@@ -39,7 +39,8 @@ pub(in crate::task::events) fn task_of_run(
     device: Device,
     options: &RunOptions,
 ) -> Result<EventTask> {
-    let setup = Setup::new(config, events, device)?.of_run(options, events)?;
+    let known = options.resumed(&device)?;
+    let setup = Setup::new(config, events, device, known.as_ref())?;
     let choice = chosen(config, events, &setup, options)?;
     let setup = match &choice {
         Some(choice) => in_parts(&setup, choice.micro_batches),

@@ -73,7 +73,7 @@ impl PropertyTask {
     /// labels, or none that trains; `OutOfMemory`.
     pub fn new(config: &Config, events: &Events, device: Device) -> Result<Self> {
         let labels = events.node_labels.clone().ok_or_else(|| unlabelled(events))?;
-        let setup = Setup::new(config, events, device)?;
+        let setup = Setup::new(config, events, device, None)?;
         let walk = walk(config, events, &labels, &setup.split)?;
         let batches_of_epoch = |_, _| walk.steps(TRAIN);
         let target = |store: &mut Store, _| {
