@@ -65,6 +65,12 @@ impl Stream {
         let label = self.events.label.as_ref()?;
         Some(Buffer::borrowed(self.events.clone(), label, vec![label.len()]))
     }
+    /// The different labels, if they are text; labels are then their indices.
+    #[getter]
+    fn label_names(&self) -> Option<Vec<&str>> {
+        let names = self.events.label_names.as_ref()?;
+        Some(names.iter().map(|name| &**name).collect())
+    }
     /// Original ids by node, if they are numbers.
     #[getter]
     fn ids(&self) -> Option<Buffer> {
@@ -134,7 +140,7 @@ impl Stream {
 
 /// Makes a stream of columns. Ids and times are i64; ids are the bits of u64, or indices of names.
 #[pyfunction]
-#[pyo3(signature = (name, src, dst, names, time, ticks_per_second, time_format, label, edge_features, node_features, bipartite, labels))]
+#[pyo3(signature = (name, src, dst, names, time, ticks_per_second, time_format, label, label_names, edge_features, node_features, bipartite, labels))]
 #[allow(clippy::too_many_arguments)] // one for each column
 pub fn of_columns(
     py: Python<'_>,
@@ -146,6 +152,7 @@ pub fn of_columns(
     ticks_per_second: f64,
     time_format: String,
     label: Option<Array>,
+    label_names: Option<Vec<String>>,
     edge_features: Option<Array>,
     node_features: Option<Array>,
     bipartite: Option<bool>,
@@ -168,6 +175,7 @@ pub fn of_columns(
             ticks_per_second,
             time_format: time_format.parse()?,
             label: label.map(|label| label.values::<f32>().map(<[f32]>::to_vec)).transpose()?,
+            label_names: label_names.map(|names| names.into_iter().map(Into::into).collect()),
             edge_features: edge_features.map(features).transpose()?,
             node_features: node_features.map(features).transpose()?,
             bipartite,

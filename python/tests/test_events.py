@@ -164,8 +164,8 @@ def test_what_are_no_labels_of_nodes_is_refused_in_one_line(change, text):
         (([0], [1], [2], np.array([["x"]], object)), "edge_features has the text 'x'; give numbers"),
         (([0], [1], [2], [[1e300]]), "edge_features has a number that is too large for 32 bits"),
         (([0], [1], [2], [[1], [2, 3]]), "edge_features is not an array"),
-        (([0], [1], [2], None, None, [np.nan]), "event 0 has the label nan; give a finite number"),
-        (([0], [1], [2], None, None, ["a"]), "label is of type <U1; give numbers"),
+        (([0], [1], [2], None, None, [np.inf]), "event 0 has the label inf; give a finite number, or NaN for none"),
+        (([0, 1], [1, 0], [2, 3], None, None, np.array(["a", 1], object)), "labels are text, and 1 is none; give"),
         (([0], [1], [2], None, np.ones((5, 1))[:1]), "1 rows of features for 2 nodes"),
     ],
 )
@@ -173,6 +173,19 @@ def test_what_are_no_events_is_refused_in_one_line(arguments, text):
     with pytest.raises(tgnn.DataError) as e:
         tgnn.Events(*arguments)
     assert text in str(e.value) and "\n" not in str(e.value)
+
+
+def test_labels_are_numbers_or_text_and_may_be_missing():
+    of = lambda label: tgnn.Events([0, 1, 2], [1, 2, 0], [1, 2, 3], label=label)
+    assert of([True, False, True]).label.tolist() == [1, 0, 1]
+    numbers = of([1, None, 0])
+    assert np.isnan(numbers.label[1]) and numbers.label[[0, 2]].tolist() == [1, 0]
+    assert numbers.notes[-1] == "1 event has no label"
+    for texts in (["legit", "fraud", "legit"], np.array([b"legit", b"fraud", b"legit"])):
+        assert of(texts).label.tolist() == ["legit", "fraud", "legit"]
+    some = of(["b", None, "a"])
+    assert some.label.tolist() == ["b", None, "a"] and some[1:].label.tolist() == [None, "a"]
+    assert of([None, np.nan, None]).label is None
 
 
 def test_whole_numbers_and_dates_of_any_type_are_what_they_are():

@@ -286,6 +286,19 @@ def test_labels_of_nodes_are_the_task_of_events_that_have_them(tmp_path):
     assert again.records[0]["val_ndcg"] == run.records[0]["val_ndcg"] and again.summary["test"] == run.summary["test"]
 
 
+def test_a_run_knows_what_its_classes_stand_for():
+    rng = np.random.default_rng(3)
+    src, dst, time = rng.integers(0, 9, 300), rng.integers(9, 20, 300), np.arange(300)
+    of = lambda label: tgnn.Events(src, dst, time, label=label)
+    train = lambda events, **keys: tgnn.train(events, progress=False, task="node", **(SMALL | keys))
+    kinds = np.where(rng.random(300) < 0.3, "fraud", "legit")
+    run = train(of(kinds), **{"classify.positive": "fraud"})
+    assert run.classes == ["legit", "fraud"]
+    numbers = train(of(np.where(kinds == "fraud", 2, 1)))
+    assert numbers.classes == [1, 2] and numbers.summary["test"] == run.summary["test"]
+    assert train(of(rng.choice([3, 7, 40], 300))).classes == [3, 7, 40]
+
+
 def test_the_rule_of_neighbours_and_the_batch_of_evaluation_are_keys_and_rules_are_in_the_summary(events):
     tests = []
     for history in ("time", "batch"):

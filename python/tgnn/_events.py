@@ -11,7 +11,7 @@ from typing import Any, Sequence
 import numpy as np
 
 from . import _folders, _ids, _tgnn
-from ._arrays import a, array, choice, is_tensor, real, refuse_gradient, truth, vector
+from ._arrays import a, array, choice, is_tensor, missing, real, refuse_gradient, truth, vector
 from ._arrays import path as path_of
 from ._clock import Clock
 from ._errors import DataError, UsageError, as_arguments
@@ -25,7 +25,7 @@ class Events(_folders.Unchanging):
     `node_features` a row per node, in the order of :attr:`ids`, or a row per id from 0. `bipartite` says whether
     sources and destinations are different kinds of nodes; by default they are if no id is both.
 
-    `label` is a number per event. `labels` are labels of nodes at times, which :func:`train` predicts unless its `task`
+    `label` is a number or a text per event; NaN or None where an event has none. `labels` are labels of nodes at times, which :func:`train` predicts unless its `task`
     says otherwise: a data frame, or a dictionary of arrays, with the columns `time`, `node`, `label` and, unless every
     weight is 1, `weight`. Labels are whole numbers or text; ids and times are written as those of the events.
 
@@ -54,6 +54,7 @@ class Events(_folders.Unchanging):
         #: Where the events can be read again; None if they were made in Python.
         self._path: str | None = None
         self._clock, ticks = Clock.of(time, unit)
+        values, texts = (None, None) if label is None else _label(label)
         self._stream = _tgnn.of_columns(
             str(name),
             src,
@@ -62,7 +63,8 @@ class Events(_folders.Unchanging):
             np.ascontiguousarray(ticks),
             float(self._clock.ticks_per_second),
             self._clock.format,
-            None if label is None else _finite(real(vector(label, "label"), "label")),
+            values,
+            texts,
             _features(edge_features, "edge_features"),
             _features(node_features, "node_features"),
             truth(bipartite, "bipartite"),
@@ -127,7 +129,7 @@ class Events(_folders.Unchanging):
             _plain(column(dst)),
             _moments(column(time)),
             edge_features=np.stack(features, 1) if features else None,
-            label=None if label is None else _numbers(column(label), label),
+            label=None if label is None else column(label).to_numpy(),
             **options,
         )
 
@@ -270,8 +272,13 @@ class Events(_folders.Unchanging):
 
     @property
     def label(self) -> np.ndarray | None:
-        """The label of every event."""
-        return _array(self._stream.label)
+        """The label of every event: numbers, NaN where there is none; or texts, None where there is none."""
+        values, names = _array(self._stream.label), self._stream.label_names
+        if values is None or names is None:
+            return values
+        lacks = np.isnan(values)
+        texts = np.array(names)[np.where(lacks, 0, values).astype(np.int64)]
+        return _read_only(np.where(lacks, None, texts.astype(object)) if lacks.any() else texts)
 
     @property
     def labels(self) -> dict[str, np.ndarray] | None:
@@ -388,9 +395,35 @@ def _features(features: Any, what: str) -> Any:
     return real(features, what)
 
 
-def _finite(label: np.ndarray) -> np.ndarray:
-    for i in np.flatnonzero(~np.isfinite(label))[:1]:
-        raise DataError(f"event {i} has the label {label[i]}; give a finite number")
+def _label(label: Any) -> tuple[np.ndarray, list[str] | None]:
+    """Labels as f32, NaN where there is none; or indices of different texts, which are in order, and these."""
+    if is_tensor(label):
+        return _not_infinite(real(vector(label, "label"), "label")), None
+    column = vector(label, "label")
+    if column.dtype.kind == "O":
+        given = [value for value in column.tolist() if not missing(value)]
+        if not any(isinstance(value, (str, bytes)) for value in given):
+            numbers = np.array([np.nan if missing(value) else value for value in column.tolist()])
+            return _not_infinite(real(numbers, "label")), None
+        numbers = [value for value in given if not isinstance(value, (str, bytes))]
+        if numbers:
+            raise DataError(f"labels are text, and {numbers[0]!r} is none; give numbers, or text")
+    elif column.dtype.kind not in "US":
+        return _not_infinite(real(column, "label")), None
+    lacks = np.array([missing(value) or len(value) == 0 for value in column.tolist()], bool)
+    codes = np.full(len(column), np.nan, np.float32)
+    given = column[~lacks]
+    try:
+        texts = np.char.decode(given) if given.dtype.kind == "S" else given.astype(str)
+    except UnicodeDecodeError as e:
+        raise DataError(f"labels are bytes that are not UTF-8 ({e}); decode them") from None
+    names, codes[~lacks] = np.unique(texts, return_inverse=True)
+    return codes, names.tolist()
+
+
+def _not_infinite(label: np.ndarray) -> np.ndarray:
+    for i in np.flatnonzero(np.isinf(label))[:1]:
+        raise DataError(f"event {i} has the label {label[i]}; give a finite number, or NaN for none")
     return label
 
 

@@ -57,6 +57,7 @@ class Classify(TypedDict, total=False):
     width: int
     positive_weight: float
     frozen: bool
+    positive: str | int | float
 
 
 class Property(TypedDict, total=False):

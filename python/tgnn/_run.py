@@ -72,6 +72,15 @@ class Run(_folders.Unchanging):
         return _folders.record(file) if file.exists() else None
 
     @property
+    def classes(self) -> list[Any] | None:
+        """The labels that the classes stand for: of two labels no, then yes. None if the run predicts no classes."""
+        table = _folders.record(self._checkpoint / "manifest.json").get("classes")
+        if table is None:
+            return None
+        (values,) = table.values()
+        return [int(value) if isinstance(value, float) and value.is_integer() else value for value in values]
+
+    @property
     def records(self) -> list[dict[str, Any]]:
         """A record per epoch: epoch, train_loss, train_seconds, events_per_second, wall_time, val_ap, ..."""
         file = self.folder / "metrics.jsonl"

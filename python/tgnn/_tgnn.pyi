@@ -18,6 +18,7 @@ class Stream:
     dst: Buffer
     time: Buffer
     label: Optional[Buffer]
+    label_names: Optional[list[str]]
     ids: Optional[Buffer]
     names: Optional[list[str]]
     time_format: str
@@ -95,6 +96,7 @@ def of_columns(
     ticks_per_second: float,
     time_format: str,
     label: Any,
+    label_names: Optional[list[str]],
     edge_features: Any,
     node_features: Any,
     bipartite: Optional[bool],

@@ -1,13 +1,13 @@
 //! Sets of classes as labels of events.
 use rayon::prelude::*;
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 use tgnn::{
     error::{Error, ErrorKind, Result},
     runtime::NONE,
 };
 
 /// Maximum number of classes of a stream.
-const MAX_CLASSES: usize = 1 << 16;
+pub(super) const MAX_CLASSES: usize = 1 << 16;
 
 /// A set of classes for every event; it may be empty.
 ///
@@ -27,6 +27,8 @@ pub struct Classes {
     count: usize,
     most: usize,
     table: Arc<Vec<u32>>,
+    /// Whether each event has a label; `None` if all of them have.
+    labelled: Option<Arc<Vec<bool>>>,
 }
 
 impl Classes {
@@ -46,7 +48,7 @@ impl Classes {
         }
         table.par_chunks_mut(most).for_each(make_set);
         match table.par_iter().position_first(|&c| c != NONE && c as usize >= count) {
-            None => Ok(Classes { count, most, table: Arc::new(table) }),
+            None => Ok(Classes { count, most, table: Arc::new(table), labelled: None }),
             Some(at) => {
                 let what = format!("event {} has class {}, there are {count}", at / most, table[at]);
                 Err(Error::new(ErrorKind::Data, what).remedy("classes count from 0"))
@@ -54,26 +56,23 @@ impl Classes {
         }
     }
 
-    /// Builds the sets from one number per event. Every whole number from 0 is a class of its own. If only 0
-    /// and 1 occur, 1 is the only class and 0 the empty set.
-    pub(super) fn of_labels(labels: &[f32]) -> Result<Self> {
-        let is_class = |l: &f32| *l >= 0.0 && l.fract() == 0.0;
-        if let Some(i) = labels.par_iter().position_first(|l| !is_class(l)) {
-            let what = format!("the label of event {i} is {}, which is not a class", labels[i]);
-            return Err(Error::new(ErrorKind::Data, what).remedy("classes are whole numbers from 0"));
-        }
-        let largest = labels.iter().fold(0.0, |a: f32, &b| a.max(b));
-        if largest == 0.0 {
-            return Err(Error::new(ErrorKind::Data, "all labels are 0")
-                .remedy("classification needs two classes, or some labels above 0"));
-        }
-        let class = |&l: &f32| match largest {
-            1.0 if l == 0.0 => NONE,
-            1.0 => 0,
-            _ => l as u32,
-        };
-        let count = if largest == 1.0 { 1 } else { largest as usize + 1 };
-        Self::new(count, 1, labels.iter().map(class).collect())
+    /// Says which events have a label.
+    pub(super) fn with_labelled(mut self, labelled: Vec<bool>) -> Self {
+        self.labelled = labelled.contains(&false).then(|| labelled.into());
+        self
+    }
+
+    /// Whether nothing is known of some events.
+    pub fn lack_labels(&self) -> bool {
+        self.labelled.is_some()
+    }
+
+    /// Whether an event has a label. An event without one has the empty set, which says nothing.
+    ///
+    /// # Panics
+    /// If `event` is not below [`events`](Self::events).
+    pub fn is_labelled(&self, event: usize) -> bool {
+        self.labelled.as_ref().is_none_or(|labelled| labelled[event])
     }
 
     /// Returns the number of classes.
@@ -105,10 +104,41 @@ impl Classes {
         self.table.clone()
     }
 
+    /// Returns the classes that occur, in ascending order.
+    pub(super) fn occurring(&self) -> Vec<u32> {
+        let mut occurs = vec![false; self.count];
+        self.table.iter().filter(|&&class| class != NONE).for_each(|&class| occurs[class as usize] = true);
+        (0..self.count as u32).filter(|&class| occurs[class as usize]).collect()
+    }
+
+    /// Returns the same sets with new numbers: class `ids[c]` becomes class `c`. The error is the first event
+    /// with a class that is not in `ids`, and the class.
+    pub(super) fn numbered(&self, ids: &[u32]) -> Result<Cow<'_, Self>, (usize, u32)> {
+        if ids.len() == self.count && ids.iter().zip(0..).all(|(&id, class)| id == class) {
+            return Ok(Cow::Borrowed(self));
+        }
+        let mut class_of = vec![NONE; self.count];
+        for (&id, class) in ids.iter().zip(0..).filter(|(id, _)| (**id as usize) < self.count) {
+            class_of[id as usize] = class;
+        }
+        let unknown = |id: &u32| *id != NONE && class_of[*id as usize] == NONE;
+        if let Some(at) = self.table.par_iter().position_first(unknown) {
+            return Err((at / self.most, self.table[at]));
+        }
+        let table =
+            self.table.par_iter().map(|&id| class_of.get(id as usize).copied().unwrap_or(NONE)).collect();
+        Ok(Cow::Owned(Classes { count: ids.len().max(1), table: Arc::new(table), ..self.clone() }))
+    }
+
     /// Returns reordered sets: event `k` has the classes of event `order[k]` of `self`.
     pub(super) fn gather(&self, order: impl Iterator<Item = usize>) -> Self {
         let rows = order.flat_map(|i| &self.table[i * self.most..][..self.most]);
-        Classes { table: Arc::new(rows.copied().collect()), ..*self }
+        Classes {
+            count: self.count,
+            most: self.most,
+            table: Arc::new(rows.copied().collect()),
+            labelled: None,
+        }
     }
 }
 
@@ -148,18 +178,5 @@ mod tests {
         assert!(message(1 << 17, 1, &[0]).contains("131072 classes"));
         assert!(message(2, 2, &[0, 1, 0]).contains("3 ids in rows of 2"));
         assert!(message(2, 0, &[]).contains("rows of 0"));
-    }
-
-    #[test]
-    fn labels_are_classes_unless_they_are_only_0_and_1() {
-        let c = Classes::of_labels(&[2.0, 0.0, -0.0, 1.0]).unwrap();
-        assert_eq!((c.count(), [c.get(0), c.get(1), c.get(2), c.get(3)]), (3, [&[2][..], &[0], &[0], &[1]]));
-        let c = Classes::of_labels(&[0.0, 1.0]).unwrap();
-        assert_eq!((c.count(), c.get(0), c.get(1)), (1, &[][..], &[0][..]));
-        let message = |labels: &[f32]| Classes::of_labels(labels).unwrap_err().to_string();
-        assert!(message(&[0.0, 0.5]).contains("the label of event 1 is 0.5, which is not a class; "));
-        assert!(message(&[0.0, -1.0]).contains("is -1"));
-        assert!(message(&[0.0, 0.0]).contains("all labels are 0; "));
-        assert!(message(&[0.0, 1e9]).contains("1000000001 classes; "));
     }
 }

@@ -1,5 +1,10 @@
 //! Events from columns of the caller's own.
-use super::{Events, Features, TimeFormat, ids::IdColumns, node_rows::NodeRows, raw::Raw};
+use super::{
+    Events, Features, TimeFormat,
+    ids::IdColumns,
+    node_rows::NodeRows,
+    raw::{Labels, Raw},
+};
 use indexmap::IndexSet;
 use std::path::Path;
 use tgnn::error::{Error, Result};
@@ -32,8 +37,11 @@ pub struct EventColumns {
     pub ticks_per_second: f64,
     /// How the caller writes times.
     pub time_format: TimeFormat,
-    /// A label per event.
+    /// A label per event; NaN if it has none.
     pub label: Option<Vec<f32>>,
+    /// Different texts in the order of their letters, if labels are text: [`label`](Self::label) are then
+    /// their indices.
+    pub label_names: Option<Vec<Box<str>>>,
     /// One row per event.
     pub edge_features: Option<Features>,
     /// One row per node in ascending order of ids, or one row per id from 0.
@@ -53,6 +61,7 @@ impl Default for EventColumns {
             ticks_per_second: 1.0,
             time_format: TimeFormat::Seconds,
             label: None,
+            label_names: None,
             edge_features: None,
             node_features: None,
             bipartite: None,
@@ -96,7 +105,7 @@ impl EventColumns {
             time: self.time,
             ticks_per_second: self.ticks_per_second,
             time_format: self.time_format,
-            label: self.label,
+            label: self.label.map(|values| Labels { values, names: self.label_names.map(Into::into) }),
             edge_features: self.edge_features,
             node_features: self.node_features.map(|f| (NodeRows::Matrix(f), "node features".into())),
             name: self.name.clone(),

@@ -1,10 +1,11 @@
 //! A stream of events in time order, with its features, labels and metadata.
 use super::{
-    Classes, FeatureEncoding, Features, Ids, LineCounts, NodeId, NodeLabels, NodeNames, TimeFormat, TimeScale,
+    Classes, Encodings, FeatureEncoding, Features, Ids, LineCounts, NodeId, NodeLabels, NodeNames,
+    TimeFormat, TimeScale,
 };
-use std::{borrow::Cow, ops::Range, path::Path};
+use std::{ops::Range, path::Path, sync::Arc};
 use tgnn::{
-    error::{Error, ErrorKind, Result},
+    error::{Error, Result},
     runtime::StoredAs,
 };
 
@@ -29,8 +30,11 @@ pub struct Events {
     pub dst: Vec<u32>,
     /// Ticks since the first event: starts at 0 and never decreases.
     pub time: Vec<i64>,
-    /// A label per event, if the data has labels.
+    /// A label per event, if the data has labels; NaN if an event has none. If labels are text, the index of
+    /// the text in [`label_names`](Self::label_names).
     pub label: Option<Vec<f32>>,
+    /// The different labels in the order of their letters, if they are text.
+    pub label_names: Option<Arc<[Box<str>]>>,
     /// A set of classes per event, if the data has classes.
     pub classes: Option<Classes>,
     /// Labels of nodes at times, if the data has them.
@@ -52,6 +56,8 @@ pub struct Events {
     pub edge_features: Option<Features>,
     /// How columns of the file became the edge features; `None` if they are no columns of it.
     pub encoding: Option<FeatureEncoding>,
+    /// How columns of separate tables became edge and node features.
+    pub tables: Encodings,
     /// Node features, one row per node.
     pub node_features: Option<Features>,
     /// What became of the lines of the text that the events come from; `None` if they come from no text.
@@ -88,6 +94,7 @@ impl Events {
             origin,
             time_format: TimeFormat::Seconds,
             label: None,
+            label_names: None,
             classes: None,
             node_labels: None,
             first_destination: None,
@@ -95,6 +102,7 @@ impl Events {
             ids: None,
             edge_features: None,
             encoding: None,
+            tables: Encodings::default(),
             node_features: None,
             lines: None,
             notes: Vec::new(),
@@ -154,6 +162,16 @@ impl Events {
         has
     }
 
+    /// Returns how columns of files became edge and node features.
+    pub fn encodings(&self) -> Encodings {
+        let fits = |encoding: &&FeatureEncoding, width| encoding.width() == width;
+        let edge = self.encoding.as_ref().or(self.tables.edge.as_ref());
+        Encodings {
+            edge: edge.filter(|encoding| fits(encoding, self.edge_width())).cloned(),
+            node: self.tables.node.as_ref().filter(|encoding| fits(encoding, self.node_width())).cloned(),
+        }
+    }
+
     /// Returns the width of the edge features; 0 if there are none.
     pub fn edge_width(&self) -> usize {
         self.edge_features.as_ref().map_or(0, Features::cols)
@@ -175,19 +193,17 @@ impl Events {
         Ok(())
     }
 
-    /// Returns the sets of classes that a classifier learns: [`classes`](Self::classes) if there are any,
-    /// else sets made of the [`label`](Self::label)s. Every whole number from 0 is then a class of its own;
-    /// if only 0 and 1 occur, 1 is the only class and 0 the empty set.
-    ///
-    /// # Errors
-    /// Data if the events have no labels, a label is not a whole number from 0, or all labels are 0.
-    pub fn class_labels(&self) -> Result<Cow<'_, Classes>> {
-        match (&self.classes, &self.label) {
-            (Some(classes), _) => Ok(Cow::Borrowed(classes)),
-            (None, Some(labels)) => Classes::of_labels(labels).map(Cow::Owned).map_err(|e| e.in_file(&self.name)),
-            (None, None) => Err(Error::new(ErrorKind::Data, format!("{} has no labels", self.name)).remedy(
-                "name a column with --columns src=1,dst=2,time=3,label=4, or add classes.npy to a folder of .npy",
-            )),
+    /// Describes a label that is infinite, or no index of a text.
+    fn label_fault(&self) -> Option<String> {
+        let mut labels = self.label.iter().flatten().filter(|label| !label.is_nan());
+        match &self.label_names {
+            None => labels.any(|label| label.is_infinite()).then(|| "a label is not finite".into()),
+            Some(names) if !names.is_sorted_by(|a, b| a < b) => {
+                Some("texts of labels are not in order".into())
+            }
+            Some(names) => labels
+                .find(|&&l| !(l >= 0.0 && l.fract() == 0.0 && (l as usize) < names.len()))
+                .map(|label| format!("a label is text {label} of {}", names.len())),
         }
     }
 
@@ -228,8 +244,8 @@ impl Events {
         if let Some(i) = self.time.windows(2).position(|t| t[0] > t[1]) {
             return bad(format!("event {} is earlier than the one before it", i + 1));
         }
-        if self.label.iter().flatten().any(|l| !l.is_finite()) {
-            return bad("a label is not a finite number".into());
+        if let Some(what) = self.label_fault() {
+            return bad(what);
         }
         if !(self.ticks_per_second.is_finite() && self.ticks_per_second > 0.0) {
             return bad(format!("{} ticks per second", self.ticks_per_second));
@@ -268,6 +284,7 @@ mod tests {
             dst: vec![2, 3],
             time: vec![0, 2500],
             label: None,
+            label_names: None,
             classes: None,
             node_labels: None,
             nodes: 4,
@@ -278,6 +295,7 @@ mod tests {
             ids: None,
             edge_features: None,
             encoding: None,
+            tables: Encodings::default(),
             node_features: None,
             lines: None,
             notes: Vec::new(),
@@ -291,22 +309,10 @@ mod tests {
     }
 
     #[test]
-    fn class_labels_come_from_the_sets_else_from_the_labels_else_are_an_error() {
-        let mut e = events();
-        assert!(e.class_labels().unwrap_err().to_string().starts_with("test has no labels; name a column "));
-        e.label = Some(vec![0.5, 1.0]);
-        assert!(e.class_labels().unwrap_err().to_string().starts_with("test: the label of event 0 is 0.5"));
-        e.label = Some(vec![0.0, 1.0]);
-        assert_eq!((e.class_labels().unwrap().count(), e.class_labels().unwrap().get(1)), (1, &[0][..]));
-        e.classes = Classes::new(7, 1, vec![6, 2]).ok();
-        assert_eq!((e.class_labels().unwrap().count(), e.class_labels().unwrap().get(1)), (7, &[2][..]));
-    }
-
-    #[test]
     fn every_broken_invariant_is_named() {
         assert!(events().validate("x").is_ok());
         type Damage = fn(&mut Events);
-        let broken: [(&str, Damage); 12] = [
+        let broken: [(&str, Damage); 13] = [
             ("0 events", |e| e.src.clear()),
             ("1 values of dst for 2", |e| e.dst.truncate(1)),
             ("1 values of label", |e| e.label = Some(vec![0.])),
@@ -314,7 +320,10 @@ mod tests {
             ("destination of event 0 is 4, outside 2..4", |e| e.dst[0] = 4),
             ("first event has time 1", |e| e.time[0] = 1),
             ("event 1 is earlier", |e| e.time[1] = -1),
-            ("label is not a finite", |e| e.label = Some(vec![0., f32::NAN])),
+            ("label is not finite", |e| e.label = Some(vec![f32::NAN, f32::INFINITY])),
+            ("a label is text 2 of 2", |e| {
+                (e.label, e.label_names) = (Some(vec![f32::NAN, 2.]), Some(["a".into(), "b".into()].into()));
+            }),
             ("0 ticks per second", |e| e.ticks_per_second = 0.0),
             ("3 rows of edge features for 2 events", |e| e.edge_features = Some(Features::random(3, 1, 0))),
             ("1 rows of classes for 2 events", |e| e.classes = Classes::new(1, 1, vec![0]).ok()),

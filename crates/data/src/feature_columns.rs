@@ -1,5 +1,6 @@
 //! How the columns of a file become features, so that later events of the same file are read alike.
 use serde::{Deserialize, Serialize};
+use std::collections::HashSet;
 
 /// The columns of a file that are features, in order.
 ///
@@ -66,6 +67,93 @@ impl FeatureEncoding {
     }
 }
 
+impl FeatureEncoding {
+    /// Says in what the columns of other data differ from these, on which a model was trained, so that a
+    /// feature does not mean the same; `None` if they do not. Columns without a header have no names to
+    /// compare.
+    pub fn difference(&self, data: &Self) -> Option<String> {
+        let is_named = |columns: &Self| columns.0.iter().any(|c| c.name.parse::<usize>().is_err());
+        let named = is_named(self) && is_named(data);
+        let names = |columns: &Self| columns.0.iter().map(|c| c.name.clone()).collect::<Vec<_>>();
+        let (ours, theirs) = (names(data), names(self));
+        if self.0.len() != data.0.len() || named && ours != theirs {
+            return Some(match named {
+                true => format!("the columns are {}; the model's are {}", listed(&ours), listed(&theirs)),
+                false => format!("there are {} columns; the model has {}", ours.len(), theirs.len()),
+            });
+        }
+        let differs = |(theirs, ours): (&EncodedColumn, &EncodedColumn)| {
+            let what = theirs.values.difference(&ours.values)?;
+            Some(format!("the column `{}` {what}", ours.name))
+        };
+        self.0.iter().zip(&data.0).find_map(differs)
+    }
+}
+
+impl Encoding {
+    /// Says how a column of other data differs from this one of a model.
+    fn difference(&self, data: &Self) -> Option<String> {
+        match (self, data) {
+            (theirs, ours) if theirs == ours => None,
+            (Encoding::OneHot(theirs), Encoding::OneHot(ours)) => {
+                let without = |a: &[Box<str>], b: &[Box<str>]| {
+                    let b: HashSet<&Box<str>> = b.iter().collect();
+                    a.iter()
+                        .filter(|name| !b.contains(name))
+                        .map(|name| format!("`{name}`"))
+                        .collect::<Vec<_>>()
+                };
+                let (new, gone) = (without(ours, theirs), without(theirs, ours));
+                Some(match (&new[..], &gone[..]) {
+                    ([], []) => "has its categories in another order".to_owned(),
+                    ([], _) => format!("lacks categories of the model: {}", listed(&gone)),
+                    (_, []) => format!("has categories that the model lacks: {}", listed(&new)),
+                    _ => {
+                        let (new, gone) = (listed(&new), listed(&gone));
+                        format!("has categories that the model lacks: {new}; and lacks of its: {gone}")
+                    }
+                })
+            }
+            (theirs, ours) => Some(format!("is {}; the model's is {}", ours.kind(), theirs.kind())),
+        }
+    }
+
+    fn kind(&self) -> String {
+        match self {
+            Encoding::Numbers(1) => "a number".into(),
+            Encoding::Numbers(width) => format!("a list of {width} numbers"),
+            Encoding::OneHot(categories) => format!("{} categories", categories.len()),
+            Encoding::Hashed(width) => format!("hashed into {width} features"),
+        }
+    }
+}
+
+/// Lists names, at most eight of them.
+fn listed(names: &[String]) -> String {
+    const MOST: usize = 8;
+    let more = if names.len() > MOST { ", …" } else { "" };
+    format!("{}{more}", names[..names.len().min(MOST)].join(", "))
+}
+
+/// How columns of files became features of edges and nodes; `None` for features that are no columns.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Encodings {
+    /// Edge features.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub edge: Option<FeatureEncoding>,
+    /// Node features.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node: Option<FeatureEncoding>,
+}
+
+impl Encodings {
+    /// Whether no features are columns.
+    pub fn is_empty(&self) -> bool {
+        self.edge.is_none() && self.node.is_none()
+    }
+}
+
 /// Appends the features of a text. Each of its words adds 1 or -1 to one of them, as the word's CRC-32
 /// decides.
 pub(super) fn hash_words(text: &str, buckets: usize, to: &mut Vec<f32>) {
@@ -97,5 +185,44 @@ mod tests {
         assert_eq!(features.iter().map(|v: &f32| v.abs()).sum::<f32>() % 2.0, 1.0);
         let json = serde_json::to_string(&encoding).unwrap();
         assert_eq!(serde_json::from_str::<FeatureEncoding>(&json).unwrap(), encoding);
+    }
+    #[test]
+    fn columns_that_mean_something_else_are_told_apart() {
+        let encoding = |columns: &[(&str, Encoding)]| {
+            let column = |(name, values): &(&str, Encoding)| EncodedColumn {
+                name: (*name).into(),
+                values: values.clone(),
+            };
+            FeatureEncoding(columns.iter().map(column).collect())
+        };
+        let of = |names: &[&str]| Encoding::OneHot(names.iter().map(|name| (*name).into()).collect());
+        let number = || Encoding::Numbers(1);
+        let model = encoding(&[("km", number()), ("kind", of(&["cash", "visa"]))]);
+        let said = |columns: &[(&str, Encoding)]| model.difference(&encoding(columns)).unwrap_or_default();
+        let kind = |names: &[&str]| said(&[("km", number()), ("kind", of(names))]);
+        assert_eq!(kind(&["cash", "visa"]), "");
+        assert_eq!(
+            kind(&["visa", "wire"]),
+            "the column `kind` has categories that the model lacks: `wire`; and lacks of its: `cash`"
+        );
+        assert_eq!(kind(&["visa"]), "the column `kind` lacks categories of the model: `cash`");
+        assert_eq!(
+            kind(&["cash", "visa", "wire"]),
+            "the column `kind` has categories that the model lacks: `wire`"
+        );
+        assert_eq!(kind(&["visa", "cash"]), "the column `kind` has its categories in another order");
+        assert_eq!(
+            said(&[("km", number()), ("kind", Encoding::Hashed(2))]),
+            "the column `kind` is hashed into 2 features; the model's is 2 categories"
+        );
+        assert_eq!(
+            said(&[("kind", of(&["cash", "visa"])), ("km", number())]),
+            "the columns are kind, km; the model's are km, kind"
+        );
+        assert_eq!(said(&[("4", number()), ("5", of(&["cash", "visa"]))]), "");
+        assert_eq!(said(&[("4", number())]), "there are 1 columns; the model has 2");
+        let hashed = |a, b| encoding(&[("a", Encoding::Hashed(a)), ("b", Encoding::Hashed(b))]);
+        let said = hashed(8, 4).difference(&hashed(4, 8)).unwrap();
+        assert_eq!(said, "the column `a` is hashed into 4 features; the model's is hashed into 8 features");
     }
 }

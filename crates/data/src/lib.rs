@@ -15,6 +15,7 @@
 //! to change. [`GivenNegatives`] are the negatives that come with some data sets. [`synth`](fn@synth) makes
 //! streams of any size with a signal that can be learned; [`Stats`] computes the statistics of a stream.
 mod adjacency;
+mod class_table;
 mod classes;
 mod doubts;
 mod draw;
@@ -53,10 +54,11 @@ mod time_format;
 mod torch;
 
 pub use adjacency::{Adjacency, Neighbors};
+pub use class_table::{ClassTable, ClassValue};
 pub use classes::Classes;
 pub use event_columns::EventColumns;
 pub use events::Events;
-pub use feature_columns::{EncodedColumn, Encoding, FeatureEncoding};
+pub use feature_columns::{EncodedColumn, Encoding, Encodings, FeatureEncoding};
 pub use features::Features;
 pub use format::{ColumnName, Columns, Delimiter, Estimate, FeatureColumns, Format, Missing, ReadOptions};
 pub use ids::{Ids, NodeId};
@@ -71,7 +73,7 @@ pub use snapshots::{
     SynthSnapshots, Trend, VertexFeatures,
 };
 pub use split::Split;
-pub use stats::{Bucket, ClassStats, NodeLabelStats, Stats};
+pub use stats::{Bucket, ClassStats, LabelStats, NodeLabelStats, Stats};
 pub use synth::{synth, synth_to};
 pub use synth_options::SynthOptions;
 pub use tcsr::Tcsr;

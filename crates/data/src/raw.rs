@@ -1,6 +1,6 @@
 //! Conversion of the raw events of a file to valid [`Events`]: sorting, renumbering and checks.
 use super::{
-    Classes, Events, FeatureEncoding, Features, Ids, LineCounts, doubts,
+    Classes, Encodings, Events, FeatureEncoding, Features, Ids, LineCounts, doubts,
     ids::IdColumns,
     node_labels::RawLabels,
     node_rows::NodeRows,
@@ -8,8 +8,27 @@ use super::{
     time_format::TimeFormat,
 };
 use indexmap::IndexSet;
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 use tgnn::error::{Error, Result};
+
+/// Labels of events.
+#[derive(Debug)]
+pub(super) struct Labels {
+    /// Numbers, or indices of `names`; NaN where a label is missing.
+    pub values: Vec<f32>,
+    /// The different labels in the order of their letters, if they are text.
+    pub names: Option<Arc<[Box<str>]>>,
+}
+
+impl Labels {
+    /// Wraps labels that are numbers.
+    pub(super) fn numbers(values: Vec<f32>) -> Self {
+        Labels { values, names: None }
+    }
+}
 
 /// Events as in a file: with original ids and absolute times, in the order of the file.
 pub(super) struct Raw {
@@ -22,13 +41,15 @@ pub(super) struct Raw {
     pub time: Vec<i64>,
     pub ticks_per_second: f64,
     pub time_format: TimeFormat,
-    pub label: Option<Vec<f32>>,
+    pub label: Option<Labels>,
     pub classes: Option<Classes>,
     pub node_labels: Option<RawLabels>,
     /// One row per event, in the order of the file.
     pub edge_features: Option<Features>,
     /// How columns of the file became the edge features, if they did.
     pub encoding: Option<FeatureEncoding>,
+    /// How columns of separate tables became features.
+    pub tables: Encodings,
     /// Node features and the file that they come from.
     pub node_features: Option<(NodeRows, PathBuf)>,
     /// Whether sources and destinations are numbered separately, so that equal ids are different nodes.
@@ -64,6 +85,7 @@ impl Raw {
             node_labels: None,
             edge_features: None,
             encoding: None,
+            tables: Encodings::default(),
             node_features: None,
             separate: false,
             dense_destinations: false,
@@ -114,12 +136,14 @@ impl Raw {
         }
         self.time.iter_mut().for_each(|t| *t -= origin);
         let lines = self.line_counts();
-        let events = Events {
+        let (label, label_names) = self.label.take().map(|labels| (labels.values, labels.names)).unzip();
+        let mut events = Events {
             name: self.name,
             src,
             dst,
             time: self.time,
-            label: self.label,
+            label,
+            label_names: label_names.flatten(),
             classes: self.classes,
             node_labels,
             nodes,
@@ -130,11 +154,13 @@ impl Raw {
             ids,
             edge_features: self.edge_features,
             encoding: self.encoding,
+            tables: self.tables,
             node_features,
             lines,
             notes: self.notes,
         };
         events.validate(&self.file)?;
+        events.note_labels();
         Ok(events)
     }
 
@@ -212,7 +238,7 @@ impl Raw {
         permute(&mut self.ids.dst, order);
         permute(&mut self.time, order);
         if let Some(label) = &mut self.label {
-            permute(label, order);
+            permute(&mut label.values, order);
         }
         let rows = || order.iter().map(|&i| i as usize);
         if let Some(classes) = &mut self.classes {
@@ -451,7 +477,7 @@ mod tests {
     #[test]
     fn sorting_is_stable_and_moves_labels_and_features_too() {
         let mut raw = raw(&[(0, 1, 9), (1, 0, 3), (0, 2, 9), (2, 0, 3)]);
-        raw.label = Some(vec![0., 1., 2., 3.]);
+        raw.label = Some(Labels::numbers(vec![0., 1., 2., 3.]));
         raw.classes = Some(Classes::new(4, 1, vec![0, 1, 2, 3]).unwrap());
         raw.edge_features = Some(Features::from_vec(4, 1, vec![0., 1., 2., 3.]).unwrap());
         let e = raw.build(None).unwrap();

@@ -38,10 +38,8 @@ pub struct Stats {
     pub duplicates: u64,
     /// Number of events from a node to itself.
     pub self_loops: u64,
-    /// Number of unique labels; `None` if events have no labels.
-    pub label_values: Option<u64>,
-    /// Number of events with a label above 0; `None` if events have no labels.
-    pub positive_labels: Option<u64>,
+    /// Statistics of the labels of events; `None` if there are none.
+    pub labels: Option<LabelStats>,
     /// Statistics of the sets of classes; `None` if events have none.
     pub classes: Option<ClassStats>,
     /// Statistics of the labels of nodes; `None` if there are none.
@@ -64,6 +62,40 @@ pub struct Stats {
     pub lines: Option<LineCounts>,
     /// Remarks of the reader about changes and doubts.
     pub notes: Vec<String>,
+}
+
+/// Statistics of the labels of events.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct LabelStats {
+    /// Number of different labels.
+    pub values: u64,
+    /// The first of them in ascending order, at most 20, and their numbers of events.
+    pub first: Vec<(String, u64)>,
+    /// The largest of them.
+    pub largest: String,
+    /// Number of events without a label.
+    pub missing: u64,
+}
+
+impl LabelStats {
+    /// Most labels that are listed.
+    const LISTED: usize = 20;
+
+    /// Computes the statistics of the labels of `events`, if there are any.
+    fn new(events: &Events) -> Option<Self> {
+        let (values, _) = events.label_values().ok()?;
+        let labels = events.label.as_ref()?;
+        let codes: Vec<f32> = values.iter().map(|value| events.label_of(value)).collect();
+        let count = |code: f32| labels.par_iter().filter(|&&label| label == code).count() as u64;
+        let listed = values.iter().zip(&codes).take(Self::LISTED);
+        let known = |label: &f32| codes.binary_search_by(|code| code.total_cmp(&(label + 0.0))).is_ok();
+        Some(LabelStats {
+            values: values.len() as u64,
+            first: listed.map(|(value, &code)| (value.to_string(), count(code))).collect(),
+            largest: values.last().map(ToString::to_string).unwrap_or_default(),
+            missing: labels.par_iter().filter(|label| !known(label)).count() as u64,
+        })
+    }
 }
 
 /// Statistics of sets of classes.
@@ -212,11 +244,6 @@ impl Stats {
             events.src.iter().zip(&events.dst).map(|(&s, &d)| u64::from(s) << 32 | u64::from(d)).collect();
         pairs.par_sort_unstable();
         let unique_pairs = unique(&pairs);
-        let labels = events.label.as_ref().map(|labels| {
-            let mut bits: Vec<u32> = labels.iter().map(|l| (l + 0.0).to_bits()).collect();
-            bits.par_sort_unstable();
-            (unique(&bits), labels.iter().filter(|&&l| l > 0.0).count() as u64)
-        });
         let count = |flags: &[bool]| flags.iter().filter(|&&f| f).count() as u64;
         Stats {
             name: events.name.clone(),
@@ -235,8 +262,7 @@ impl Stats {
             repeat_share: (n - unique_pairs) as f64 / n.max(1) as f64,
             duplicates: duplicates(events),
             self_loops,
-            label_values: labels.map(|l| l.0),
-            positive_labels: labels.map(|l| l.1),
+            labels: LabelStats::new(events),
             classes: events.classes.as_ref().map(ClassStats::new),
             node_labels: events.node_labels.as_ref().map(|labels| NodeLabelStats::new(labels, events)),
             edge_feature_width: events.edge_width(),
@@ -248,7 +274,7 @@ impl Stats {
                 gaps.iter().zip(GAPS).map(|(&count, g)| Bucket { label: g.1.into(), count }).collect(),
             ),
             lines: events.lines,
-            notes: events.notes.clone(),
+            notes: events.notes.iter().cloned().chain(events.note_of_no_label()).collect(),
         }
     }
 }
@@ -311,12 +337,14 @@ mod tests {
             dst: vec![1, 1, 1, 2, 0],
             time: vec![0, 5, 5, 65, 100_000],
             label: Some(vec![0., 1., -0., 2., 0.]),
+            label_names: None,
             node_labels: None,
             classes: Classes::new(4, 2, vec![1, 2, 2, NONE, NONE, NONE, 1, NONE, 2, NONE]).ok(),
             nodes: 3,
             first_destination: None,
             ticks_per_second: 1.0,
             encoding: None,
+            tables: crate::Encodings::default(),
             time_format: crate::TimeFormat::Seconds,
             origin: 0,
             ids: None,
@@ -330,7 +358,9 @@ mod tests {
             (s.sources, s.destinations, s.self_loops, s.unique_pairs, s.unique_times),
             (2, 3, 1, 4, 4)
         );
-        assert_eq!((s.repeat_share, s.label_values, s.positive_labels), (0.2, Some(3), Some(2)));
+        let labels = s.labels.unwrap();
+        assert_eq!((s.repeat_share, labels.values, labels.missing, &labels.largest[..]), (0.2, 3, 0, "2"));
+        assert_eq!(labels.first, [("0".into(), 3), ("1".into(), 1), ("2".into(), 1)]);
         let sets = ClassStats {
             classes: 4,
             labels_per_event: 1.0,

@@ -2,7 +2,7 @@
 use super::output::folded;
 use std::{fmt::Write, path::Path};
 use tgnn_data::{
-    Bucket, ClassStats, Events, NodeLabelStats, Stats, SynthOptions,
+    Bucket, ClassStats, Events, LabelStats, NodeLabelStats, Stats, SynthOptions,
     text::{counted, grouped, span},
 };
 
@@ -36,18 +36,7 @@ pub(super) fn stats(s: &Stats) -> String {
         line("duplicates", format!("{}  ({share} are equal to an earlier one)", grouped(s.duplicates)));
     }
     line("self-loops", format!("{}  ({})", grouped(s.self_loops), percentage(s.self_loops, s.events)));
-    line(
-        "labels",
-        match (s.label_values, s.positive_labels) {
-            (Some(values), Some(positive)) => format!(
-                "{}, {} positive  ({})",
-                counted(values, "value"),
-                grouped(positive),
-                percentage(positive, s.events)
-            ),
-            _ => "none".into(),
-        },
-    );
+    line("labels", s.labels.as_ref().map_or("none".into(), |labels| event_labels(labels, s.events)));
     if let Some(c) = &s.classes {
         line("classes", edge_classes(c));
     }
@@ -66,6 +55,26 @@ pub(super) fn stats(s: &Stats) -> String {
     histogram(&mut out, "nodes by number of events", &s.degrees);
     histogram(&mut out, "events by time since the source's previous one", &s.gaps);
     out
+}
+
+/// Describes labels: how often each of a few values occurs, or how many there are.
+fn event_labels(l: &LabelStats, events: u64) -> String {
+    let few = l.values as usize == l.first.len() && l.values <= 5;
+    let values = match &l.first[..] {
+        listed if few => {
+            let each =
+                |(value, n): &(String, u64)| format!("{value}: {} ({})", grouped(*n), percentage(*n, events));
+            listed.iter().map(each).collect::<Vec<_>>().join(", ")
+        }
+        listed => {
+            let least = listed.first().map_or("", |first| &first.0);
+            format!("{}, {least} to {}", counted(l.values, "value"), l.largest)
+        }
+    };
+    match l.missing {
+        0 => values,
+        n => format!("{values}; none: {} ({})", grouped(n), percentage(n, events)),
+    }
 }
 
 fn edge_classes(c: &ClassStats) -> String {

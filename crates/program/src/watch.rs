@@ -163,6 +163,10 @@ impl Display {
         let earlier = s.history.as_deref() == Some(History::Batch.name());
         let history = if earlier { ", neighbours of earlier batches" } else { "" };
         self.line(format_args!("test ({what}{batch}{history}{best})"));
+        // A training has said so at its start.
+        if let (Some(classes), true) = (&s.data.classes, s.epochs.is_empty()) {
+            self.head(format_args!("classes   {classes}"));
+        }
         let replayed_name = format!("{}, memory replayed", s.model);
         let mut rows = vec![(s.model.as_str(), test)];
         match s.test_by_memory {

@@ -55,6 +55,8 @@ fn snapshots(
         targets: None,
         target_unit: 1.0,
         classes: None,
+        encoding: None,
+        class_values: None,
         ids: None,
         notes: Vec::new(),
     }

@@ -85,6 +85,8 @@ fn graph(shape: &str, nodes: usize, edges: usize, steps: usize) -> Snapshots {
         targets: None,
         target_unit: 1.0,
         classes: None,
+        encoding: None,
+        class_values: None,
         ids: None,
         notes: Vec::new(),
     }

@@ -11,7 +11,7 @@ use super::{
     source::Source,
 };
 use crate::{
-    Features, NodeId,
+    FeatureEncoding, Features, NodeId,
     ids::IdField,
     node_rows::NodeRows,
     raw::Raw,
@@ -28,6 +28,8 @@ const FILL_IN: &str = "fill it in, or give --missing zero or drop";
 /// Rows of features of a file.
 pub(crate) struct FeatureRows {
     pub features: Features,
+    /// How columns became them; `None` for an array.
+    pub encoding: Option<FeatureEncoding>,
     /// The rows that lack a value and are to be left out.
     pub incomplete: Vec<usize>,
 }
@@ -44,7 +46,8 @@ pub(crate) fn attach(
         attach_edges(raw, file, options)?;
     }
     if let Some(file) = options.node_features.as_ref().or(nodes_beside.as_ref()) {
-        let rows = node_rows(file, options, &mut raw.notes)?;
+        let (rows, encoding) = node_rows(file, options, &mut raw.notes)?;
+        raw.tables.node = encoding;
         raw.node_features = Some((rows, file.clone()));
     }
     check_id_column(options)
@@ -64,7 +67,7 @@ fn check_id_column(options: &ReadOptions) -> Result<()> {
 
 /// Adds the edge features in `file` to `raw`.
 fn attach_edges(raw: &mut Raw, file: &Path, options: &ReadOptions) -> Result<()> {
-    let (FeatureRows { features, incomplete }, at) = match &raw.numbers {
+    let (FeatureRows { features, encoding, incomplete }, at) = match &raw.numbers {
         None => (edge_rows(file, raw.rows(), options, &mut raw.notes)?, raw.kept()),
         Some(_) if is_table(file) => {
             let what =
@@ -75,7 +78,7 @@ fn attach_edges(raw: &mut Raw, file: &Path, options: &ReadOptions) -> Result<()>
         }
         Some(numbers) => numbered_rows(file, numbers, options, &mut raw.notes)?,
     };
-    raw.encoding = None;
+    (raw.encoding, raw.tables.edge) = (None, encoding);
     if raw.numbers.is_none() && raw.left_out.is_empty() && incomplete.is_empty() {
         raw.edge_features = Some(features);
         return Ok(());
@@ -95,7 +98,7 @@ pub(crate) fn edge_rows(
     options: &ReadOptions,
     notes: &mut Vec<String>,
 ) -> Result<FeatureRows> {
-    let FeatureRows { features, mut incomplete } = match is_table(file) {
+    let FeatureRows { features, encoding, mut incomplete } = match is_table(file) {
         true => feature_table(file, false, options, notes)?.rows,
         false => array(file, options.missing, notes)?,
     };
@@ -113,7 +116,7 @@ pub(crate) fn edge_rows(
             ));
         }
     };
-    Ok(FeatureRows { features, incomplete })
+    Ok(FeatureRows { features, encoding, incomplete })
 }
 
 /// Returns a note if row 0 is dropped as padding but has values.
@@ -135,7 +138,7 @@ fn array(file: &Path, missing: Missing, notes: &mut Vec<String>) -> Result<Featu
         rows.clear();
     }
     rows.dedup();
-    Ok(FeatureRows { features, incomplete: rows })
+    Ok(FeatureRows { features, encoding: None, incomplete: rows })
 }
 
 /// Returns a note about values that are missing in a file and read as 0; `None` if there are none.
@@ -232,7 +235,8 @@ fn feature_table(
     let none =
         || Error::data(file, "the table has no features").remedy("write a column of numbers or categories");
     let features = features.map(|features| features.finish(&names)).transpose()?.flatten();
-    let rows = FeatureRows { features: features.ok_or_else(none)?.0, incomplete };
+    let (features, encoding) = features.ok_or_else(none)?;
+    let rows = FeatureRows { features, encoding: Some(encoding), incomplete };
     Ok(FeatureTable { ids, id_name: id.and_then(|i| names.get(i).cloned()).unwrap_or_default(), rows })
 }
 
@@ -336,16 +340,21 @@ fn with_commas(sample: &Sample, i: usize) -> Option<(&[u8], &'static str)> {
     found
 }
 
-/// Reads rows of node features: of an array, or by the ids of a table.
-pub(crate) fn node_rows(file: &Path, options: &ReadOptions, notes: &mut Vec<String>) -> Result<NodeRows> {
+/// Reads rows of node features: of an array, or by the ids of a table. Returns how columns became them, too.
+pub(crate) fn node_rows(
+    file: &Path,
+    options: &ReadOptions,
+    notes: &mut Vec<String>,
+) -> Result<(NodeRows, Option<FeatureEncoding>)> {
     if !is_table(file) {
-        let FeatureRows { features, incomplete } = array(file, options.missing, notes)?;
-        return Ok(NodeRows::Matrix(without(features, &incomplete)?));
+        let FeatureRows { features, incomplete, .. } = array(file, options.missing, notes)?;
+        return Ok((NodeRows::Matrix(without(features, &incomplete)?), None));
     }
     let FeatureTable { ids, id_name, rows } = feature_table(file, true, options, notes)?;
     let is_complete = |row: &usize| rows.incomplete.binary_search(row).is_err();
     let ids = ids.into_iter().enumerate().map(|(row, id)| is_complete(&row).then_some(id)).collect();
-    Ok(NodeRows::ById { ids, side: side(&id_name), features: rows.features })
+    let by_id = NodeRows::ById { ids, side: side(&id_name), features: rows.features };
+    Ok((by_id, rows.encoding))
 }
 
 /// Returns the features with zeros in the rows that lack a value.

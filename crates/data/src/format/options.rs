@@ -83,10 +83,11 @@ impl FromStr for Format {
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Missing {
-    /// A missing feature is 0, with a note; a missing source, destination, time or label is an error.
+    /// A missing feature is 0, with a note; a missing source, destination or time is an error. An event may
+    /// have no label, whatever the rule, except with [`Refuse`](Self::Refuse).
     #[default]
     Zero,
-    /// Leave out rows with a missing value, with a note.
+    /// Leave out rows with a missing value other than the label, with a note.
     Drop,
     /// Any missing value is an error.
     Refuse,

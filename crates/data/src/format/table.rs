@@ -3,6 +3,7 @@ use super::{
     cell::{Cell, Row, comma_remedy},
     feature_values::{FeatureValues, no_column},
     id_rule::{is_inexact, missing_names, same_numbers},
+    label_values::LabelValues,
     layout::Layout,
     number::{Clock, Fault, parse_id},
     options::{Format, Missing, ReadOptions},
@@ -23,7 +24,7 @@ pub(super) const IDS: &str = "ids are integers from 0";
 pub(super) const TIMES: &str = "write seconds, as an integer or a decimal number";
 pub(super) const VALUES: &str = "write a finite number";
 /// Remedy for a cell that is missing.
-const MISSING: &str = "fill it in, or leave out such rows with --missing drop";
+pub(super) const MISSING: &str = "fill it in, or leave out such rows with --missing drop";
 
 /// Events from the rows of a table, read so far.
 pub(super) struct Table<'a> {
@@ -34,7 +35,7 @@ pub(super) struct Table<'a> {
     /// How times are written, once it is known.
     time_format: Option<TimeFormat>,
     clock: Clock,
-    labels: Vec<f32>,
+    labels: LabelValues,
     /// Features and number of cells of a row, set by the first row.
     features: Option<(FeatureValues, usize)>,
     /// Numbers of events of each part of the split.
@@ -59,7 +60,7 @@ impl<'a> Table<'a> {
             options,
             time_format: options.time_format.clone().or_else(|| layout.dates.clone()),
             clock: Clock::default(),
-            labels: Vec::new(),
+            labels: LabelValues::default(),
             features: None,
             rolls: [0; 3],
             numbers: Vec::new(),
@@ -87,8 +88,9 @@ impl<'a> Table<'a> {
         }
         let layout = self.layout;
         if self.options.missing == Missing::Drop {
-            let mut read = layout.time.iter().copied().chain(layout.label);
-            let lacks = read.any(|i| row.cell(i).is_missing()) || features.missing_in(row).is_some();
+            // An event without a label is still an event.
+            let lacks =
+                layout.time.iter().any(|&i| row.cell(i).is_missing()) || features.missing_in(row).is_some();
             if lacks
                 || layout.ends().any(|(i, rule)| rule.lacks(&row.cell(i)) || rule.is_doubtful(&row.cell(i)))
             {
@@ -117,8 +119,7 @@ impl<'a> Table<'a> {
         self.raw.ids.push(src, dst);
         self.push_time(row)?;
         if let Some(i) = layout.label {
-            let value = value(row, i, "a label")?;
-            self.labels.push(value);
+            self.labels.push(row, i, self.options.missing)?;
         }
         self.push_numbers(row)
     }
@@ -201,14 +202,17 @@ impl<'a> Table<'a> {
     }
 
     /// Returns the events.
-    pub(super) fn finish(mut self) -> Result<Raw> {
+    pub(super) fn finish(self) -> Result<Raw> {
         let note = self.notes();
         let mut raw = self.raw;
         raw.notes = note;
         raw.unnamed = self.layout.format == Format::Snap;
         raw.numbers = Some(self.numbers).filter(|_| !self.consecutive);
-        raw.label =
-            self.layout.label.filter(|_| !self.labels.is_empty()).map(|_| std::mem::take(&mut self.labels));
+        if self.layout.label.is_some() {
+            let (labels, notes) = self.labels.finish();
+            raw.label = Some(labels);
+            raw.notes.extend(notes);
+        }
         if let Some((features, _)) = self.features {
             (raw.edge_features, raw.encoding) = features.finish(&self.layout.names)?.unzip();
         }

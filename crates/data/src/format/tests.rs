@@ -265,7 +265,7 @@ fn every_error_names_line_and_column_and_a_remedy() {
         ("0 1 5\n1 2 6 7\n", "events.csv:2:7: this row has 4 columns, the first one has 3; fix"),
         ("0 1 5\n1 2\n", "events.csv:2: this row has 2 columns, the first one has 3; fix"),
         ("u,i,ts,label,f0\n0,1,2,0,inf\n", "events.csv:2:9: `inf` is not a finite"),
-        ("u,i,ts,label\n0,1,2,maybe\n", "events.csv:2:7: `maybe` is not a label; "),
+        ("u,i,ts,label\n0,1,2,inf\n", "events.csv:2:7: `inf` is not a finite"),
         (
             "u,i,label\n0,1,2\n",
             "events.csv: no column is named like a time; give --columns time=NAME; the columns are u, i, label",

@@ -4,7 +4,7 @@
 //! | --- | --- | --- |
 //! | `src.npy`, `dst.npy` | `[events]` u32 | any integers, floats that are whole, or text |
 //! | `time.npy` | `[events]` i64, ticks since the first event | numbers, text, `datetime64` or `timedelta64`, as the times of a table |
-//! | `label.npy` | `[events]` f32, optional | any numbers |
+//! | `label.npy` | `[events]` f32, optional; NaN if an event has none; indices of `label_names` in `info.json` if labels are text | any numbers, or text |
 //! | `classes.npy` | `[events, most]` u32, optional: one set of classes per row, padded with 2^32 - 1 | any integers, padded with -1 |
 //! | `edge_features.npy` | `[events, width]` f32, f16 or bfloat16, optional | any numbers; the types as written are mapped |
 //! | `node_features.npy` | `[nodes, width]` f32, f16 or bfloat16, optional | any numbers; the types as written are mapped |
@@ -31,7 +31,7 @@ pub(super) use read::{is_imported, is_native, read};
 pub(super) use write::{FolderWriter, Shape, Staging};
 pub use write::{save, save_with_negatives};
 
-use super::{FeatureEncoding, LineCounts, TimeFormat};
+use super::{Encodings, FeatureEncoding, LineCounts, TimeFormat};
 use serde::{Deserialize, Serialize};
 
 /// The version of the layout. Other versions are not read.
@@ -50,6 +50,9 @@ pub(super) struct Info {
     pub nodes: usize,
     /// The first destination of a bipartite stream.
     pub first_destination: Option<u32>,
+    /// The different labels of events in the order of their letters, if they are text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label_names: Option<Vec<Box<str>>>,
     /// Number of classes, if events have sets of classes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub classes: Option<usize>,
@@ -68,6 +71,9 @@ pub(super) struct Info {
     /// What became of the lines of the original file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lines: Option<LineCounts>,
+    /// How columns of separate tables became features.
+    #[serde(default, skip_serializing_if = "Encodings::is_empty")]
+    pub feature_tables: Encodings,
     #[serde(default)]
     pub notes: Vec<String>,
 }

@@ -5,14 +5,14 @@ use super::{
     node_labels,
 };
 use crate::{
-    Classes, Events, Features, Ids,
+    Classes, Events, FeatureEncoding, Features, Ids,
     format::{
         array_columns,
         column_names::listed,
         feature_files::{FeatureRows, attach, edge_rows, node_rows},
         options::ReadOptions,
     },
-    npy::Array,
+    npy::{Array, check_vector},
     scalar::Scalar,
 };
 use std::path::Path;
@@ -62,19 +62,22 @@ fn read_imported(dir: &Path, path: &Path, options: &ReadOptions) -> Result<Event
     }
     let mut notes = info.notes;
     let ids = original_ids(dir)?;
+    let mut tables = info.feature_tables;
     let edge_features = match &options.edge_features {
-        Some(file) => Some(given_edges(file, info.events, options, &mut notes)?),
+        Some(file) => {
+            let (features, encoding) = given_edges(file, info.events, options, &mut notes)?;
+            tables.edge = encoding;
+            Some(features)
+        }
         None => optional(dir, "edge_features.npy").map(|file| own_edges(&file, info.events)).transpose()?,
     };
     let split = info.first_destination.map(|first| first as usize);
     let node_features = match &options.node_features {
-        Some(file) => Some(node_rows(file, options, &mut notes)?.by_node(
-            ids.as_ref(),
-            info.nodes,
-            split,
-            file,
-            &mut notes,
-        )?),
+        Some(file) => {
+            let (rows, encoding) = node_rows(file, options, &mut notes)?;
+            tables.node = encoding;
+            Some(rows.by_node(ids.as_ref(), info.nodes, split, file, &mut notes)?)
+        }
         None => optional(dir, "node_features.npy").map(Features::read).transpose()?,
     };
     let events = Events {
@@ -83,6 +86,7 @@ fn read_imported(dir: &Path, path: &Path, options: &ReadOptions) -> Result<Event
         dst,
         time: ticks(&dir.join("time.npy"))?,
         label: labels(dir)?,
+        label_names: info.label_names.map(Into::into),
         classes: classes(dir, info.classes)?,
         node_labels: info.node_classes.map(|classes| node_labels::read(dir, classes)).transpose()?,
         nodes: info.nodes,
@@ -92,6 +96,7 @@ fn read_imported(dir: &Path, path: &Path, options: &ReadOptions) -> Result<Event
         time_format: info.time_format,
         ids,
         encoding: info.encoding.filter(|_| options.edge_features.is_none()),
+        tables,
         edge_features,
         node_features,
         lines: info.lines,
@@ -142,10 +147,10 @@ fn given_edges(
     events: usize,
     options: &ReadOptions,
     notes: &mut Vec<String>,
-) -> Result<Features> {
-    let FeatureRows { features, incomplete } = edge_rows(file, events, options, notes)?;
+) -> Result<(Features, Option<FeatureEncoding>)> {
+    let FeatureRows { features, encoding, incomplete } = edge_rows(file, events, options, notes)?;
     match incomplete.is_empty() {
-        true => Ok(features),
+        true => Ok((features, encoding)),
         false => Err(Error::usage("events of an imported data set cannot be left out")
             .remedy("leave out --missing drop, or import the original file again with the features")),
     }
@@ -196,12 +201,12 @@ fn unread_note(dir: &Path) -> Option<String> {
     (!unread.is_empty()).then(|| format!("arrays not read: {}", listed(&unread)))
 }
 
-/// Reads the labels, if there are any.
+/// Reads the labels, if there are any; NaN where one is missing.
 fn labels(dir: &Path) -> Result<Option<Vec<f32>>> {
-    match optional(dir, "label.npy") {
-        Some(file) => Ok(Some(Features::read(file)?.values().to_vec())),
-        None => Ok(None),
-    }
+    let Some(file) = optional(dir, "label.npy") else { return Ok(None) };
+    let array = Array::open(&file)?;
+    check_vector(&file, array.shape())?;
+    Ok(Some(array.to_f32()))
 }
 
 /// Reads the sets of classes, if there are any. There are `count` classes, by default one more than the

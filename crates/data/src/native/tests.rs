@@ -44,6 +44,18 @@ fn a_saved_stream_loads_equal_with_mapped_features() {
         assert!(back.edge_features.iter().chain(&back.node_features).all(Features::is_mapped));
         assert_eq!(path.join("ids.npy").exists(), events.ids.is_some());
     }
+    let mut labelled = full();
+    labelled.label = Some(vec![1.0, -1.0, 0.0]);
+    labelled.label_names = None;
+    save(&labelled, dir.path().join("numbers"), false).unwrap();
+    assert_eq!(read(&dir.path().join("numbers")).unwrap(), labelled);
+    labelled.label = Some(vec![1.0, f32::NAN, 0.0]);
+    labelled.label_names = Some(["fraud".into(), "legit".into()].into());
+    save(&labelled, dir.path().join("texts"), false).unwrap();
+    let back = read(&dir.path().join("texts")).unwrap();
+    assert_eq!(back.label_names, labelled.label_names);
+    let labels = back.label.unwrap();
+    assert!(labels[0] == 1.0 && labels[1].is_nan() && labels[2] == 0.0, "{labels:?}");
     let mut named = full();
     named.ids = Some(Ids::named(["b", "a, \"c\"", "7"].map(Into::into).to_vec()));
     named.time_format = TimeFormat::Pattern("%d.%m.%Y".into());

@@ -75,6 +75,7 @@ pub fn save_with_negatives(
         events: events.len(),
         nodes: events.nodes,
         first_destination: events.first_destination,
+        label_names: events.label_names.as_deref().map(<[_]>::to_vec),
         classes: events.classes.as_ref().map(Classes::count),
         node_classes: events.node_labels.as_ref().map(NodeLabels::classes),
         ticks_per_second: events.ticks_per_second,
@@ -82,6 +83,7 @@ pub fn save_with_negatives(
         time_format: events.time_format.clone(),
         encoding: events.encoding.clone(),
         lines: events.lines,
+        feature_tables: events.tables.clone(),
         notes: events.notes.clone(),
         ..Info::default()
     })

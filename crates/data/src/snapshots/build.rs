@@ -57,6 +57,8 @@ impl Snapshots {
             targets: None,
             target_unit: 1.0,
             classes: None,
+            encoding: None,
+            class_values: None,
             ids: None,
             notes,
         })
@@ -86,6 +88,9 @@ impl Snapshots {
 
     /// Replaces the features by those that `options` select; `seed` determines random features.
     pub(super) fn choose_features(&mut self, options: &SnapshotOptions, seed: u64) -> Result<()> {
+        if !matches!(options.features, VertexFeatures::Auto | VertexFeatures::Given) {
+            self.encoding = None;
+        }
         match options.features {
             VertexFeatures::Auto => {}
             VertexFeatures::Given if self.features.is_some() => {}

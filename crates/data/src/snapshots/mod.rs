@@ -3,6 +3,7 @@
 //! Source: the snapshot representation of a temporal graph as in BLAD (Fu et al. 2023), section 3.1.
 mod arrays;
 mod build;
+mod classes;
 mod every;
 mod folder;
 #[cfg(all(test, feature = "formats"))]
@@ -23,8 +24,11 @@ pub use options::{EdgeWeights, Normalise, Presence, SnapshotOptions, VertexFeatu
 pub use stats::{SnapshotStats, StepStats};
 pub use synth::{SynthSnapshots, Trend};
 
-use super::{Features, Ids, NodeId, NodeNames};
-use tgnn::error::{Error, Result};
+use super::{ClassValue, FeatureEncoding, Features, Ids, NodeId, NodeNames};
+use tgnn::{
+    error::{Error, Result},
+    runtime::NONE,
+};
 
 /// Snapshots in time order. All of them have the vertices `0..nodes`, some of which may be absent in a step.
 ///
@@ -53,6 +57,8 @@ pub struct Snapshots {
     pub present: Option<Vec<bool>>,
     /// Vertex features: one row per vertex, or one row per step and vertex, at row `s * nodes + v`.
     pub features: Option<Features>,
+    /// How columns of a table became the vertex features; `None` if they are no columns of one.
+    pub encoding: Option<FeatureEncoding>,
     /// Values to predict for the vertices of each step from the steps before it, one row per step and vertex:
     /// for example, the values of a series at that step and the following ones. Unknown values are NaN.
     pub targets: Option<Features>,
@@ -62,6 +68,8 @@ pub struct Snapshots {
     /// Class of each vertex in each step, one entry per step and vertex; [`NONE`](tgnn::runtime::NONE) if
     /// unknown.
     pub classes: Option<Vec<u32>>,
+    /// What the classes are called in the data; if `None`, they are called by their numbers.
+    pub class_values: Option<Vec<ClassValue>>,
     /// Original id of every vertex, such as the name of a county; if `None`, the id is the vertex index.
     pub ids: Option<Ids>,
     /// Notes on what a reader changed or found doubtful, such as `merged 12 repeated edges`.
@@ -147,6 +155,10 @@ impl Snapshots {
         }
         if let Some(f) = self.features.as_ref().filter(|f| f.rows() != v && f.rows() != rows) {
             return bad(format!("{} rows of features for {v} vertices in {steps} steps", f.rows()));
+        }
+        let named = self.class_values.as_ref().map_or(usize::MAX, Vec::len);
+        if let Some(class) = self.classes.iter().flatten().find(|&&c| c != NONE && c as usize >= named) {
+            return bad(format!("class {class} of {named}"));
         }
         for s in 0..steps {
             for i in self.edges(s) {

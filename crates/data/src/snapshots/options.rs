@@ -162,8 +162,8 @@ pub struct SnapshotOptions {
     pub presence: Presence,
     /// Whether edges are directed; see [`Adjacency`](crate::Adjacency).
     pub directed: bool,
-    /// Whether event labels become vertex classes: a vertex has the class of its last event as a source in a
-    /// step.
+    /// Whether event labels become vertex classes: a vertex has the class of its last event with a label as a
+    /// source in a step.
     pub classes: bool,
     /// Source of vertex features.
     pub features: VertexFeatures,

@@ -25,7 +25,7 @@ pub struct SnapshotStats {
     pub features_change: bool,
     /// Number of values to predict per vertex; 0 if there are no targets.
     pub target_width: usize,
-    /// Number of vertex classes: one more than the greatest class; 0 if there are none.
+    /// Number of vertex classes that occur; 0 if there are none.
     pub classes: u64,
     /// Statistics of each step.
     pub steps: Vec<StepStats>,
@@ -68,7 +68,6 @@ impl SnapshotStats {
         let mut pairs: Vec<u64> = s.src.par_iter().zip(&s.dst).map(|(&a, &b)| pair(a, b)).collect();
         pairs.par_sort_unstable();
         pairs.dedup();
-        let known = s.classes.iter().flatten().filter(|c| **c != tgnn::runtime::NONE).max();
         SnapshotStats {
             name: s.name.clone(),
             vertices: s.nodes as u64,
@@ -79,7 +78,7 @@ impl SnapshotStats {
             feature_width: s.width(),
             features_change: s.features_change(),
             target_width: s.targets.as_ref().map_or(0, |t| t.cols()),
-            classes: known.map_or(0, |c| u64::from(*c) + 1),
+            classes: s.occurring_classes().len() as u64,
             steps: (0..s.len()).into_par_iter().map(|step| of_step(s, step)).collect(),
             notes: s.notes.clone(),
         }

@@ -3,7 +3,7 @@ use super::{
     Cut, EdgeWeights, SnapshotOptions, Snapshots,
     build::{Edges, weighs},
 };
-use crate::Events;
+use crate::{ClassValue, Events};
 use rayon::prelude::*;
 use tgnn::{
     error::{Error, ErrorKind, Result},
@@ -14,12 +14,12 @@ impl Snapshots {
     /// Cuts a stream into steps; the edges of a step are the pairs that have an event in it.
     ///
     /// Node features of the stream become vertex features; `seed` determines random ones. With
-    /// [`classes`](SnapshotOptions::classes), a vertex has the class of its last event as a source in each
-    /// step in which it is a source.
+    /// [`classes`](SnapshotOptions::classes), a vertex has the class of its last event with a label as a source
+    /// in each step in which it is the source of one.
     ///
     /// # Errors
-    /// Usage if an option contradicts the stream; data, naming the event, if a weight is not above 0 or a
-    /// label is not a class.
+    /// Usage if an option contradicts the stream; data, naming the event, if a weight is not above 0 or an
+    /// event has several classes.
     pub fn of_events(events: &Events, options: &SnapshotOptions, seed: u64) -> Result<Self> {
         options.validate()?;
         let cut = options.every.cut(events)?;
@@ -29,11 +29,15 @@ impl Snapshots {
         };
         let steps = cut.events.par_iter().map(edges).collect();
         let weighted = weighs(options.weights, false);
-        let classes = if options.classes { Some(classes(events, &cut)?) } else { None };
+        let (classes, names) = options.classes.then(|| classes(events, &cut)).transpose()?.unzip();
         let mut s = Self::of_edges(events.name.clone(), events.nodes, steps, cut.labels, weighted)?;
         let merged = std::mem::take(&mut s.notes);
         s.notes = events.notes.iter().cloned().chain(cut.note).chain(merged).collect();
         (s.features, s.ids, s.classes) = (events.node_features.clone(), events.ids.clone(), classes);
+        (s.class_values, s.encoding) = (names.flatten(), events.tables.node.clone());
+        if options.classes {
+            s.notes.extend(events.note_of_no_label());
+        }
         s.mark_present(options.presence)?;
         s.choose_features(options, seed)?;
         Ok(s)
@@ -70,39 +74,39 @@ fn weights(events: &Events, weights: EdgeWeights) -> Result<impl Fn(usize) -> f3
     Ok(move |i: usize| column.map_or(1.0, |(values, cols, k)| values[i * cols + k]))
 }
 
+/// Classes of vertices, and what they are called unless they are numbers of their own.
+type NamedClasses = (Vec<u32>, Option<Vec<ClassValue>>);
+
 /// Returns the class of each vertex in each step, at `step * nodes + vertex`; [`NONE`] if unknown.
-fn classes(events: &Events, cut: &Cut) -> Result<Vec<u32>> {
+fn classes(events: &Events, cut: &Cut) -> Result<NamedClasses> {
     let v = events.nodes;
     check_room("classes of vertices in each step", 4 * v * cut.events.len(), "take longer steps")?;
     let mut classes = vec![NONE; cut.events.len() * v];
-    let class = class_of(events)?;
+    let (of_event, names) = classes_of_events(events)?;
     for (s, step) in cut.events.iter().enumerate() {
-        for i in step.clone() {
-            classes[s * v + events.src[i] as usize] = class(i)?;
+        for i in step.clone().filter(|&i| of_event[i] != NONE) {
+            classes[s * v + events.src[i] as usize] = of_event[i];
         }
     }
-    Ok(classes)
+    Ok((classes, names))
 }
 
-/// Class of an event by its index.
-type ClassOf<'a> = Box<dyn Fn(usize) -> Result<u32> + 'a>;
-
-/// Returns the function from events to classes. The class of an event is its label, which must be a whole
-/// number, or the only class of its set; [`NONE`] if its set is empty.
-fn class_of(events: &Events) -> Result<ClassOf<'_>> {
-    let bad = |i: usize, what: String| {
-        Error::data(&events.name, format!("event {i} has {what}")).remedy("leave out snapshots.classes")
-    };
+/// Returns the class of each event: its label, or the only class of its set; [`NONE`] if it has none.
+fn classes_of_events(events: &Events) -> Result<NamedClasses> {
     match (&events.label, &events.classes) {
-        (Some(labels), _) => Ok(Box::new(move |i| match labels[i] {
-            l if l >= 0.0 && l.fract() == 0.0 && l < NONE as f32 => Ok(l as u32),
-            l => Err(bad(i, format!("the label {l}, which names no class"))),
-        })),
-        (None, Some(sets)) => Ok(Box::new(move |i| match sets.get(i) {
-            [] => Ok(NONE),
-            [class] => Ok(*class),
-            many => Err(bad(i, format!("{} classes, but a vertex can have only one", many.len()))),
-        })),
+        (Some(_), _) => events.single_classes(),
+        (None, Some(sets)) => {
+            let class = |i: usize| match sets.get(i) {
+                [] => Ok(NONE),
+                [class] => Ok(*class),
+                many => {
+                    let what =
+                        format!("event {i} has {} classes, but a vertex can have only one", many.len());
+                    Err(Error::data(&events.name, what).remedy("leave out snapshots.classes"))
+                }
+            };
+            Ok(((0..events.len()).map(class).collect::<Result<_>>()?, None))
+        }
         (None, None) => Err(Error::usage(format!(
             "snapshots.classes is set, but events of {} have no labels",
             events.name
@@ -123,12 +127,14 @@ mod tests {
             dst: vec![1, 0, 1, 2, 1],
             time: vec![0, 1, 2, 3, 20],
             label: Some(vec![0., 3., 2., 1., 5.]),
+            label_names: None,
             classes: None,
             node_labels: None,
             nodes: 4,
             first_destination: None,
             ticks_per_second: 1.0,
             encoding: None,
+            tables: crate::Encodings::default(),
             time_format: crate::TimeFormat::Seconds,
             origin: 0,
             ids: Some(Ids::new(vec![5, 6, 7, 8])),
@@ -196,13 +202,16 @@ mod tests {
                 .to_string()
                 .starts_with("test: event 4 has 2 classes, but a vertex can have only one; ")
         );
-        let half = |e: &mut Events| e.label = Some(vec![0., 0.5, 0., 0., 0.]);
-        assert!(
-            cut(half, options())
-                .unwrap_err()
-                .to_string()
-                .contains("event 1 has the label 0.5, which names no class")
-        );
+        let of = |labels: Vec<f32>| {
+            let s = cut(|e| e.label = Some(labels), options()).unwrap();
+            let names =
+                s.class_values.map(|values| values.iter().map(ToString::to_string).collect::<Vec<_>>());
+            let classes = s.classes.unwrap();
+            ([classes[0], classes[1], classes[2], classes[8]], names.map(|names| names.join(" ")))
+        };
+        assert_eq!(of(vec![0., 0.5, 0., 0., 1.]), ([0, 1, 0, 2], Some("0 0.5 1".into())));
+        assert_eq!(of(vec![3., -1., f32::NAN, 9., -1.]), ([3, NONE, 9, NONE], None));
+        assert_eq!(of(vec![1., -1., 1., 1., 1.]), ([1, 0, 1, 1], Some("-1 1".into())));
         assert!(cut(|e| e.label = None, options()).unwrap_err().to_string().contains("have no labels"));
     }
 

@@ -71,6 +71,9 @@ struct TrainingArgs {
     /// property if nodes have labels]
     #[arg(long)]
     task: Option<TaskName>,
+    /// Of two labels of events, the one that is yes [default: the larger one]
+    #[arg(long, value_name = "LABEL", allow_hyphen_values = true)]
+    positive: Option<String>,
     /// Passes over the training events
     #[arg(long, value_name = "N")]
     epochs: Option<usize>,
@@ -160,6 +163,7 @@ keys!(DataArgs {
 keys!(TrainingArgs {
     model => "model",
     task => "task",
+    positive => "classify.positive",
     epochs => "epochs",
     batch => "batch",
     group => "group.length",

@@ -28,6 +28,8 @@ pub fn of_edges(nodes: usize, steps: &[Vec<(u32, u32)>]) -> Snapshots {
         targets: None,
         target_unit: 1.0,
         classes: None,
+        encoding: None,
+        class_values: None,
         ids: None,
         notes: vec![],
     };

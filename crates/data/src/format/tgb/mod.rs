@@ -36,7 +36,11 @@ use super::{
     records::{Record, Shape, records},
     table::{IDS, TIMES, VALUES, fault, take},
 };
-use crate::{Features, negatives::Part, raw::Raw};
+use crate::{
+    Features,
+    negatives::Part,
+    raw::{Labels, Raw},
+};
 use appearance::Appearance;
 use fetch::KINDS;
 use std::path::{Path, PathBuf};
@@ -123,7 +127,7 @@ pub(super) fn read(file: &Path, options: &ReadOptions) -> Result<Raw> {
         let shifted =
             raw.ids.dst.iter().map(|&dst| dst.checked_add(first_item?)).collect::<Option<Vec<u64>>>();
         raw.ids.dst = shifted.ok_or_else(|| Error::data(file, "an id is 2^64 - 1").remedy(IDS))?;
-        raw.label = Some(reader.labels);
+        raw.label = Some(Labels::numbers(reader.labels));
         raw.dense_destinations = true;
     } else {
         raw.notes.push("nodes numbered in the order they appear, as TGB does".into());

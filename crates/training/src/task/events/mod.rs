@@ -28,6 +28,7 @@ use super::{
     training::{self, Checkpoint, DataRecord, DataTask, Extractor, Manifest, Run, restored, same_test},
 };
 use crate::model::{EventTables, Net, Queries};
+use setup::{classes_of, predicts_classes};
 use std::ops::Range;
 use tgnn::{
     autograd::Program,
@@ -66,8 +67,8 @@ pub fn train(
 
 /// What the tasks on event streams have in common.
 trait StreamTask: Task + Sized {
-    /// Builds the model and records its programs.
-    fn build(config: &Config, events: &Events, device: Device) -> Result<Self>;
+    /// Builds the model of a checkpoint and records its programs.
+    fn build(config: &Config, events: &Events, device: Device, manifest: &Manifest) -> Result<Self>;
     /// Returns what computes embeddings.
     fn embedder(&mut self) -> (&mut TaskCore, &Net, &mut EventTables);
     /// Returns the events of the test part.
@@ -79,8 +80,14 @@ trait StreamTask: Task + Sized {
 impl<T: StreamTask> DataTask for T {
     type Data = Events;
 
-    fn build(config: &Config, events: &Events, device: Device) -> Result<Self> {
-        StreamTask::build(config, events, device)
+    fn build(config: &Config, events: &Events, device: Device, manifest: &Manifest) -> Result<Self> {
+        StreamTask::build(config, events, device, manifest)
+    }
+    fn same_classes(manifest: &Manifest, config: &Config, events: &Events) -> Result<()> {
+        match predicts_classes(config) {
+            true => events.classes_by(&classes_of(manifest, events)?).map(drop),
+            false => Ok(()),
+        }
     }
     fn describe(events: &Events) -> DataRecord {
         DataRecord::of_events(events)

@@ -2,6 +2,7 @@
 //! memory.
 use super::{
     by_plan::{StepPlan, StepVariants},
+    objective::LabelTables,
     places::Places,
 };
 use crate::{
@@ -42,7 +43,7 @@ pub(super) struct Recorder<'a> {
     /// Negatives of training, and of evaluation.
     pub negatives: [Negatives; 2],
     /// Classes of each event, if the task predicts classes.
-    pub labels: Option<BufferId>,
+    pub labels: Option<LabelTables>,
     pub positive_weight: f32,
     /// Whether only the head learns.
     pub frozen: bool,
@@ -91,11 +92,7 @@ impl Recorder<'_> {
         let forward = self.net.forward(t, tables, self.batch, self.negatives[0], train)?;
         let loss = match self.labels {
             None => t.bce_loss(forward.logits)?,
-            Some(labels) => {
-                let labels = t.stored(labels)?;
-                let labels = t.gather_rows(labels, forward.batch.event)?;
-                t.label_loss(forward.logits, labels, self.positive_weight)?
-            }
+            Some(labels) => labels.loss(t, forward.logits, forward.batch.event, self.positive_weight)?,
         };
         // The losses of the ranks add up to the loss of the whole batch.
         let loss = match tables.rows.ranks {

@@ -17,7 +17,7 @@ use crate::{
         config::Config,
         evaluation::{EdgeBank, Scores, TestScores},
         training::{
-            BaselineScores, EdgeBankScores, EventCount, LastEpoch, PassShare, PlanRecord, Progress,
+            BaselineScores, EdgeBankScores, EventCount, LastEpoch, Manifest, PassShare, PlanRecord, Progress,
             RecordedTask, Remembers, Report, Runs, SameTimeRecord, Task, TaskCore, add_up, begin_pass,
             evaluation_clock, located, of_whole_batches, repeat_and_report,
         },
@@ -29,7 +29,7 @@ use tgnn::{
     error::{Error, ErrorKind, Result},
     runtime::*,
 };
-use tgnn_data::{Events, Part, Split, text::span};
+use tgnn_data::{ClassTable, Events, Part, Split, text::span};
 
 /// What a pass over a range of events does.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -82,6 +82,8 @@ pub struct EventTask {
     pub split: Split,
     settling: Option<Settling>,
     objective: Objective,
+    /// What the user should know of the objective.
+    remarks: Vec<(&'static str, String)>,
     batch: usize,
     eval_batch: usize,
     chunks: usize,
@@ -106,7 +108,7 @@ impl EventTask {
     /// `Usage` if the configuration contradicts itself or the device; `Data` if the data lack what the task
     /// learns from; `OutOfMemory`.
     pub fn new(config: &Config, events: &Events, device: Device) -> Result<Self> {
-        Self::with(config, events, Setup::new(config, events, device)?)
+        Self::with(config, events, Setup::new(config, events, device, None)?)
     }
     /// Builds the model and records its programs, given what is decided before.
     pub(super) fn with(config: &Config, events: &Events, setup: Setup) -> Result<Self> {
@@ -115,14 +117,14 @@ impl EventTask {
             batches(setup.split.train.len(), batch, first)
         };
         let target = |store: &mut Store, batch| {
-            let target = Target::new(config, events, &setup.split, batch, store)?;
+            let target = Target::new(config, events, (&setup.split, setup.classes.as_ref()), batch, store)?;
             let head = target.head;
             Ok((target, head))
         };
         let mut model = Model::new(config, events, &setup, batches_of_epoch, target)?;
         let mut plan_state = PlanState::new(config, events, &setup)?;
         let step_plan = plan_state.step_plan(&setup);
-        let Setup { device, split, plan, over_ranks } = setup;
+        let Setup { device, split, plan, over_ranks, .. } = setup;
         let Results { losses, scores, columns, settling } = model.results(config, &split)?;
         let (nodes, buffers) = (model.node_state(), model.buffers(settling.as_ref()));
         let Model { mut store, mut tables, parameters, net, target, batch, eval_batch, .. } = model;
@@ -148,7 +150,7 @@ impl EventTask {
         let has_features = tables.features.exist();
         let recorded = RecordedTask { step, score, losses, memory, nodes, buffers, has_features };
         let core = TaskCore::new(config, (device, plan), (store, parameters), recorded)?;
-        let (objective, chunks) = (target.objective, config.chunks);
+        let (objective, remarks, chunks) = (target.objective, target.remarks, config.chunks);
         Ok(EventTask {
             core,
             net,
@@ -156,6 +158,7 @@ impl EventTask {
             split,
             settling,
             objective,
+            remarks,
             batch,
             eval_batch,
             chunks,
@@ -333,8 +336,8 @@ fn first_bad(store: &Store, results: BufferId, per_batch: usize) -> Option<usize
 }
 
 impl StreamTask for EventTask {
-    fn build(config: &Config, events: &Events, device: Device) -> Result<Self> {
-        Self::new(config, events, device)
+    fn build(config: &Config, events: &Events, device: Device, manifest: &Manifest) -> Result<Self> {
+        Self::with(config, events, Setup::new(config, events, device, Some(manifest))?)
     }
     fn embedder(&mut self) -> (&mut TaskCore, &Net, &mut EventTables) {
         (&mut self.core, &self.net, &mut self.tables)
@@ -363,7 +366,7 @@ impl Task for EventTask {
         &mut self.core
     }
     fn remarks(&self) -> Vec<(&'static str, String)> {
-        let mut remarks = Vec::new();
+        let mut remarks = self.remarks.clone();
         let gaps = self.tables.gaps;
         if (1..i64::MAX).contains(&gaps.longest) {
             let longest = span(f64::from(gaps.seconds(0, i64::MAX)));
@@ -385,6 +388,9 @@ impl Task for EventTask {
             remarks.push(("note", what.into()));
         }
         remarks.into_iter().chain(self.core.plan_remarks()).collect()
+    }
+    fn class_table(&self) -> Option<&ClassTable> {
+        self.objective.class_table()
     }
     fn last_epoch(&self) -> LastEpoch<'_> {
         let (step, variant_of_run) = (&self.core.step, self.plan_state.runs_of_epoch(self.steps.clone()));

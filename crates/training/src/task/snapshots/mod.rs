@@ -33,7 +33,8 @@ pub fn train_snapshots(
     options: &RunOptions,
     watch: &mut dyn Watch,
 ) -> Result<Summary> {
-    let mut task = SnapshotTask::new(config, data, device.clone())?;
+    let known = options.resumed(device)?;
+    let mut task = SnapshotTask::with(config, data, device.clone(), known.as_ref())?;
     let run = Run { config, data: DataRecord::of_snapshots(data), device, options, extractors: None };
     run.train(&mut task, data, watch)
 }

@@ -19,7 +19,7 @@ use tgnn::{
     },
     runtime::*,
 };
-use tgnn_data::Snapshots;
+use tgnn_data::{ClassTable, Snapshots};
 
 /// Salts of the random draws of training and of evaluation.
 const TRAIN: u32 = 0x7274;
@@ -31,7 +31,7 @@ pub(super) enum Goal {
     /// The step's edges, each to be told apart from `negatives` other pairs with the same source.
     Links { ends: [BufferId; 2], negatives: usize, unseen: Vec<bool>, candidates: BufferId, head: LinkHead },
     /// Vertices with a class.
-    Classes { vertex: BufferId, class: BufferId, known: Vec<u32>, head: [BufferId; 4] },
+    Classes { vertex: BufferId, class: BufferId, known: Vec<u32>, table: ClassTable, head: [BufferId; 4] },
     /// Vertices with target values; a difference of 1 between values is `unit` in the units of the data.
     Values { vertex: BufferId, want: BufferId, known: Vec<f32>, unit: f64, head: [BufferId; 2] },
 }
@@ -66,6 +66,7 @@ struct Items {
 struct Builder<'a> {
     config: &'a Config,
     snapshots: &'a Snapshots,
+    classes: ClassTable,
     split: &'a SnapshotSplit,
     /// Width of the embeddings.
     width: usize,
@@ -99,13 +100,14 @@ impl Builder<'_> {
         Ok(Items { goal, offsets: snapshots.offsets.clone(), columns })
     }
     fn classes(self) -> Result<Items> {
-        let classes = self.snapshots.classes.as_ref().ok_or_else(|| {
+        if self.snapshots.classes.is_none() {
             let remedy = "take a data set with labels: --set snapshots.classes=true";
-            lacks(self.snapshots, "classes of vertices", remedy)
-        })?;
+            return Err(lacks(self.snapshots, "classes of vertices", remedy));
+        }
+        let (table, classes) = (self.classes.clone(), self.snapshots.classes_by(&self.classes)?);
         let (vertex, offsets) = vertices_where(self.snapshots, |at| classes[at] != NONE);
         let known: Vec<u32> = classes.iter().copied().filter(|&class| class != NONE).collect();
-        let count = known.iter().max().map_or(0, |&class| class as usize + 1);
+        let count = table.count();
         if count < 2 {
             let remedy = "take a data set with more labels";
             return Err(lacks(self.snapshots, "two classes to tell apart", remedy));
@@ -122,7 +124,7 @@ impl Builder<'_> {
             add("w_out", count, hidden, hidden)?,
             add("b_out", 1, count, hidden)?,
         ];
-        Ok(Items { goal: Goal::Classes { vertex, class, known, head }, offsets, columns: count })
+        Ok(Items { goal: Goal::Classes { vertex, class, known, table, head }, offsets, columns: count })
     }
     fn values(self) -> Result<Items> {
         let snapshots = self.snapshots;
@@ -175,13 +177,13 @@ impl Objective {
     /// `OutOfMemory`.
     pub fn new(
         config: &Config,
-        snapshots: &Snapshots,
+        (snapshots, classes): (&Snapshots, ClassTable),
         split: &SnapshotSplit,
         width: usize,
         parameters: &mut Parameters,
         store: &mut Store,
     ) -> Result<Self> {
-        let builder = Builder { config, snapshots, split, width, parameters, store: &mut *store };
+        let builder = Builder { config, snapshots, classes, split, width, parameters, store: &mut *store };
         let Items { goal, offsets, columns } = match config.task {
             TaskName::Link => builder.links()?,
             TaskName::Node => builder.classes()?,
@@ -213,6 +215,13 @@ impl Objective {
             results,
             seed: config.seed,
         })
+    }
+    /// Returns what the classes stand for, if these are predicted.
+    pub fn class_table(&self) -> Option<&ClassTable> {
+        match &self.goal {
+            Goal::Classes { table, .. } => Some(table),
+            Goal::Links { .. } | Goal::Values { .. } => None,
+        }
     }
     /// Returns the buffers to copy to the host after an evaluation.
     pub fn results(&self) -> &[BufferId] {

@@ -58,6 +58,8 @@ mod tests {
             targets: None,
             target_unit: 1.0,
             classes: None,
+            encoding: None,
+            class_values: None,
             ids: None,
             notes: vec![],
         }

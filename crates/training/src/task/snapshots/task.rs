@@ -10,11 +10,11 @@ use crate::{
     plan::{Choice, First, FirstRule, GroupChoice, Plan},
     task::{
         Summary,
-        config::Config,
+        config::{Config, TaskName},
         evaluation::{Scores, TestScores},
         training::{
-            Buffers, DataRecord, DataTask, EventCount, KeptTables, LastEpoch, MemoryPlan, NodeState,
-            PlanRecord, RecordedTask, Report, Runs, Task, TaskCore, evaluation_clock, located,
+            Buffers, DataRecord, DataTask, EventCount, KeptTables, LastEpoch, Manifest, MemoryPlan,
+            NodeState, PlanRecord, RecordedTask, Report, Runs, Task, TaskCore, evaluation_clock, located,
             parameters_except, repeat_and_report,
         },
     },
@@ -26,7 +26,7 @@ use tgnn::{
     ops::{Backend, Tape, epilogue::Activation},
     runtime::*,
 };
-use tgnn_data::{Adjacency, Part, Snapshots};
+use tgnn_data::{Adjacency, ClassTable, Part, Snapshots};
 
 /// Salt of the draws of an epoch's order.
 const ORDER: u32 = 0x6f72;
@@ -115,6 +115,15 @@ impl SnapshotTask {
     /// `Usage` if the configuration contradicts itself or the device; `Data` if the data lack what the task
     /// learns from; `OutOfMemory`.
     pub fn new(config: &Config, snapshots: &Snapshots, device: Device) -> Result<Self> {
+        Self::with(config, snapshots, device, None)
+    }
+    /// Builds the model and records its programs; a run that goes on with a checkpoint keeps its classes.
+    pub(super) fn with(
+        config: &Config,
+        snapshots: &Snapshots,
+        device: Device,
+        known: Option<&Manifest>,
+    ) -> Result<Self> {
         config.validate()?;
         snapshots.validate(&snapshots.name)?;
         let plan = config.plan_on(&device)?;
@@ -135,7 +144,8 @@ impl SnapshotTask {
             tables.aggregated = aggregate(&mut store, &tables, &device)?;
         }
         let model = net.build(&mut parameters, &mut store, &tables)?;
-        let objective = Objective::new(config, snapshots, &split, net.width(), &mut parameters, &mut store)?;
+        let inputs = (snapshots, classes_of(known, snapshots));
+        let objective = Objective::new(config, inputs, &split, net.width(), &mut parameters, &mut store)?;
         let mut recorder = Recorder::new(&mut store, length, split.train.len(), round > 1)?;
         let parts = Parts { tables: &tables, model: &*model, objective: &objective };
         let programs =
@@ -285,11 +295,26 @@ impl SnapshotTask {
     }
 }
 
+/// Returns the classes of a checkpoint, which earlier versions did not keep, or else those of the snapshots.
+fn classes_of(known: Option<&Manifest>, snapshots: &Snapshots) -> ClassTable {
+    match known {
+        None => snapshots.class_table(),
+        Some(Manifest { classes: Some(table), .. }) => table.clone(),
+        Some(_) => snapshots.class_table_before_tables(),
+    }
+}
+
 impl DataTask for SnapshotTask {
     type Data = Snapshots;
 
-    fn build(config: &Config, data: &Snapshots, device: Device) -> Result<Self> {
-        Self::new(config, data, device)
+    fn build(config: &Config, data: &Snapshots, device: Device, manifest: &Manifest) -> Result<Self> {
+        Self::with(config, data, device, Some(manifest))
+    }
+    fn same_classes(manifest: &Manifest, config: &Config, data: &Snapshots) -> Result<()> {
+        match config.task {
+            TaskName::Node => data.classes_by(&classes_of(Some(manifest), data)).map(drop),
+            _ => Ok(()),
+        }
     }
     fn describe(data: &Snapshots) -> DataRecord {
         DataRecord::of_snapshots(data)
@@ -309,8 +334,12 @@ impl Task for SnapshotTask {
     fn core_mut(&mut self) -> &mut TaskCore {
         &mut self.core
     }
+    fn class_table(&self) -> Option<&ClassTable> {
+        self.objective.class_table()
+    }
     fn remarks(&self) -> Vec<(&'static str, String)> {
-        let mut remarks = Vec::new();
+        let mut remarks: Vec<_> =
+            self.class_table().map(|table| ("classes", table.to_string())).into_iter().collect();
         if self.split.val.is_empty() || self.split.test.is_empty() {
             let what = "too few snapshots to validate and test on; make the snapshots shorter with --every";
             remarks.push(("note", what.into()));

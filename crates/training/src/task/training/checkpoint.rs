@@ -36,7 +36,7 @@ use tgnn::{
     error::{Error, Result},
     runtime::{BufferId, Rows, Spec, Store},
 };
-use tgnn_data::NodeId;
+use tgnn_data::{ClassTable, Encodings, NodeId};
 
 /// Version of the layout and of the meaning of the keys. In version 1, the data were split by event order,
 /// and TGAT embedded neighbours at the time of the query, so its weights belong to a model that is different
@@ -115,6 +115,13 @@ pub struct Manifest {
     pub settled: Option<u32>,
     /// Configuration of the training.
     pub config: Config,
+    /// How columns became features; `None` if an earlier version wrote the checkpoint.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub columns: Option<Encodings>,
+    /// What the classes stand for, if the model predicts classes; `None` in checkpoints of earlier versions,
+    /// in which class `c` stands for the number `c`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub classes: Option<ClassTable>,
     /// What only runs with some plans have.
     #[serde(flatten)]
     pub by_plan: PlanManifest,
@@ -359,6 +366,8 @@ impl Checkpoint {
             checksums: [0; 2],
             settled: None,
             config,
+            columns: Some(data.columns.clone()),
+            classes: None,
             by_plan: PlanManifest::default(),
             start: None,
             stream: None,

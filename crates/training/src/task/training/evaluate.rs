@@ -59,10 +59,17 @@ pub(in crate::task) fn restored<T: DataTask>(
     watch: &mut dyn Watch,
 ) -> Result<T> {
     let manifest = checkpoint.manifest()?;
+    T::same_classes(&manifest, config, data)?;
     same_data(&manifest, &T::describe(data))?;
     manifest.doubt().iter().for_each(|doubt| watch.note(doubt));
     same_model(&manifest, config)?;
-    let mut task = T::build(&config.clone().after_training(), data, device.clone())?;
+    let mut task = T::build(&config.clone().after_training(), data, device.clone(), &manifest)?;
+    if manifest.classes.is_none() && task.class_table().is_some() {
+        watch.note(
+            "the checkpoint is of an earlier version: every number from 0 to the largest label is a class, also if \
+             it never occurs",
+        );
+    }
     let buffers = task.core().checkpoint_buffers();
     load(&mut task, &buffers, |store, buffers| checkpoint.load(store, buffers, true))?;
     // A run that does not evaluate leaves the memory of its training events.

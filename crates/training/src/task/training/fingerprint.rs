@@ -87,6 +87,10 @@ fn labels(e: &Events) -> u32 {
     let sets = sets.as_ref().map_or(&[][..], |table| cast_slice(table));
     let mut hasher = Hasher::new();
     [cast_slice(of_events), sets].into_iter().for_each(|column| hasher.update(column));
+    e.label_names.iter().flat_map(|names| names.iter()).for_each(|name| {
+        hasher.update(name.as_bytes());
+        hasher.update(&[0]);
+    });
     e.node_labels.iter().for_each(|labels| add_rows(labels, &mut hasher));
     hasher.finalize()
 }

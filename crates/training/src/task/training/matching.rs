@@ -38,8 +38,42 @@ impl Manifest {
     }
 }
 
+/// Refuses features whose columns do not mean what they meant to a checkpoint's model: others, in another
+/// order, or with other categories. Widths may be equal nevertheless. What neither tells is not compared.
+fn same_columns(manifest: &Manifest, data: &DataRecord) -> Result<()> {
+    let columns = manifest.columns.as_ref();
+    // An earlier version has told the columns of edge features to predictors only.
+    let of_extract = manifest.extract.as_ref().and_then(|extract| extract.encoding.as_ref());
+    let edge = columns.map_or(of_extract, |columns| columns.edge.as_ref());
+    let node = columns.and_then(|columns| columns.node.as_ref());
+    for (what, theirs, ours) in [("edge", edge, &data.columns.edge), ("node", node, &data.columns.node)] {
+        let difference = theirs.zip(ours.as_ref()).and_then(|(theirs, ours)| theirs.difference(ours));
+        if let Some(difference) = difference {
+            return Err(bad(
+                format!("the {what} features mean something else: {difference}"),
+                "give data with the model's columns and categories, or train anew; hashed columns (--columns \
+                 hashed=NAME:16) do not depend on the categories that occur",
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Refuses weights from a checkpoint whose features mean something else. Returns what the user should know if
+/// the file is of no checkpoint.
+pub(super) fn may_load(weights: &Path, data: &DataRecord) -> Result<Option<String>> {
+    let checkpoint = Checkpoint::at(weights.parent().unwrap_or(Path::new("")));
+    if checkpoint.exists() {
+        return same_columns(&checkpoint.manifest()?, data).map(|()| None);
+    }
+    let untold =
+        "the weights do not say which columns and categories their features were: compare them yourself";
+    Ok((!data.columns.is_empty()).then(|| untold.into()))
+}
+
 /// Refuses a checkpoint of other data.
 pub(in crate::task) fn same_data(manifest: &Manifest, data: &DataRecord) -> Result<()> {
+    same_columns(manifest, data)?;
     let labels = manifest.config.task != TaskName::Link;
     match differs(manifest, data, labels) {
         None => Ok(()),
@@ -54,6 +88,7 @@ pub(in crate::task) fn same_data(manifest: &Manifest, data: &DataRecord) -> Resu
 /// know if it has none.
 pub(super) fn may_start(manifest: &Manifest, config: &Config, data: &DataRecord) -> Result<Option<String>> {
     same_model(manifest, config)?;
+    same_columns(manifest, data)?;
     match differs(manifest, data, false) {
         Some(what) if config.static_mode() != StaticMode::Off => Err(bad(
             format!("the model has static memory of its nodes, and was trained on {what}"),

@@ -35,7 +35,7 @@ pub(in crate::task) use memory::KeptTables;
 pub use memory::MemoryPlan;
 pub use node_state::NodeState;
 pub(in crate::task) use node_state::PassShare;
-pub(super) use over_ranks::{add_up, agree, begin_pass, from_first, of_whole_batches};
+pub(super) use over_ranks::{add_up, agree, begin_pass, of_whole_batches};
 pub(super) use pass::{EventCount, Runs, evaluation_clock, located, repeat_and_report};
 use plan_notes::PlanUse;
 pub(super) use run::Run;

@@ -7,7 +7,7 @@ use super::{
         USE_A_COPY, as_json, is_free, locked, never_saved, open_run, read_metrics, write_metrics, write_whole,
     },
     lock::FolderLock,
-    matching::{may_start, resumed},
+    matching::{may_load, may_start, resumed},
     over_ranks::{from_first, load},
     tensor_files::import_weights,
     tensorboard,
@@ -80,6 +80,12 @@ pub struct RunOptions {
 }
 
 impl RunOptions {
+    /// Returns the manifest of the run that this one goes on with, if there is one that can be read; another
+    /// is refused when its state is loaded. Collective.
+    pub(in crate::task) fn resumed(&self, device: &Device) -> Result<Option<Manifest>> {
+        let Some(out) = self.out.as_ref().filter(|_| self.resume) else { return Ok(None) };
+        from_first(device, || Ok(Checkpoint::at(out.join("checkpoint")).manifest().ok()))
+    }
     /// Returns what the run starts from, if not from random weights.
     fn start(&self) -> Option<StartRecord> {
         let [weights, from] = [&self.weights, &self.from].map(|p| Some(p.as_ref()?.display().to_string()));
@@ -207,7 +213,11 @@ impl<'a> Run<'a> {
             let parameters: Vec<(String, BufferId)> =
                 task.core().parameters.iter().map(|(name, id)| (name.to_owned(), id)).collect();
             let ids: Vec<BufferId> = parameters.iter().map(|p| p.1).collect();
-            load(task, &ids, |store, _| import_weights(path, store, &parameters))?;
+            load(task, &ids, |store, _| {
+                let note = may_load(path, &self.data).map_err(|e| e.in_file(path))?;
+                note.iter().for_each(|note| watch.note(note));
+                import_weights(path, store, &parameters)
+            })?;
         }
         if let Some(path) = &self.options.from {
             let (trained, model) = (Checkpoint::at(path), task.core().buffers.model.clone());
@@ -231,6 +241,7 @@ impl<'a> Run<'a> {
         let checkpoint = options.out.as_ref().map(|out| Checkpoint::at(out.join("checkpoint")));
         let mut manifest = Checkpoint::describe(config, &self.data);
         manifest.by_plan = PlanManifest::new(task);
+        manifest.classes = task.class_table().cloned();
         manifest.start = options.start();
         let (records, best, lock) = (Vec::new(), None, None);
         let mut state = RunState { buffers, checkpoint, extractors, manifest, records, best, lock };
@@ -457,7 +468,7 @@ impl<'a> Run<'a> {
                 threads: device.threads(),
             },
             ranks: RanksRecord::gather(device, task.core().plan(), task.core().memory())?,
-            data: self.data.clone(),
+            data: DataRecord { classes: task.class_table().cloned(), ..self.data.clone() },
             model: config.model_name().into(),
             plan: task.core().plan.name.clone(),
             chosen: plan_record.chosen,

@@ -17,7 +17,7 @@ use tgnn::{
         comm::{Channel, TrafficKind},
     },
 };
-use tgnn_data::{Events, Snapshots};
+use tgnn_data::{ClassTable, Encodings, Events, Snapshots};
 
 /// The record of an epoch: a line of `metrics.jsonl`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -103,6 +103,12 @@ pub struct DataRecord {
     /// Number of snapshots; `None` if the data are an event stream.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snapshots: Option<usize>,
+    /// How columns became features.
+    #[serde(skip)]
+    pub columns: Encodings,
+    /// What the classes stand for, if the task predicts classes; `None` in the records of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub classes: Option<ClassTable>,
     /// Checksums of the data; `None` in the records of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fingerprint: Option<Fingerprint>,
@@ -117,6 +123,8 @@ impl DataRecord {
             nodes: events.nodes,
             edge_features: events.edge_width(),
             snapshots: None,
+            columns: events.encodings(),
+            classes: None,
             fingerprint: Some(Fingerprint::of_events(events)),
         }
     }
@@ -128,6 +136,8 @@ impl DataRecord {
             nodes: data.nodes,
             edge_features: data.width(),
             snapshots: Some(data.len()),
+            columns: Encodings { edge: None, node: data.encoding.clone() },
+            classes: None,
             fingerprint: Some(Fingerprint::of_snapshots(data)),
         }
     }

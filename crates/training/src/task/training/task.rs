@@ -19,7 +19,7 @@ use tgnn::{
         comm::{Channel, Ranks},
     },
 };
-use tgnn_data::Part;
+use tgnn_data::{ClassTable, Part};
 
 /// Progress of a pass.
 #[derive(Clone, Copy, Debug)]
@@ -260,6 +260,10 @@ pub trait Task {
     fn test(&mut self, progress: Report<'_>) -> Result<TestScores>;
     /// Returns the training steps of the last epoch.
     fn last_epoch(&self) -> LastEpoch<'_>;
+    /// Returns what the classes stand for, if the task predicts classes.
+    fn class_table(&self) -> Option<&ClassTable> {
+        None
+    }
     /// Returns what is recorded of the training only with some plans.
     fn plan_record(&self) -> PlanRecord {
         PlanRecord::default()
@@ -297,8 +301,12 @@ pub trait Remembers {
 /// A task as it is built from its data.
 pub(in crate::task) trait DataTask: Task + Sized {
     type Data;
-    /// Builds the model and records its programs.
-    fn build(config: &Config, data: &Self::Data, device: Device) -> Result<Self>;
+    /// Builds the model of a checkpoint and records its programs.
+    fn build(config: &Config, data: &Self::Data, device: Device, manifest: &Manifest) -> Result<Self>;
+    /// Refuses data with a class that the model of a checkpoint does not know.
+    fn same_classes(_manifest: &Manifest, _config: &Config, _data: &Self::Data) -> Result<()> {
+        Ok(())
+    }
     /// Describes the data.
     fn describe(data: &Self::Data) -> DataRecord;
     /// Refuses a test that does not begin where the memory of a checkpoint ends.

@@ -6,9 +6,8 @@
 use crate::{
     plan::{MicroBatchChoice, MicroBatchRule, MicroBatches, ProfiledStep},
     task::{
-        Checkpoint, Config, RunOptions,
+        Config, RunOptions,
         events::{EventTask, setup::Setup, task::Pass},
-        training::from_first,
     },
 };
 use std::time::Instant;
@@ -40,7 +39,8 @@ pub(in crate::task::events) fn task_of_run(
     device: Device,
     options: &RunOptions,
 ) -> Result<EventTask> {
-    let setup = Setup::new(config, events, device)?;
+    let known = options.resumed(&device)?;
+    let setup = Setup::new(config, events, device, known.as_ref())?;
     let choice = chosen(config, events, &setup, options)?;
     let setup = match &choice {
         Some(choice) => in_parts(&setup, choice.micro_batches),
@@ -87,12 +87,7 @@ fn chosen(
 
 /// Returns the choice of the run that is resumed, if it had as many ranks. Collective.
 fn kept(device: &Device, ranks: usize, options: &RunOptions) -> Result<Option<MicroBatchChoice>> {
-    let Some(out) = options.out.as_ref().filter(|_| options.resume) else { return Ok(None) };
-    let choice = from_first(device, || {
-        let checkpoint = Checkpoint::at(out.join("checkpoint"));
-        // A checkpoint that cannot be read is refused when its state is loaded.
-        Ok(checkpoint.manifest().ok().and_then(|manifest| manifest.by_plan.micro_batches))
-    })?;
+    let choice = options.resumed(device)?.and_then(|manifest| manifest.by_plan.micro_batches);
     Ok(choice.filter(|choice| choice.ranks == ranks))
 }
 

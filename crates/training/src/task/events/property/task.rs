@@ -12,8 +12,8 @@ use crate::{
         config::Config,
         evaluation::{Forecast, Scores, TestScores, mean_over_times, ndcg},
         training::{
-            BaselineScores, EventCount, LastEpoch, Progress, RecordedTask, Remembers, Report, Runs, Task,
-            TaskCore, evaluation_clock, located, repeat_and_report,
+            BaselineScores, EventCount, LastEpoch, Manifest, Progress, RecordedTask, Remembers, Report, Runs,
+            Task, TaskCore, evaluation_clock, located, repeat_and_report,
         },
     },
 };
@@ -73,7 +73,7 @@ impl PropertyTask {
     /// labels, or none that trains; `OutOfMemory`.
     pub fn new(config: &Config, events: &Events, device: Device) -> Result<Self> {
         let labels = events.node_labels.clone().ok_or_else(|| unlabelled(events))?;
-        let setup = Setup::new(config, events, device)?;
+        let setup = Setup::new(config, events, device, None)?;
         let walk = walk(config, events, &labels, &setup.split)?;
         let batches_of_epoch = |_, _| walk.steps(TRAIN);
         let target = |store: &mut Store, _| {
@@ -83,7 +83,7 @@ impl PropertyTask {
         let model = Model::new(config, events, &setup, batches_of_epoch, target)?;
         let (nodes, buffers) = (model.node_state(), model.buffers(None));
         let Model { mut store, mut tables, parameters, net, target: label_tables, batch, .. } = model;
-        let Setup { device, split, plan, over_ranks } = setup;
+        let Setup { device, split, plan, over_ranks, .. } = setup;
         let rows = walk.largest().1;
         check_room("scores", 4 * rows * labels.classes(), "take fewer classes or labelled nodes")?;
         let scores = store.zeros("scores", Spec::real(Rows::fixed(rows), labels.classes()))?;
@@ -281,7 +281,7 @@ fn walk(config: &Config, events: &Events, labels: &NodeLabels, split: &Split) ->
 }
 
 impl StreamTask for PropertyTask {
-    fn build(config: &Config, events: &Events, device: Device) -> Result<Self> {
+    fn build(config: &Config, events: &Events, device: Device, _: &Manifest) -> Result<Self> {
         Self::new(config, events, device)
     }
     fn embedder(&mut self) -> (&mut TaskCore, &Net, &mut EventTables) {
