@@ -32,6 +32,9 @@ pub struct Eval {
     /// the checkpoint's weights. Protocol tgl always does this
     #[arg(long)]
     replay: bool,
+    /// Leave out EdgeBank and the rules that learn nothing, which a test of links scores beside the model
+    #[arg(long)]
+    no_rules: bool,
     #[command(flatten)]
     ranks: RankArgs,
     /// Print the summary as JSON, and nothing else on standard output
@@ -50,6 +53,7 @@ impl Eval {
         config.negatives = self.negatives.unwrap_or(config.negatives);
         config.eval_batch = self.batch.unwrap_or(config.eval_batch);
         config.evaluate = true;
+        config.rules = !self.no_rules;
         config.validate()?;
         self.ranks.prepare(&config);
         let data = self.moved.load(&config)?;

@@ -35,6 +35,7 @@ mod rank_devices;
 mod rank_features;
 mod ranks;
 mod replays;
+mod rules;
 mod run_folders;
 mod runs;
 mod snapshot_files;

@@ -68,6 +68,7 @@ pub(super) fn columns(c: &Comparison) -> Vec<Column> {
         if banks.clone().all(|name| name.starts_with("EdgeBank")) { "EdgeBank" } else { "baseline" };
     columns.extend([
         column(format!("{by_name} {metric}"), Kind::Score, 7, Box::new(|line| line.baseline)),
+        column(format!("{metric}, strictly earlier"), Kind::Score, 7, Box::new(|line| line.strict_baseline)),
         column(format!("val {metric}"), Kind::Score, u8::MAX, Box::new(|line| line.val)),
         column("best epoch".into(), Kind::Epoch, 2, Box::new(|line| line.best_epoch)),
         column("s/epoch".into(), Kind::Seconds, 6, Box::new(|line| line.seconds_per_epoch)),

@@ -25,7 +25,9 @@ pub use task::EventTask;
 
 use super::{
     After, Config, RunOptions, Summary, Task, TaskCore, TaskName, Watch,
-    training::{self, Checkpoint, DataRecord, DataTask, Extractor, Manifest, Run, restored, same_test},
+    training::{
+        self, Checkpoint, DataRecord, DataTask, Extractor, Manifest, Report, Run, restored, same_test,
+    },
 };
 use crate::model::{EventTables, Net, Queries};
 use std::ops::Range;
@@ -73,7 +75,7 @@ trait StreamTask: Task + Sized {
     /// Returns the events of the test part.
     fn test_part(&self) -> Range<usize>;
     /// Adds the scores of baselines on the test part to a summary.
-    fn compare(&self, events: &Events, summary: &mut Summary);
+    fn compare(&self, events: &Events, summary: &mut Summary, progress: Report<'_>) -> Result<()>;
 }
 
 impl<T: StreamTask> DataTask for T {
@@ -92,9 +94,8 @@ impl<T: StreamTask> DataTask for T {
         let (core, _, tables) = self.embedder();
         pretrain::fill(config, events, core, tables.static_memory, watch)
     }
-    fn compare(&self, events: &Events, summary: &mut Summary) -> Result<()> {
-        StreamTask::compare(self, events, summary);
-        Ok(())
+    fn compare(&self, events: &Events, summary: &mut Summary, progress: Report<'_>) -> Result<()> {
+        StreamTask::compare(self, events, summary, progress)
     }
 }
 

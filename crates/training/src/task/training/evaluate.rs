@@ -42,8 +42,8 @@ pub(in crate::task) fn evaluate<T: DataTask>(
     let mut summary = run.summary(&task)?;
     summary.test = scores.asked(config.protocol);
     summary.test_by_memory = has_memory.then_some(scores);
-    task.compare(data, &mut summary)?;
     summary.best_epoch = Some(best);
+    run.compare(&task, data, &mut summary, watch)?;
     Ok(summary)
 }
 
