@@ -34,8 +34,8 @@ pub trait ModelConfig: Sync {
     fn recent_events(&self) -> Result<usize> {
         Ok(0)
     }
-    /// Whether an embedding reads the neighbours of its node at the time of the query, and not only state that
-    /// earlier batches have written.
+    /// Whether an embedding reads the neighbours of its node at the time of the query, and not only state
+    /// that earlier batches have written.
     fn reads_neighbors(&self) -> bool {
         self.recent_events().map_or(true, |events| events > 0)
     }

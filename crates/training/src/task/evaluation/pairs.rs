@@ -19,8 +19,8 @@ pub(super) fn undirected([a, b]: Pair) -> Pair {
     [a.min(b), a.max(b)]
 }
 
-/// A value for each pair of a stream, or for those of them that will be asked for, if they are fewer: most pairs
-/// of a long stream are not, and a small table is faster.
+/// A value for each pair of a stream, or for those that will be asked for, if these are few: most pairs of a
+/// long stream are not asked for, and a small table is faster.
 pub(super) struct PairTable<V> {
     values: HashMap<u64, V, FixedState>,
     has_all: bool,
@@ -32,7 +32,7 @@ impl<V: Copy + Default> PairTable<V> {
         let mut values = HashMap::default();
         for pair in asked {
             values.insert(key(pair), V::default());
-            if values.len() > events {
+            if values.len() > events / 2 {
                 return PairTable { values: HashMap::default(), has_all: true };
             }
         }

@@ -133,7 +133,8 @@ impl Objective {
             val: ScoredPart { events: items(&val), negatives: &drawn },
             test: ScoredPart { events: tested.clone(), negatives: &listed },
         };
-        // A step is a batch and a time, so that the events of earlier batches are all that are strictly earlier.
+        // A step is a batch and a time, so that the events of earlier batches are all that are strictly
+        // earlier.
         let scores = rules.scores(History::Batch, &unseen[tested.clone()], &|_| Ok(()))?;
         Ok(scores.into_iter().map(|(name, test)| BaselineScores { name, test }).collect())
     }

@@ -420,9 +420,9 @@ impl Summary {
             }
         }
     }
-    /// Returns the best of the [`fair_baselines`](Self::fair_baselines) that score higher than the model on all
-    /// test events, by the figure that compares epochs: its name, its figure, and the model's. `None` if there
-    /// is none.
+    /// Returns the best of the [`fair_baselines`](Self::fair_baselines) that score higher than the model on
+    /// all test events, by the figure that compares epochs: its name, its figure, and the model's. `None` if
+    /// there is none.
     pub fn better_baseline(&self) -> Option<(&str, f64, f64)> {
         let figure = |test: &TestScores| test.transductive.figure(self.task);
         let own = self.test.as_ref().and_then(figure)?;

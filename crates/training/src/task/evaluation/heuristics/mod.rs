@@ -1,7 +1,8 @@
 //! Rules that learn nothing, and score a pair by what has happened lately or often.
 //!
-//! A rule scores the pair (u, v) by the events that it knows: those of earlier batches ([`History::Batch`]), or
-//! those that are strictly earlier in time ([`History::Time`]). The order of the pair's ends does not matter.
+//! A rule scores the pair (u, v) by the events that it knows: those of earlier batches ([`History::Batch`]),
+//! or those that are strictly earlier in time ([`History::Time`]). The order of the pair's ends does not
+//! matter.
 //!
 //! | rule | score |
 //! | --- | --- |
@@ -14,8 +15,8 @@
 //! | t-CoMem | 0.8 c / (1 + c) for c events of the pair, and the activity of u |
 //! | recency of both ends | minus `ln(1 + a) + ln(1 + b)`, where a and b are the times since the latest events of u and v |
 //!
-//! If the events of a batch have no order, as those of a snapshot, their number is that of the batch, and their
-//! time that of its first event.
+//! If the events of a batch have no order, as those of a snapshot, their number is that of the batch, and
+//! their time that of its first event.
 //!
 //! Times are in ticks. A node without an event is as old as the stream, and a tick more.
 //!

@@ -60,11 +60,19 @@ static POWERS: LazyLock<Vec<[f64; DECAYS.len()]>> =
     LazyLock::new(|| (0..1 << 14).map(|batches| DECAYS.map(|decay| decay.powi(batches))).collect());
 
 impl Popularity {
-    /// Returns the popularity by each decay so many batches later.
-    fn after(&self, batches: u32) -> [f64; DECAYS.len()] {
-        let powers = POWERS.get(batches as usize);
-        let powers = powers.copied().unwrap_or_else(|| DECAYS.map(|decay| decay.powi(batches as i32)));
-        std::array::from_fn(|i| self.0[i] * powers[i])
+    /// Lets a number of batches go by.
+    fn decay(&mut self, batches: u32) {
+        let beyond;
+        let powers = match POWERS.get(batches as usize) {
+            Some(powers) => powers,
+            None => {
+                beyond = DECAYS.map(|decay| decay.powi(batches as i32));
+                &beyond
+            }
+        };
+        for (value, power) in self.0.iter_mut().zip(powers) {
+            *value *= power;
+        }
     }
 }
 
@@ -136,7 +144,8 @@ impl<'a> Past<'a> {
         }
         let (receiver, popularity) = (&mut self.nodes[dst as usize], &mut self.popularity[dst as usize]);
         receiver.events.add(number);
-        popularity.0 = popularity.after(self.batch_of_last - receiver.received_in).map(|value| value + 1.0);
+        popularity.decay(self.batch_of_last - receiver.received_in);
+        popularity.0.iter_mut().for_each(|value| *value += 1.0);
         receiver.received_in = self.batch_of_last;
         let sender = &mut self.nodes[src as usize];
         if src != dst {
@@ -152,8 +161,8 @@ impl<'a> Past<'a> {
     pub fn node(&self, v: u32) -> Occurrences {
         self.nodes[v as usize].events
     }
-    /// Returns 1 and the time since the latest event of a node; if there is none, since a tick before the first
-    /// event of the stream.
+    /// Returns 1 and the time since the latest event of a node; if there is none, since a tick before the
+    /// first event of the stream.
     pub fn age(&self, v: u32, now: i64) -> f64 {
         let Batches { events, starts, ordered } = self.batches;
         let time = match self.node(v).latest.checked_sub(1) {
@@ -165,7 +174,9 @@ impl<'a> Past<'a> {
     }
     /// Returns the popularity of a destination by each decay.
     pub fn popularity(&self, v: u32) -> [f64; DECAYS.len()] {
-        self.popularity[v as usize].after(self.now - self.nodes[v as usize].received_in)
+        let mut popularity = self.popularity[v as usize];
+        popularity.decay(self.now - self.nodes[v as usize].received_in);
+        popularity.0
     }
     /// Returns the activity of a source at a time.
     fn activity(&self, src: u32, now: i64) -> f64 {
@@ -216,7 +227,9 @@ mod tests {
         let last = POWERS.len() as u32 - 1;
         for batches in [0, 1, 100, last, last + 1, 300_000] {
             let want = DECAYS.map(|decay| decay.powi(batches as i32));
-            assert_eq!(Popularity([1.0; DECAYS.len()]).after(batches), want, "{batches}");
+            let mut popularity = Popularity([1.0; DECAYS.len()]);
+            popularity.decay(batches);
+            assert_eq!(popularity.0, want, "{batches}");
         }
         let first = |n: usize| 1.0 + (-(n as f64)).exp();
         assert_eq!(first(LOGISTIC.len()), 1.0);
