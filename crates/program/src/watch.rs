@@ -78,6 +78,10 @@ impl Display {
         self.line(format_args!("\ntimeline  {} (open it at ui.perfetto.dev)", path.display()));
         self.line(format_args!("          {of_rank}{}", timeline.usage()));
     }
+    /// Says where the scores of the test are.
+    pub fn tell_scores(&self, path: &Path) {
+        self.line(format_args!("scores in {}", path.display()));
+    }
     /// Prints the configuration of the run that is about to start, with notes.
     ///
     /// # Errors
@@ -340,9 +344,9 @@ fn objective(task: TaskName, protocol: &str, negatives: NegativeKind) -> String 
 fn same_time(s: &Summary) -> Option<String> {
     let same = s.same_time.filter(|same| 100 * same.events > same.of)?;
     let known = match (s.test_by_memory.is_some(), s.task) {
-        (true, TaskName::Link) => "node memory and the rules know",
+        (true, TaskName::Link) => "node memory and the rules of earlier batches know",
         (true, _) => "node memory knows",
-        (false, TaskName::Link) => "the rules know",
+        (false, TaskName::Link) => "the rules of earlier batches know",
         (false, _) => return None,
     };
     let (events, of) = (grouped(same.events as u64), grouped(same.of as u64));
@@ -356,9 +360,12 @@ const SHOWN: usize = 3;
 /// Baselines that are always shown.
 const ALWAYS: [&str; 2] = ["last snapshot", "EdgeBank"];
 
+/// Scores on the test part with their names.
+type Named<'a> = Vec<(&'a str, TestScores)>;
+
 /// Returns the baselines to show, under what they know if that is told, and the number of rules that are left
 /// out of each list.
-fn shown_baselines(s: &Summary) -> (Vec<(Option<&str>, Vec<(&str, TestScores)>)>, usize) {
+fn shown_baselines(s: &Summary) -> (Vec<(Option<&str>, Named<'_>)>, usize) {
     let (rules, others) = best_baselines(s, &s.baselines);
     let bank = s.edgebank.iter().flat_map(EdgeBankScores::named).map(|(name, test)| (name, *test));
     let batch = bank.chain(rules).collect();
@@ -372,7 +379,7 @@ fn shown_baselines(s: &Summary) -> (Vec<(Option<&str>, Vec<(&str, TestScores)>)>
 
 /// Returns the baselines that are always shown, then the best of the rules, the best one first, and the
 /// number of the others. Rules that are few stay as they are.
-fn best_baselines<'a>(s: &Summary, all: &'a [BaselineScores]) -> (Vec<(&'a str, TestScores)>, usize) {
+fn best_baselines<'a>(s: &Summary, all: &'a [BaselineScores]) -> (Named<'a>, usize) {
     let is_always = |b: &&BaselineScores| ALWAYS.contains(&b.name.as_str());
     let (mut shown, mut rules): (Vec<_>, Vec<_>) = all.iter().partition(is_always);
     let mut others = 0;

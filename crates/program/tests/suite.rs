@@ -38,6 +38,7 @@ mod replays;
 mod rules;
 mod run_folders;
 mod runs;
+mod scores;
 mod snapshot_files;
 mod snapshot_models;
 mod snapshots;

@@ -152,8 +152,14 @@ impl Candidates {
             Source::Given(lists) => list.extend(lists[part as usize].get(event).iter().map(|&v| [src, v])),
         }
     }
-    /// Returns what EdgeBank and the rules score on the same candidates, given what they know: on all events of
-    /// `tested`, and on those that it masks.
+    /// Returns the negatives of an event of a part, which begins at event `first`.
+    pub fn negatives_of(&self, events: &Events, part: (Part, usize), event: usize) -> Vec<Pair> {
+        let mut list = Vec::new();
+        self.draw(events, part, event, &mut list);
+        list
+    }
+    /// Returns what EdgeBank and the rules score on the same candidates, given what they know: on all events
+    /// of `tested`, and on those that it masks.
     ///
     /// # Errors
     /// The error with which `walked` ends the walk.
@@ -164,11 +170,7 @@ impl Candidates {
         };
         let (of_val, of_test) = (negatives_of(Part::Val, val.start), negatives_of(Part::Test, test.start));
         let bank = |bank: EdgeBank| {
-            let negatives = |event| {
-                let mut list = Vec::new();
-                of_test(event, &mut list);
-                list
-            };
+            let negatives = |event| self.negatives_of(events, (Part::Test, test.start), event);
             let table = bank.scores(events, (test.clone(), self.batch), history, columns, negatives);
             let scores = |mask| self.measure(&table, columns, Part::Test, mask);
             TestScores { transductive: scores(None), inductive: scores(Some(mask)) }

@@ -11,6 +11,7 @@ mod pretrain;
 mod property;
 mod recorded;
 mod recorder;
+mod scored;
 mod setup;
 mod task;
 
@@ -21,6 +22,7 @@ pub use pretrain::pretrain;
 pub use property::PropertyTask;
 pub(super) use property::label_steps;
 pub use recorded::{RankPass, RecordedPasses, RecordedRun, record_passes};
+pub use scored::{Candidate, OnScore, ScoredCandidate};
 pub use task::EventTask;
 
 use super::{
@@ -113,11 +115,44 @@ pub fn evaluate(
     replay: bool,
     watch: &mut dyn Watch,
 ) -> Result<Summary> {
-    let test = match config.task {
-        TaskName::Property => training::evaluate::<PropertyTask>,
-        _ => training::evaluate::<EventTask>,
-    };
-    test(checkpoint, config, events, device, command, replay, watch)
+    match config.task {
+        TaskName::Property => training::evaluate::<PropertyTask>(
+            checkpoint,
+            config,
+            events,
+            device,
+            (command, replay),
+            watch,
+            &mut |_| Ok(()),
+        ),
+        _ => training::evaluate::<EventTask>(
+            checkpoint,
+            config,
+            events,
+            device,
+            (command, replay),
+            watch,
+            &mut |_| Ok(()),
+        ),
+    }
+}
+
+/// Tests a checkpoint as [`evaluate`] does, and hands over every score: of an event and its negatives, or of
+/// the classes of an event. `on_score` gets the scores of the test that the protocol asks for.
+///
+/// # Errors
+/// Those of [`evaluate`] and of `on_score`; `Usage` for a task without such scores.
+pub fn evaluate_each(
+    checkpoint: &Checkpoint,
+    config: &Config,
+    events: &Events,
+    device: &Device,
+    (command, replay): (&str, bool),
+    watch: &mut dyn Watch,
+    on_score: OnScore<'_>,
+) -> Result<Summary> {
+    let on_test = &mut |task: &EventTask| task.each_score(events, on_score);
+    training::evaluate(checkpoint, config, events, device, (command, replay), watch, on_test)
 }
 
 /// Computes the embeddings of nodes at times (ticks since the first event of the stream), by the best epoch

@@ -177,6 +177,10 @@ impl EventTask {
     pub fn batch(&self) -> usize {
         self.batch
     }
+    /// Returns what is predicted.
+    pub(super) fn objective(&self) -> &Objective {
+        &self.objective
+    }
     /// Returns the number of steps of the last epoch.
     pub fn steps(&self) -> usize {
         self.steps.len()
