@@ -64,8 +64,7 @@ class Past:
         for name, key in local.items():
             for other, second in everywhere.items():
                 yield f"local {name}, then global {other}", key, second
-        # Whole numbers below 2^53.
-        yield "recency of both ends", -((1 + now - self.time[u]) * (1 + now - self.time[candidates])), zero
+        yield "recency of both ends", -(1.0 + now - self.time[u]) * (1.0 + now - self.time[candidates]), zero
         count = local["popularity"].astype(float)
         yield "t-CoMem", 0.8 * count / (1 + count), zero
 
