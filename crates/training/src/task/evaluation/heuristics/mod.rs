@@ -188,19 +188,20 @@ impl Rules<'_> {
         let rankings = self.by_all(&mut past, decay, walked)?;
         walked(self.test.events.end - past.known())?;
         let scores = |(at, rule): (usize, Rule)| {
-            let of = |mask| rankings.scores(at, |facts| facts.score(rule), mask);
-            (rule.name(), TestScores { transductive: of(None), inductive: of(Some(mask)) })
+            let [transductive, inductive] =
+                rankings.scores(at, |facts| facts.score(rule), [None, Some(mask)]);
+            (rule.name(), TestScores { transductive, inductive })
         };
         Ok(Rule::all().into_iter().enumerate().map(scores).collect())
     }
     /// Returns the number of the decay of PopTrack that is best on the validation part.
     fn best_decay(&self, past: &mut Past<'_>, walked: Walked<'_>) -> Result<usize> {
-        let mut rankings = Rankings::new(DECAYS.len(), self.metrics);
+        let mut rankings = Rankings::new(DECAYS.len(), self.metrics, self.val.events.len());
         let of_pair = |past: &Past<'_>, pair: Pair, _| past.popularity(pair[1]);
         let by = |decay: usize, popularity: &[f64; DECAYS.len()]| popularity[decay].to_bits();
         self.rank(past, &self.val, &mut rankings, of_pair, by, walked)?;
         let figure = |decay| {
-            let scores = rankings.scores(decay, |popularity| by(decay, popularity), None);
+            let [scores] = rankings.scores(decay, |popularity| by(decay, popularity), [None]);
             scores.mrr.or(scores.ap).unwrap_or(0.0)
         };
         let figures = (0..DECAYS.len()).map(|decay| (decay, figure(decay)));
@@ -209,7 +210,7 @@ impl Rules<'_> {
     /// Ranks the test events by all rules, with a decay of PopTrack.
     fn by_all(&self, past: &mut Past<'_>, decay: usize, walked: Walked<'_>) -> Result<Rankings<Facts>> {
         let rules = Rule::all();
-        let mut rankings = Rankings::new(rules.len(), self.metrics);
+        let mut rankings = Rankings::new(rules.len(), self.metrics, self.test.events.len());
         let mut activity = None;
         let of_pair = |past: &Past<'_>, pair: Pair, event: usize| {
             let of_pair = past.pair(pair);

@@ -24,8 +24,12 @@ pub(super) struct Rankings<F> {
 }
 
 impl<F: Copy> Rankings<F> {
-    pub fn new(rules: usize, metrics: Metrics) -> Self {
-        Rankings { metrics, ranks: Vec::new(), pairs: Vec::new(), own: vec![(0, 0, 0); rules] }
+    /// Makes room for so many events.
+    pub fn new(rules: usize, metrics: Metrics, events: usize) -> Self {
+        let [ranked, curved] = [metrics != Metrics::Curves, metrics != Metrics::Ranks].map(usize::from);
+        let ranks = Vec::with_capacity(ranked * events * rules);
+        let pairs = Vec::with_capacity(curved * events);
+        Rankings { metrics, ranks, pairs, own: vec![(0, 0, 0); rules] }
     }
     /// Adds an event: `candidates` are itself and then its negatives; `score` returns a number with the order
     /// of a rule's scores.
@@ -51,26 +55,50 @@ impl<F: Copy> Rankings<F> {
             self.pairs.push([event, first.unwrap_or(event)]);
         }
     }
-    /// Returns the metrics of a rule, on the events that `mask` has if there is one.
-    pub fn scores(&self, rule: usize, score: impl Fn(&F) -> u64, mask: Option<&[bool]>) -> Scores {
-        let curves = || {
-            let scores: Vec<u64> = self.pairs.as_flattened().iter().map(&score).collect();
-            // They depend on the order of all scores alone.
-            let mut order = scores.clone();
-            order.sort_unstable();
-            order.dedup();
-            let place = |score: &u64| f32::from_bits(order.partition_point(|other| other < score) as u32);
-            let table: Vec<f32> = scores.iter().map(place).collect();
-            Scores::from_table(&table, 2, mask)
-        };
-        let ranks = || {
-            let of_rule: Vec<f64> = self.ranks.iter().skip(rule).step_by(self.own.len()).copied().collect();
-            Scores::of_ranks(&of_rule, mask)
-        };
-        match self.metrics {
-            Metrics::Curves => curves(),
-            Metrics::Ranks => ranks(),
-            Metrics::Both => Scores { mrr: ranks().mrr, hits_at_10: ranks().hits_at_10, ..curves() },
-        }
+    /// Returns the metrics of a rule: on all events, and on those that each mask has.
+    pub fn scores<const N: usize>(
+        &self,
+        rule: usize,
+        score: impl Fn(&F) -> u64,
+        masks: [Option<&[bool]>; N],
+    ) -> [Scores; N] {
+        let table = places(self.pairs.as_flattened().iter().map(score));
+        let ranks: Vec<f64> = self.ranks.iter().skip(rule).step_by(self.own.len()).copied().collect();
+        masks.map(|mask| {
+            let curves = || Scores::from_table(&table, 2, mask);
+            let ranks = || Scores::of_ranks(&ranks, mask);
+            match self.metrics {
+                Metrics::Curves => curves(),
+                Metrics::Ranks => ranks(),
+                Metrics::Both => Scores { mrr: ranks().mrr, hits_at_10: ranks().hits_at_10, ..curves() },
+            }
+        })
+    }
+}
+
+/// Returns numbers of f32 with the order of `scores`, on which alone curves depend.
+fn places(scores: impl Iterator<Item = u64>) -> Vec<f32> {
+    let mut order: Vec<(u64, u32)> = scores.zip(0..).collect();
+    order.sort_unstable();
+    let (mut table, mut place) = (vec![0.0; order.len()], 0);
+    for (i, &(score, at)) in order.iter().enumerate() {
+        place += u32::from(i > 0 && order[i - 1].0 < score);
+        table[at as usize] = f32::from_bits(place);
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_have_the_order_and_the_ties_of_the_scores() {
+        let scores = [7, 0, u64::MAX, 7, 1 << 40, 0];
+        assert_eq!(
+            places(scores.into_iter()).into_iter().map(f32::to_bits).collect::<Vec<_>>(),
+            [1, 0, 3, 1, 2, 0]
+        );
+        assert!(places(std::iter::empty()).is_empty());
     }
 }
