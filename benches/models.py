@@ -2,13 +2,15 @@
 
     cargo build --release
     python benches/models.py --out benches/results/NAME.json wikipedia path/to/CollegeMsg.txt ...
+    python benches/models.py --rules --out benches/results/NAME-models-rules.json wikipedia ...
     python benches/models.py --tables benches/results/NAME.json
 
 Models are trained and selected under `dyglib` with random negatives. The best epoch is then also tested under the other
 protocols and negatives, starting from the node memory at the end of validation (under `tgl`: settled, with node memory
-made anew). EdgeBank and the rules that learn nothing are tested beside each model, against the same negatives. A data set `NAME:FOLDER` comes with TGB's
-lists of negatives (`benches/tgb_negatives.py`) and is trained and tested under `tgb` instead. Needs only the standard
-library.
+made anew). EdgeBank and the rules that learn nothing are tested beside each model, against the same negatives. `--rules`
+records only those: they learn nothing, so they are tested beside one epoch of the model `static`, which is not looked
+at. A data set `NAME:FOLDER` comes with TGB's lists of negatives (`benches/tgb_negatives.py`) and is trained and tested
+under `tgb` instead. Needs only the standard library.
 """
 
 import argparse
@@ -40,6 +42,14 @@ def run(command):
     return json.loads(done.stdout)
 
 
+def of_rules(tested, of):
+    """Returns the scores of EdgeBank and the rules in a summary, or in its part with another past."""
+    return {
+        "edgebank": {kind: of(scores) for kind, scores in tested["edgebank"].items()},
+        "rules": {rule["name"]: of(rule["test"]) for rule in tested["baselines"]},
+    }
+
+
 def measure(args, model, seed, name, data, protocols, first):
     """Trains a model once, and returns its rows, one for each protocol."""
     rows = []
@@ -53,22 +63,17 @@ def measure(args, model, seed, name, data, protocols, first):
             of = lambda scores: {
                 part: {figure: scores[part][figure] for figure in figures} for part in ("transductive", "inductive")
             }
-            rows.append({
-                "data": name,
-                "model": model,
-                "seed": seed,
-                "protocol": protocol,
-                "best_epoch": trained["best_epoch"],
-                "test": of(tested["test"]),
-                "edgebank": {kind: of(scores) for kind, scores in tested["edgebank"].items()},
-                "rules": {rule["name"]: of(rule["test"]) for rule in tested["baselines"]},
-            })
+            row = {"data": name, "model": model, "seed": seed, "protocol": protocol}
+            if not args.rules:
+                row |= {"best_epoch": trained["best_epoch"], "test": of(tested["test"])}
+            rows.append(row | of_rules(tested, of) | {"strictly_earlier": of_rules(tested["strictly_earlier"], of)})
     return rows
 
 
 def tables(record):
-    """Prints a table for each data set, with a row for each model and EdgeBank and a column for each protocol and
-    metric: the mean over the seeds ± the standard deviation."""
+    """Prints a table for each data set, with a row for each model and rule and a column for each protocol and metric:
+    the mean over the seeds ± the standard deviation; of rules, given the events of earlier batches / all strictly
+    earlier ones."""
     rows = record["rows"]
     for data in dict.fromkeys(row["data"] for row in rows):
         mine = [row for row in rows if row["data"] == data]
@@ -81,7 +86,7 @@ def tables(record):
         print(f"\n{data}, test part (transductive):\n")
         print("| | " + " | ".join(f"{p}: {f.replace('_at_', '@').upper()}" for p, f in columns) + " |")
         print("| --- |" + " --- |" * len(columns))
-        for model in dict.fromkeys(row["model"] for row in mine):
+        for model in dict.fromkeys(row["model"] for row in mine if "test" in row):
             cells = []
             for protocol, figure in columns:
                 values = [
@@ -96,8 +101,10 @@ def tables(record):
         for shown, group, name in baselines:
             cells = []
             for protocol, figure in columns:
-                values = [row[group][name]["transductive"][figure] for row in mine if row["protocol"] == protocol]
-                cells.append(f"{statistics.mean(values):.3f}" if values else "")
+                tested = [row for row in mine if row["protocol"] == protocol]
+                pasts = [tested, [row["strictly_earlier"] for row in tested if "strictly_earlier" in row]]
+                values = [[row[group][name]["transductive"][figure] for row in past] for past in pasts]
+                cells.append(" / ".join(f"{statistics.mean(of):.3f}" for of in values if of))
             print(f"| {shown} | " + " | ".join(cells) + " |")
 
 
@@ -108,6 +115,7 @@ def main():
     parser.add_argument("--tables", help="print the tables of a JSON, and do nothing else")
     parser.add_argument("--tgnn", default="target/release/tgnn-bench")
     parser.add_argument("--models", nargs="+", help="default: every model of events")
+    parser.add_argument("--rules", action="store_true", help="record only EdgeBank and the rules that learn nothing")
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--batch", type=int, default=200)
@@ -115,6 +123,8 @@ def main():
     args = parser.parse_args()
     if args.tables:
         return tables(json.loads(Path(args.tables).read_text()))
+    if args.rules:
+        args.models, args.epochs = ["static"], 1
     if not args.models:
         names = subprocess.run([args.tgnn, "models", "--names", "events"], stdout=subprocess.PIPE, check=True, text=True)
         args.models = names.stdout.split()

@@ -38,8 +38,13 @@ LEARNED = "tgnn, learned time encoding"
 MODELS = {"tgn": "TGN", "jodie": "JODIE", "dyrep": "DyRep", "apan": "APAN", "tgat": "TGAT", "graph-mixer": "GraphMixer",
           "static": "static rows"}
 MISSING = "not measured yet"
-# The rules that learn nothing that tables of all models show.
+# The rules that learn nothing that tables of snapshot models show.
 SHOWN_RULES = ("local recency, then global recency", "local popularity, then global popularity")
+# What tables of all models of events show: the name, its group in a record, and its name there.
+SHOWN_OF_RULES = (("EdgeBank", "edgebank", "unlimited"), (SHOWN_RULES[0], "rules", SHOWN_RULES[0]),
+                  ("recency of both ends", "rules", "recency of both ends"))
+# What rules may know.
+PASTS = ("earlier batches", "strictly earlier")
 
 
 def records_of(machine, name):
@@ -226,6 +231,27 @@ def default_run():
     return ["test", "AP", "AUC"], rows, [record]
 
 
+def of_rules(data):
+    """Returns the rows of EdgeBank and the rules on a data set, given the events of earlier batches and given all strictly
+    earlier ones, and the record."""
+    record = newest("models-rules")
+    batch = [row for row in record["rows"] if row["data"] == data]
+    return batch, [{**row, **row["strictly_earlier"]} for row in batch], record
+
+
+# EdgeBank's variants and the rules, each with its group in a row.
+def all_rules(rows):
+    return [*((f"EdgeBank, {kind}", "edgebank", kind) for kind in rows[0]["edgebank"]),
+            *((rule, "rules", rule) for rule in rows[0]["rules"])]
+
+
+def rule_cells(rows, columns, group, name, digits=3):
+    """Returns the mean scores of a rule for each protocol and metric. No deviation: a rule learns nothing, so only the drawn
+    negatives differ between seeds."""
+    runs = [{**row, "test": row[group][name]} for row in rows]
+    return cells(runs, columns, lambda values: f"{statistics.mean(values):.{digits}f}")
+
+
 def beside_pyg():
     rows, records = [], []
     for data, name in (("Wikipedia", "quality-wikipedia"), ("CollegeMsg", "quality-collegemsg")):
@@ -253,32 +279,28 @@ def every_model():
     mean = lambda values: f"{statistics.mean(values):.3f}"
     of = lambda runs: [cell for data in sets.values() for cell in cells([r for r in runs if r["data"] == data], columns, mean)]
     rows = [[shown, *of([r for r in every if r["model"] == model])] for model, shown in MODELS.items()]
-    for shown, kind in (("EdgeBank", "unlimited"), ("EdgeBank, window", "window")):
-        rows.append([shown, *of([{**r, "test": r["edgebank"][kind]} for r in every])])
-    for rule in (rule for rule in every[0].get("rules", {}) if rule in SHOWN_RULES):
-        rows.append([rule, *of([{**r, "test": r["rules"][rule]} for r in every if "rules" in r])])
-    # Records without these rules are from before `history = "time"`.
-    older = {r["data"] for r in every if "rules" not in r}
-    shown = {data: f"{data}, `history=batch`" if name in older else data for data, name in sets.items()}
-    head = [f"{data}: {what}" if i == 0 else what for data in shown.values() for i, (what, _, _) in enumerate(asked)]
-    return ["test, transductive", *head], rows, records
+    tested = [of_rules(data) for data in sets.values()]
+    for past, known in enumerate(PASTS):
+        for shown, group, name in SHOWN_OF_RULES:
+            scored = [rule_cells(of[past], columns, group, name) for of in tested]
+            rows.append([f"{shown}, {known}", *(cell for of in scored for cell in of)])
+    head = [f"{data}: {what}" if i == 0 else what for data in sets for i, (what, _, _) in enumerate(asked)]
+    return ["test, transductive", *head], rows, [*records, tested[0][2]]
 
 
 def models_of(data, columns, of="models"):
-    """Returns a table of one data set: a row for each model and EdgeBank, a column for each protocol and metric."""
+    """Returns a table of one data set: a row for each model and rule, a column for each protocol and metric. Rules have two
+    numbers: given the events of earlier batches, and given all strictly earlier ones."""
     def table():
         mine, records = of_models(of, [data])
         rows = [[model, *cells([r for r in mine if r["model"] == model], columns, lambda values: spread(values, 3))]
                 for model in MODELS]
-        for kind in mine[0]["edgebank"]:
-            # No deviation: EdgeBank learns nothing, so only the drawn negatives differ between runs.
-            runs = [{**r, "test": r["edgebank"][kind]} for r in mine]
-            rows.append([f"EdgeBank, {kind}", *cells(runs, columns, lambda values: f"{statistics.mean(values):.3f}")])
-        for rule in mine[0].get("rules", {}):
-            runs = [{**r, "test": r["rules"][rule]} for r in mine if "rules" in r]
-            rows.append([rule, *cells(runs, columns, lambda values: f"{statistics.mean(values):.3f}")])
+        *pasts, record = of_rules(data)
+        for shown, group, name in all_rules(pasts[0]):
+            both = zip(*(rule_cells(rows_of, columns, group, name) for rows_of in pasts))
+            rows.append([shown, *(" / ".join(of) for of in both)])
         head = [f"{protocol}: {figure.upper().replace('_AT_', '@')}" for protocol, figure in columns]
-        return ["", *head], rows, records
+        return ["", *head], rows, [*records, record]
     return table
 
 
@@ -321,9 +343,14 @@ def readme_scores():
 
     rows = [row(shown, [r for r in every if r["model"] == model], published.get(model, ""))
             for model, shown in MODELS.items()]
-    rows.append(row("EdgeBank", [{**r, "test": r["edgebank"]["unlimited"]} for r in every], published_edgebank))
-    rows.append(row(SHOWN_RULES[0], [{**r, "test": r["rules"][SHOWN_RULES[0]]} for r in every], ""))
-    return ["CollegeMsg, test", "AP", "AP, published", "AP, historical negatives", "MRR of 50"], rows, records
+    *pasts, record = of_rules("CollegeMsg")
+    for known, tested in zip(PASTS, pasts):
+        for shown, group, name in SHOWN_OF_RULES:
+            [ap, *more] = rule_cells(tested, asked, group, name)
+            published_here = published_edgebank if shown == "EdgeBank" and tested is pasts[0] else ""
+            rows.append([f"{shown}, {known}", ap, published_here, *more])
+    head = ["CollegeMsg, test", "AP", "AP, published", "AP, historical negatives", "MRR of 50"]
+    return head, rows, [*records, record]
 
 
 def memory_anew():

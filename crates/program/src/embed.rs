@@ -1,6 +1,6 @@
 //! `tgnn-bench embed`: embeddings of nodes at given times.
 use super::{
-    output::say,
+    output::{csv_cell, say},
     settings::{MovedData, TrainedModelArgs},
     train_data::Data,
 };
@@ -134,8 +134,7 @@ fn write_csv(path: &Path, ids: &[String], width: usize, z: &[f32]) -> Result<()>
     let names = (0..width).map(|i| format!(",z{i}")).collect::<String>();
     let mut text = format!("node{names}\n");
     for (id, row) in ids.iter().zip(z.chunks_exact(width)) {
-        let quoted = id.contains([',', '"', '\n']);
-        text += &if quoted { format!("\"{}\"", id.replace('"', "\"\"")) } else { id.clone() };
+        text += &csv_cell(id.clone());
         row.iter().for_each(|v| text += &format!(",{v}"));
         text.push('\n');
     }

@@ -1,10 +1,12 @@
 //! `tgnn-bench eval`: tests a checkpoint.
 use super::{
     output::{command_line, print_json},
+    scores,
     settings::{MovedData, RankArgs, TrainedModelArgs},
     watch::Display,
 };
 use clap::Args;
+use std::path::PathBuf;
 use tgnn::error::Result;
 use tgnn_training::task::{HistoryRule, NegativeKind, Protocol, Watch};
 
@@ -32,6 +34,13 @@ pub struct Eval {
     /// the checkpoint's weights. Protocol tgl always does this
     #[arg(long)]
     replay: bool,
+    /// Leave out EdgeBank and the rules that learn nothing, which a test of links scores beside the model
+    #[arg(long)]
+    no_rules: bool,
+    /// File to write, .parquet or .csv: a row for each test event and candidate, or class, with its score (a
+    /// logit) and rank
+    #[arg(long, value_name = "FILE")]
+    scores: Option<PathBuf>,
     #[command(flatten)]
     ranks: RankArgs,
     /// Print the summary as JSON, and nothing else on standard output
@@ -50,12 +59,15 @@ impl Eval {
         config.negatives = self.negatives.unwrap_or(config.negatives);
         config.eval_batch = self.batch.unwrap_or(config.eval_batch);
         config.evaluate = true;
+        config.rules = !self.no_rules;
         config.validate()?;
+        self.scores.as_ref().map_or(Ok(()), |path| scores::check(path, &config))?;
         self.ranks.prepare(&config);
         let data = self.moved.load(&config)?;
         self.ranks.run(&config, |device| {
+            let file = self.scores.as_deref().filter(|_| device.is_first());
             let evaluate = |watch: &mut dyn Watch| {
-                data.evaluate(&checkpoint, &config, &device, &command_line(), self.replay, watch)
+                data.evaluate(&checkpoint, &config, &device, (&command_line(), self.replay), watch, file)
             };
             if !device.is_first() {
                 return evaluate(&mut ()).map(drop);
@@ -63,6 +75,7 @@ impl Eval {
             let mut display = Display::new(self.json, false, false);
             let summary = evaluate(&mut display)?;
             display.finish(&summary, &config, None);
+            file.into_iter().for_each(|file| display.tell_scores(file));
             if self.json { print_json(&summary) } else { Ok(()) }
         })
     }

@@ -12,6 +12,7 @@ mod plan;
 mod predict;
 mod profile;
 mod report;
+mod scores;
 mod settings;
 mod shell;
 mod snapshots;

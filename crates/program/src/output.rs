@@ -138,6 +138,11 @@ fn in_ascii(text: &str) -> String {
     text.replace(" ± ", " +-").chars().map(ascii).collect()
 }
 
+/// Returns a text as a cell of CSV: in quotes if it must be.
+pub(super) fn csv_cell(text: String) -> String {
+    if text.contains([',', '"', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text }
+}
+
 /// Returns the number of columns of characters that standard output, or standard error, has: the variable
 /// `COLUMNS`, or else the width of the terminal; `None` if it is no terminal.
 pub(super) fn terminal_width(errors: bool) -> Option<usize> {

@@ -1,5 +1,6 @@
 //! The data of a run: events or snapshots, depending on its model.
-use super::output::tell;
+use super::{output::tell, scores::ScoreFile};
+use std::path::Path;
 use tgnn::{error::Result, runtime::Device};
 use tgnn_data::{Estimate, Events, ReadOptions, Snapshots, text::counted};
 use tgnn_training::task::{
@@ -69,18 +70,28 @@ impl Data {
             Data::Snapshots(s) => task::train_snapshots(c, s, d, options, watch),
         }
     }
-    /// Tests a checkpoint; `replay` clears and replays the node memory first.
+    /// Tests a checkpoint; `replay` clears and replays the node memory first. The scores go to a file if
+    /// there is one, which must be of a run on events.
     pub fn evaluate(
         &self,
         checkpoint: &Checkpoint,
         c: &Config,
         d: &Device,
-        command: &str,
-        replay: bool,
+        (command, replay): (&str, bool),
         watch: &mut dyn Watch,
+        scores: Option<&Path>,
     ) -> Result<Summary> {
         match self {
-            Data::Events(e) => task::evaluate(checkpoint, c, e, d, command, replay, watch),
+            Data::Events(e) => {
+                let Some(path) = scores else {
+                    return task::evaluate(checkpoint, c, e, d, command, replay, watch);
+                };
+                let mut file = ScoreFile::create(path, e, c.task)?;
+                let add = &mut |row| file.add(row);
+                let summary = task::evaluate_each(checkpoint, c, e, d, (command, replay), watch, add)?;
+                file.finish()?;
+                Ok(summary)
+            }
             // Models of snapshots have no memory beyond a group, so `replay` makes no difference.
             Data::Snapshots(s) => task::evaluate_snapshots(checkpoint, c, s, d, command, watch),
         }

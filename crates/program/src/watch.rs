@@ -17,7 +17,8 @@ use tgnn_training::{
     plan::Timeline,
     task::{
         Config, EpochRecord, NegativeKind, Progress, Scores, ScoresByMemory, Summary, Task, TaskName,
-        TestScores, Watch, training::BaselineScores,
+        TestScores, Watch,
+        training::{BaselineScores, EdgeBankScores},
     },
 };
 
@@ -76,6 +77,10 @@ impl Display {
         let of_rank = device.ranks().map_or("", |_| "rank 0, ");
         self.line(format_args!("\ntimeline  {} (open it at ui.perfetto.dev)", path.display()));
         self.line(format_args!("          {of_rank}{}", timeline.usage()));
+    }
+    /// Says where the scores of the test are.
+    pub fn tell_scores(&self, path: &Path) {
+        self.line(format_args!("scores in {}", path.display()));
     }
     /// Prints the configuration of the run that is about to start, with notes.
     ///
@@ -178,23 +183,27 @@ impl Display {
             }
             _ => {}
         }
-        if let Some(bank) = s.edgebank {
-            rows.extend([("EdgeBank", bank.unlimited), ("EdgeBank, window", bank.window)]);
-        }
-        let (shown, others) = best_baselines(s);
-        rows.extend(shown.iter().map(|b| (b.name.as_str(), b.test)));
-        let width = rows.iter().map(|r| r.0.len()).max().unwrap_or(0);
+        let (baselines, others) = shown_baselines(s);
+        let all = || rows.iter().chain(baselines.iter().flat_map(|(_, rows)| rows));
+        let width = all().map(|r| r.0.len()).max().unwrap_or(0);
         let parts: &[_] = match s.task {
             TaskName::Link => &["transductive", "inductive"],
             _ if s.data.snapshots.is_none() => &["transductive", "inductive"],
             _ => &["transductive"],
         };
         for &part in parts {
-            for (i, (name, test)) in rows.iter().enumerate() {
-                let part_here = if i == 0 { part } else { "" };
+            let row = |part_here: &str, (name, test): &(&str, TestScores)| {
                 let part_scores = if part == "inductive" { test.inductive } else { test.transductive };
                 self.line(format_args!("  {part_here:<12}  {name:<width$}  {}", scores(&part_scores)));
+            };
+            rows.iter().enumerate().for_each(|(i, of)| row(if i == 0 { part } else { "" }, of));
+            for (known, of) in &baselines {
+                known.iter().for_each(|known| self.line(format_args!("  {:<12}  {known}", "")));
+                of.iter().for_each(|of| row("", of));
             }
+        }
+        if s.task == TaskName::Link && !s.rules {
+            self.line("  EdgeBank and the rules that learn nothing are left out (rules = false)");
         }
         if others > 0 {
             self.line(format_args!(
@@ -339,9 +348,9 @@ fn objective(task: TaskName, protocol: &str, negatives: NegativeKind) -> String 
 fn same_time(s: &Summary) -> Option<String> {
     let same = s.same_time.filter(|same| 100 * same.events > same.of)?;
     let known = match (s.test_by_memory.is_some(), s.task) {
-        (true, TaskName::Link) => "node memory and the rules know",
+        (true, TaskName::Link) => "node memory and the rules of earlier batches know",
         (true, _) => "node memory knows",
-        (false, TaskName::Link) => "the rules know",
+        (false, TaskName::Link) => "the rules of earlier batches know",
         (false, _) => return None,
     };
     let (events, of) = (grouped(same.events as u64), grouped(same.of as u64));
@@ -355,11 +364,28 @@ const SHOWN: usize = 3;
 /// Baselines that are always shown.
 const ALWAYS: [&str; 2] = ["last snapshot", "EdgeBank"];
 
+/// Scores on the test part with their names.
+type Named<'a> = Vec<(&'a str, TestScores)>;
+
+/// Returns the baselines to show, under what they know if that is told, and the number of rules that are left
+/// out of each list.
+fn shown_baselines(s: &Summary) -> (Vec<(Option<&str>, Named<'_>)>, usize) {
+    let (rules, others) = best_baselines(s, &s.baselines);
+    let bank = s.edgebank.iter().flat_map(EdgeBankScores::named).map(|(name, test)| (name, *test));
+    let batch = bank.chain(rules).collect();
+    let Some(strict) = &s.strictly_earlier else { return (vec![(None, batch)], others) };
+    let bank = strict.edgebank.named().map(|(name, test)| (name, *test)).into_iter();
+    let time = bank.chain(best_baselines(s, &strict.baselines).0).collect();
+    let known =
+        ["rules that know the events of earlier batches:", "rules that know all strictly earlier events:"];
+    (vec![(Some(known[0]), batch), (Some(known[1]), time)], others)
+}
+
 /// Returns the baselines that are always shown, then the best of the rules, the best one first, and the
 /// number of the others. Rules that are few stay as they are.
-fn best_baselines(s: &Summary) -> (Vec<&BaselineScores>, usize) {
+fn best_baselines<'a>(s: &Summary, all: &'a [BaselineScores]) -> (Named<'a>, usize) {
     let is_always = |b: &&BaselineScores| ALWAYS.contains(&b.name.as_str());
-    let (mut shown, mut rules): (Vec<_>, Vec<_>) = s.baselines.iter().partition(is_always);
+    let (mut shown, mut rules): (Vec<_>, Vec<_>) = all.iter().partition(is_always);
     let mut others = 0;
     if rules.len() > SHOWN + 1 {
         let figure = |b: &BaselineScores| b.test.transductive.figure(s.task).unwrap_or(f64::NEG_INFINITY);
@@ -368,7 +394,7 @@ fn best_baselines(s: &Summary) -> (Vec<&BaselineScores>, usize) {
         rules.truncate(SHOWN);
     }
     shown.extend(rules);
-    (shown, others)
+    (shown.into_iter().map(|b| (b.name.as_str(), b.test)).collect(), others)
 }
 
 /// Describes how a run on events is evaluated, where it is not as in training or not as by default.

@@ -87,6 +87,7 @@ impl Golden {
             ids: None,
             edge_features: features("edge_features", events, self.fact("edge_features")),
             node_features: features("node_features", nodes, self.fact("node_features")),
+            lines: None,
             notes: Vec::new(),
         };
         events.validate("golden").unwrap();

@@ -1,5 +1,8 @@
 //! The table of a comparison, as text, Markdown and CSV.
-use super::cells::{Cell, Cells, fit};
+use super::{
+    super::output::csv_cell,
+    cells::{Cell, Cells, fit},
+};
 use std::fmt::Write;
 use tgnn_training::task::{
     comparison::{Comparison, Line, Statistic},
@@ -68,6 +71,7 @@ pub(super) fn columns(c: &Comparison) -> Vec<Column> {
         if banks.clone().all(|name| name.starts_with("EdgeBank")) { "EdgeBank" } else { "baseline" };
     columns.extend([
         column(format!("{by_name} {metric}"), Kind::Score, 7, Box::new(|line| line.baseline)),
+        column(format!("strict baseline {metric}"), Kind::Score, 7, Box::new(|line| line.strict_baseline)),
         column(format!("val {metric}"), Kind::Score, u8::MAX, Box::new(|line| line.val)),
         column("best epoch".into(), Kind::Epoch, 2, Box::new(|line| line.best_epoch)),
         column("s/epoch".into(), Kind::Seconds, 6, Box::new(|line| line.seconds_per_epoch)),
@@ -201,17 +205,14 @@ pub(super) fn csv(c: &Comparison) -> String {
 
 /// Returns a row of CSV.
 fn csv_row(cells: &[String]) -> String {
-    let cell = |cell: &String| match cell.contains([',', '"', '\n', '\r']) {
-        true => format!("\"{}\"", cell.replace('"', "\"\"")),
-        false => cell.clone(),
-    };
-    cells.iter().map(cell).collect::<Vec<_>>().join(",") + "\n"
+    cells.iter().cloned().map(csv_cell).collect::<Vec<_>>().join(",") + "\n"
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::compare::made_runs::{run, scored};
+    use tgnn_training::task::{Config, Summary, training::RuleScores};
 
     fn comparison() -> Comparison {
         let runs = vec![
@@ -253,6 +254,21 @@ test, task link, protocol dyglib, random negatives — tgn, cpu (A CPU, 2 thread
 no room for AUC, inductive AP, best epoch, s/epoch, training s, MiB: widen the terminal, or give --as markdown
 ";
         assert_eq!(plain(&comparison(), Some(80)), want);
+    }
+
+    #[test]
+    fn rules_that_know_all_strictly_earlier_events_have_a_column_of_their_own() {
+        let strict = |_: &mut Config, s: &mut Summary| {
+            let edgebank = s.edgebank.unwrap();
+            s.strictly_earlier = Some(RuleScores { edgebank, baselines: Vec::new() });
+            s.strictly_earlier.as_mut().unwrap().edgebank.unlimited.transductive.ap = Some(0.875);
+        };
+        let c = Comparison::new(vec![run("a", 1, strict)]).unwrap();
+        let text = csv(&c);
+        let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split(',').collect()).collect();
+        let at = |title| lines[0].iter().position(|t| *t == title).unwrap();
+        assert_eq!((lines[1][at("EdgeBank AP")], lines[1][at("strict baseline AP")]), ("0.625", "0.875"));
+        assert_eq!(c.lines[0].strict_baseline_name.as_deref(), Some("EdgeBank"));
     }
 
     #[test]

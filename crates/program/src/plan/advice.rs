@@ -26,8 +26,16 @@ pub fn lines(s: &Summary, c: &Config) -> Vec<String> {
         tries.push("rows that tell nodes apart: --set static.mode=pretrained".to_owned());
     }
     tries.push("another model: `tgnn-bench models`".to_owned());
+    let known = match s.past.as_deref() {
+        _ if s.strictly_earlier.is_none() => "",
+        Some("time") => " by all strictly earlier events",
+        _ => " by the events of earlier batches",
+    };
     vec![
-        format!("below     {} has {own:.4}; `{name}`, which learns nothing, has {baseline:.4}", s.model),
+        format!(
+            "below     {} has {own:.4}; `{name}`, which learns nothing, has {baseline:.4}{known}",
+            s.model
+        ),
         format!("          try {}", tries.join("; ")),
     ]
 }

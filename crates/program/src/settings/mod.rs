@@ -114,6 +114,9 @@ struct TrainingArgs {
     /// Train only, without validation and test
     #[arg(long)]
     no_eval: bool,
+    /// Leave out EdgeBank and the rules that learn nothing, which a test of links scores beside the model
+    #[arg(long)]
+    no_rules: bool,
     /// Set any key of the configuration: --set tgn.layers=2 (may be repeated)
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
@@ -212,6 +215,9 @@ impl Settings {
         }
         if training.no_eval {
             set_flag(&mut table, "evaluate", &false)?;
+        }
+        if training.no_rules {
+            set_flag(&mut table, "rules", &false)?;
         }
         let config = Config::of_table(&table)?;
         if (data.every.is_some() || training.group.is_some()) && !config.model.reads_snapshots() {

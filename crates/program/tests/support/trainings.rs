@@ -29,6 +29,7 @@ pub fn stream(nodes: usize, ends: &[(usize, usize)], time: Vec<i64>) -> Events {
         ids: None,
         edge_features: None,
         node_features: None,
+        lines: None,
         notes: Vec::new(),
     };
     events.validate("made").unwrap();

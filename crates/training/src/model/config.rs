@@ -34,6 +34,11 @@ pub trait ModelConfig: Sync {
     fn recent_events(&self) -> Result<usize> {
         Ok(0)
     }
+    /// Whether an embedding reads the neighbours of its node at the time of the query, and not only state
+    /// that earlier batches have written.
+    fn reads_neighbors(&self) -> bool {
+        self.recent_events().map_or(true, |events| events > 0)
+    }
     /// Returns what a step reads and writes around an event, beside the rows of its own nodes.
     fn rows_around(&self) -> RowsAround {
         RowsAround::default()

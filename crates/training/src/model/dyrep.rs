@@ -91,6 +91,10 @@ impl ModelConfig for DyRepConfig {
     fn recent_events(&self) -> Result<usize> {
         Check("dyrep").recent(self.sampling, self.neighbors)
     }
+    /// Only mails read them.
+    fn reads_neighbors(&self) -> bool {
+        false
+    }
     fn rows_around(&self) -> RowsAround {
         RowsAround { read: self.neighbors, written: 0 }
     }

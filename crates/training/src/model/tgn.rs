@@ -100,6 +100,9 @@ impl ModelConfig for TgnConfig {
     fn recent_events(&self) -> Result<usize> {
         Check("tgn").recent(self.sampling, self.neighbors)
     }
+    fn reads_neighbors(&self) -> bool {
+        self.layers > 0
+    }
     fn rows_around(&self) -> RowsAround {
         RowsAround { read: if self.layers == 0 { 0 } else { self.neighbors }, written: 0 }
     }

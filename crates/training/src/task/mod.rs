@@ -27,8 +27,9 @@ pub use evaluation::{
     negatives,
 };
 pub use events::{
-    EventTask, NewEvent, Predictor, PredictorOptions, PropertyTask, RankPass, RecordedPasses, RecordedRun,
-    batches, embed, evaluate, first_batch, predictor, pretrain, record_passes, staleness_of, train,
+    Candidate, EventTask, NewEvent, OnScore, Predictor, PredictorOptions, PropertyTask, RankPass,
+    RecordedPasses, RecordedRun, ScoredCandidate, batches, embed, evaluate, evaluate_each, first_batch,
+    predictor, pretrain, record_passes, staleness_of, train,
 };
 pub use over_ranks::{on_local_ranks, on_watched_ranks};
 pub use snapshots::{SnapshotSplit, SnapshotTask, embed_snapshots, evaluate_snapshots, train_snapshots};

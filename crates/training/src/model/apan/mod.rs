@@ -103,6 +103,10 @@ impl ModelConfig for ApanConfig {
     fn recent_events(&self) -> Result<usize> {
         Ok(self.neighbors)
     }
+    /// Mails are only delivered to them.
+    fn reads_neighbors(&self) -> bool {
+        false
+    }
     fn rows_around(&self) -> RowsAround {
         RowsAround { read: 0, written: self.neighbors }
     }

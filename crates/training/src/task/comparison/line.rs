@@ -7,7 +7,7 @@ use super::{
 use crate::task::{
     Scores, TestScores,
     config::table::text_of,
-    training::{StageRecord, Summary},
+    training::{EdgeBankScores, StageRecord, Summary},
 };
 use indexmap::IndexMap;
 use serde::Serialize;
@@ -29,10 +29,15 @@ pub struct Line {
     pub seeds: Vec<u64>,
     /// Metrics of the test part, by name.
     pub test: IndexMap<String, Statistic>,
-    /// The same metric as `val`, of the best baseline on the test part.
+    /// The same metric as `val`, of the best baseline on the test part; of rules, given the events of earlier
+    /// batches.
     pub baseline: Option<Statistic>,
     /// Name of that baseline in the first run.
     pub baseline_name: Option<String>,
+    /// The same of the best rule, given all strictly earlier events.
+    pub strict_baseline: Option<Statistic>,
+    /// Name of that rule in the first run.
+    pub strict_baseline_name: Option<String>,
     /// The metric of the validation part in the best epoch.
     pub val: Option<Statistic>,
     /// The best epoch.
@@ -91,12 +96,18 @@ fn test_metrics(test: &TestScores, metric: &str) -> IndexMap<String, f64> {
 
 /// Returns the best baseline of a run by `metric`: its name, and the metric.
 fn baseline(summary: &Summary, metric: &str) -> Option<(String, f64)> {
-    let bank = summary.edgebank.iter();
-    let bank = bank.flat_map(|bank| [("EdgeBank", bank.unlimited), ("EdgeBank, window", bank.window)]);
-    let others = summary.baselines.iter().map(|b| (b.name.as_str(), b.test));
-    let scored = bank.chain(others);
-    let scored =
-        scored.filter_map(|(name, test)| Some((name.to_owned(), named(&test.transductive, metric)?)));
+    let bank = summary.edgebank.iter().flat_map(EdgeBankScores::named);
+    best(bank.chain(summary.baselines.iter().map(|b| (b.name.as_str(), &b.test))), metric)
+}
+
+/// Returns the best rule of a run, given all strictly earlier events.
+fn strict_baseline(summary: &Summary, metric: &str) -> Option<(String, f64)> {
+    best(summary.strictly_earlier.as_ref()?.named(), metric)
+}
+
+/// Returns the best of some named scores by `metric`.
+fn best<'a>(all: impl Iterator<Item = (&'a str, &'a TestScores)>, metric: &str) -> Option<(String, f64)> {
+    let scored = all.filter_map(|(name, test)| Some((name.to_owned(), named(&test.transductive, metric)?)));
     let sign = if metric == "RMSE" { -1.0 } else { 1.0 };
     scored.max_by(|a, b| (sign * a.1).total_cmp(&(sign * b.1)))
 }
@@ -135,6 +146,8 @@ impl Line {
             test: test.collect(),
             baseline: over(&|s| baseline(s, metric).map(|b| b.1)),
             baseline_name: summaries().find_map(|s| baseline(s, metric)).map(|b| b.0),
+            strict_baseline: over(&|s| strict_baseline(s, metric).map(|b| b.1)),
+            strict_baseline_name: summaries().find_map(|s| strict_baseline(s, metric)).map(|b| b.0),
             val: over(&best_val),
             best_epoch: over(&|s| s.best_epoch.map(|epoch| epoch as f64)),
             seconds_per_epoch: over(&|s| median(s.epochs.iter().map(|record| record.train_seconds))),

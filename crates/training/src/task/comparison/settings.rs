@@ -12,7 +12,7 @@ use toml::Value;
 pub(super) type Settings = IndexMap<String, Value>;
 
 /// Keys that [`settings`] replaces by what the run found, and keys without influence on what it measures.
-const LEFT_OUT: [&str; 10] = [
+const LEFT_OUT: [&str; 11] = [
     "seed",
     "model",
     "plan",
@@ -23,6 +23,7 @@ const LEFT_OUT: [&str; 10] = [
     "tensorboard",
     "deterministic",
     "partition",
+    "rules",
 ];
 
 /// Returns the settings of a run, without the seed and without the sections of other models.

@@ -101,6 +101,8 @@ macro_rules! config {
             pub deterministic: bool,
             /// Whether to validate and test.
             pub evaluate: bool,
+            /// Whether a test of links also scores EdgeBank and the rules that learn nothing.
+            pub rules: bool,
             /// The data.
             pub data: DataConfig,
             /// The optimiser.
@@ -150,6 +152,7 @@ macro_rules! config {
                     learning_rate: 5e-4,
                     deterministic: false,
                     evaluate: true,
+                    rules: true,
                     data: DataConfig::default(),
                     optimizer: OptimizerConfig::default(),
                     snapshots: SnapshotOptions::default(),
@@ -240,6 +243,14 @@ impl Config {
             HistoryRule::Auto => self.protocol.history(),
             HistoryRule::Time => History::Time,
             HistoryRule::Batch => History::Batch,
+        }
+    }
+    /// Returns which events a query of the model knows at most: those that are strictly earlier if it reads
+    /// them as neighbours, else those of earlier batches, which node memory has seen.
+    pub fn past(&self) -> History {
+        match self.event_model().is_ok_and(ModelConfig::reads_neighbors) {
+            true => self.history(),
+            false => History::Batch,
         }
     }
     /// Returns the number of events per step of validation and test.

@@ -3,32 +3,34 @@
 //!
 //! Source: Poursafaei et al., "Towards better evaluation for dynamic link prediction", NeurIPS 2022, in
 //! DyGLib's variant: for a batch, the memory holds the pairs of all events before the batch, whichever part
-//! they belong to.
+//! they belong to. Here the memory may also hold, for each event, those of all strictly earlier events.
 use super::{
     Pair,
-    pairs::{PairWindow, pair_of},
+    pairs::{PairTable, pair_of},
 };
 use std::ops::Range;
+use tgnn::ops::sample_neighbors::History;
 use tgnn_data::Events;
 
 /// Which pairs EdgeBank remembers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum EdgeBank {
-    /// Every pair with an event before the batch.
+    /// Every pair with a known event.
     Unlimited,
-    /// Pairs of the events at or after the `1 - fraction` quantile of the times of all events before the
-    /// batch, interpolated as NumPy does: about the last `fraction` of these events. The length of this
-    /// window in time changes with every batch. Equals DyGLib's `time_window_memory` with `fixed_proportion`
-    /// if `fraction` is the fraction of the test part.
+    /// Pairs of the events at or after the `1 - fraction` quantile of the times of all known events,
+    /// interpolated as NumPy does: about the last `fraction` of these events. The length of this window in
+    /// time changes with every batch. Equals DyGLib's `time_window_memory` with `fixed_proportion` if
+    /// `fraction` is the fraction of the test part, and the events before the batch are known.
     Window {
-        /// Fraction of the events before the batch, 0 to 1.
+        /// Fraction of the known events, 0 to 1.
         fraction: f64,
     },
 }
 
 impl EdgeBank {
-    /// Scores every event of `part`, in batches of `batch` events. Returns the table that
+    /// Scores every event of `part`, in batches of `batch` events. Known are all events before the batch
+    /// ([`History::Batch`]), or all that are strictly earlier ([`History::Time`]). Returns the table that
     /// [`Scores::from_table`](super::Scores::from_table) reads: `[events, candidates]`, with the event itself
     /// in column 0, followed by the pairs that `negatives` returns for the event. Missing pairs score 0,
     /// surplus pairs are ignored.
@@ -37,25 +39,40 @@ impl EdgeBank {
     pub fn scores<P: IntoIterator<Item = Pair>>(
         self,
         events: &Events,
-        part: Range<usize>,
-        batch: usize,
+        (part, batch): (Range<usize>, usize),
+        history: History,
         candidates: usize,
         negatives: impl Fn(usize) -> P,
     ) -> Vec<f32> {
-        let (mut memory, batch) = (PairWindow::new(events), batch.max(1));
+        let pairs =
+            |event: usize| std::iter::once(pair_of(events, event)).chain(negatives(event)).take(candidates);
+        // The number of each pair's latest event, from 1.
+        let mut latest = PairTable::<u32>::new(part.clone().flat_map(pairs), events.len());
+        let (mut known, mut oldest) = (0, 0);
         let mut table = vec![0.0; part.len() * candidates];
         for (event, row) in part.clone().zip(table.chunks_mut(candidates.max(1))) {
-            if (event - part.start).is_multiple_of(batch) {
-                memory.advance(self.oldest(&events.time[..event])..event, |_, _| ());
+            let end = match history {
+                History::Batch => event - (event - part.start) % batch.max(1),
+                History::Time => {
+                    known + events.time[known..event].partition_point(|&t| t < events.time[event])
+                }
+            };
+            if end > known {
+                for at in known..end {
+                    latest
+                        .get_mut(pair_of(events, at))
+                        .into_iter()
+                        .for_each(|latest| *latest = at as u32 + 1);
+                }
+                (known, oldest) = (end, self.oldest(&events.time[..end]));
             }
-            let pairs = std::iter::once(pair_of(events, event)).chain(negatives(event));
-            row.iter_mut()
-                .zip(pairs)
-                .for_each(|(score, pair)| *score = f32::from(u8::from(memory.has(pair))));
+            for (score, pair) in row.iter_mut().zip(pairs(event)) {
+                *score = f32::from(u8::from(latest.get(pair) as usize > oldest));
+            }
         }
         table
     }
-    /// Returns the first event to remember, given the times of the events before the batch.
+    /// Returns the first event to remember, given the times of the known events.
     fn oldest(self, time: &[i64]) -> usize {
         let (EdgeBank::Window { fraction }, Some(last)) = (self, time.len().checked_sub(1)) else { return 0 };
         let at = (1.0 - fraction).clamp(0.0, 1.0) * last as f64;
@@ -83,16 +100,20 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_pair_scores_1_exactly_if_an_event_in_the_window_before_its_batch_has_it(
+        fn a_pair_scores_1_exactly_if_a_known_event_in_the_window_has_it(
             events in any_stream(), from in 0usize..80, batch in 1usize..20, eighths in prop::option::of(0usize..9), m in 0usize..4,
+            by_time in any::<bool>(),
         ) {
             let part = from.min(events.len())..events.len();
             let bank = eighths.map_or(EdgeBank::Unlimited, |n| EdgeBank::Window { fraction: n as f64 / 8.0 });
             let negatives = |event: usize| (0..m).map(move |j| [(event % 7) as u32, j as u32]);
-            let table = bank.scores(&events, part.clone(), batch, 1 + m, negatives);
+            let table = bank.scores(&events, (part.clone(), batch), if by_time { History::Time } else { History::Batch }, 1 + m, negatives);
             prop_assert_eq!(table.len(), part.len() * (1 + m));
             for (event, row) in part.clone().zip(table.chunks(1 + m)) {
-                let first = event - (event - part.start) % batch;
+                let first = match by_time {
+                    true => (0..event).filter(|&i| events.time[i] < events.time[event]).count(),
+                    false => event - (event - part.start) % batch,
+                };
                 // In eighths of a tick, because the quantile may lie between two ticks.
                 let since = eighths.filter(|_| first > 0).map_or(0, |n| {
                     let (low, between) = ((first - 1) * (8 - n) / 8, (first - 1) * (8 - n) % 8);
@@ -120,7 +141,8 @@ mod tests {
     fn lists_that_are_too_long_or_too_short_do_not_change_the_width_of_the_table() {
         let events = stream(3, &[[0, 1], [0, 2], [0, 1]], vec![0, 1, 2]);
         let lists = [vec![], vec![[0, 1]], vec![[0, 2], [0, 1], [0, 1]]];
-        let table = EdgeBank::Unlimited.scores(&events, 0..3, 1, 3, |event| lists[event].clone());
+        let table =
+            EdgeBank::Unlimited.scores(&events, (0..3, 1), History::Batch, 3, |event| lists[event].clone());
         assert_eq!(table, [0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 1.0, 1.0, 1.0]);
     }
 
@@ -129,7 +151,8 @@ mod tests {
         let pairs: Vec<Pair> = (0..40).map(|i| [i % 5, 5 + i % 7]).collect();
         let events = stream(12, &pairs, (0..40).collect());
         let drawn = negatives::historical(&events, 35..40, 5, 3).unwrap();
-        let table = EdgeBank::Unlimited.scores(&events, 35..40, 5, 2, |event| [drawn[event - 35]]);
+        let table =
+            EdgeBank::Unlimited.scores(&events, (35..40, 5), History::Batch, 2, |event| [drawn[event - 35]]);
         assert_eq!(Scores::from_table(&table, 2, None).auc, Some(0.5));
         assert!(table.iter().skip(1).step_by(2).all(|&score| score == 1.0));
     }

@@ -209,6 +209,19 @@ pub(super) fn chance_of_first(row: &[f32], c: usize) -> f64 {
     }
 }
 
+/// Returns the rank of each column, from 1: the mean of the best and the worst rank among its ties.
+pub(in crate::task) fn ranks(row: &[f32]) -> Vec<f64> {
+    let mut keys: Vec<u32> = row.iter().map(|&score| key(score)).collect();
+    keys.sort_unstable();
+    let rank = |&score: &f32| {
+        let not_above = keys.partition_point(|&other| other <= key(score));
+        let below = keys.partition_point(|&other| other < key(score));
+        // `keys.len() - not_above` are above; `not_above - below` tie, itself among them.
+        1.0 + (keys.len() - not_above) as f64 + (not_above - below - 1) as f64 / 2.0
+    };
+    row.iter().map(rank).collect()
+}
+
 /// Returns the rank of column 0, from 1: the mean of the best and the worst rank among its ties.
 fn rank(row: &[f32]) -> f64 {
     let event = key(row[0]);

@@ -13,6 +13,7 @@ use super::{
     Pair,
     pairs::{PairWindow, pair_of},
 };
+use foldhash::fast::FixedState;
 use indexmap::IndexSet;
 use std::{
     collections::{HashMap, HashSet},
@@ -63,7 +64,7 @@ fn draw(
     // `now`: pairs with an event at the times of the batch. `before`: pairs with an event before these times
     // and none at them.
     let mut now = PairWindow::new(events);
-    let mut before = IndexSet::new();
+    let mut before: IndexSet<Pair, FixedState> = IndexSet::default();
     let mut drawn = Vec::with_capacity(part.len());
     for first in part.clone().step_by(batch.max(1)) {
         let rows = first..part.end.min(first + batch.max(1));

@@ -5,17 +5,17 @@ use crate::{
     task::{
         config::{Config, NegativeKind, Protocol},
         evaluation::{
-            EdgeBank, Pair, Scores,
-            heuristics::{Metrics, ScoredPart, batch_starts},
+            EdgeBank, Pair, Scores, TestScores,
+            heuristics::{Batches, Metrics, Rules, ScoredPart, Walked, batch_starts},
             negatives,
         },
-        training::{BaselineScores, evaluation_clock},
+        training::{BaselineScores, EdgeBankScores, RuleScores, evaluation_clock},
     },
 };
 use std::ops::Range;
 use tgnn::{
     error::{Error, ErrorKind, Result},
-    ops::draw_negatives::negative,
+    ops::{draw_negatives::negative, sample_neighbors::History},
     runtime::{philox::Key, *},
 };
 use tgnn_data::{Events, GivenNegatives, Part, Split};
@@ -138,57 +138,78 @@ impl Candidates {
             _ => Scores::from_table(table, columns, mask),
         }
     }
-    /// Returns the negatives of an event of a part, which begins at event `first`.
-    fn draw(&self, events: &Events, part: Part, first: usize, event: usize) -> Vec<Pair> {
+    /// Appends the negatives of an event of a part, which begins at event `first`, to a list.
+    fn draw(&self, events: &Events, (part, first): (Part, usize), event: usize, list: &mut Vec<Pair>) {
         let (src, at) = (events.src[event], event - first);
         match &self.kind {
             Source::Drawn { pool, per_event, .. } => {
                 let clock = [evaluation_clock(part), (at / self.batch) as u32];
                 let key = Key::new(self.seed, EVALUATION_NEGATIVES, clock);
                 let row = at % self.batch;
-                (0..*per_event).map(|j| [src, negative(pool, key, *per_event, (row, j))]).collect()
+                list.extend((0..*per_event).map(|j| [src, negative(pool, key, *per_event, (row, j))]));
             }
-            Source::Pairs(pairs) => vec![pairs[part as usize][at]],
-            Source::Given(lists) => lists[part as usize].get(event).iter().map(|&v| [src, v]).collect(),
+            Source::Pairs(pairs) => list.push(pairs[part as usize][at]),
+            Source::Given(lists) => list.extend(lists[part as usize].get(event).iter().map(|&v| [src, v])),
         }
     }
-    /// Returns EdgeBank's scores of the same candidates, `[events, columns]`, for the events of `range`,
-    /// which are the first ones of `part`.
-    pub fn edgebank(
-        &self,
-        bank: EdgeBank,
-        events: &Events,
-        part: Part,
-        range: Range<usize>,
-        columns: usize,
-    ) -> Vec<f32> {
-        let negatives = |event| self.draw(events, part, range.start, event);
-        bank.scores(events, range.clone(), self.batch, columns, negatives)
+    /// Returns the negatives of an event of a part, which begins at event `first`.
+    pub fn negatives_of(&self, events: &Events, part: (Part, usize), event: usize) -> Vec<Pair> {
+        let mut list = Vec::new();
+        self.draw(events, part, event, &mut list);
+        list
     }
-    /// Returns the scores of rules that learn nothing, with their names, for the first events of the test
-    /// part, `test`, and for those of them that `mask` has. `train` and `val` are the parts before.
-    pub fn heuristics(
-        &self,
-        events: &Events,
-        [train, val]: [Range<usize>; 2],
-        test: Range<usize>,
-        mask: &[bool],
-    ) -> Vec<BaselineScores> {
+    /// Returns what EdgeBank and the rules score on the same candidates, given what they know: on all events
+    /// of `tested`, and on those that it masks.
+    ///
+    /// # Errors
+    /// The error with which `walked` ends the walk.
+    pub fn rules(&self, history: History, tested: &Tested<'_>, walked: Walked<'_>) -> Result<RuleScores> {
+        let &Tested { events, split, ref val, ref test, columns, mask } = tested;
+        let negatives_of = |part: Part, first: usize| {
+            move |event: usize, list: &mut Vec<Pair>| self.draw(events, (part, first), event, list)
+        };
+        let (of_val, of_test) = (negatives_of(Part::Val, val.start), negatives_of(Part::Test, test.start));
+        let bank = |bank: EdgeBank| {
+            let negatives = |event| self.negatives_of(events, (Part::Test, test.start), event);
+            let table = bank.scores(events, (test.clone(), self.batch), history, columns, negatives);
+            let scores = |mask| self.measure(&table, columns, Part::Test, mask);
+            TestScores { transductive: scores(None), inductive: scores(Some(mask)) }
+        };
+        let fraction = split.test.len() as f64 / events.len() as f64;
+        let edgebank = EdgeBankScores {
+            unlimited: bank(EdgeBank::Unlimited),
+            window: bank(EdgeBank::Window { fraction }),
+        };
         let metrics = match &self.kind {
             Source::Drawn { per_event, .. } if *per_event > 1 => Metrics::Ranks,
             Source::Drawn { .. } | Source::Pairs(_) => Metrics::Curves,
             Source::Given(_) => Metrics::Ranks,
         };
-        let starts = batch_starts(&[train, val.clone(), test.clone()], self.batch);
-        let scored = |range: Range<usize>, part| {
-            let first = range.start;
-            let negatives = move |event| self.draw(events, part, first, event);
-            ScoredPart { events, part: range, starts: &starts, ordered: true, metrics, negatives }
+        let parts = [split.train.clone(), split.val.clone(), test.clone()];
+        let rules = Rules {
+            batches: Batches { events, starts: &batch_starts(&parts, self.batch), ordered: true },
+            metrics,
+            val: ScoredPart { events: val.clone(), negatives: &of_val },
+            test: ScoredPart { events: test.clone(), negatives: &of_test },
         };
-        let decay = scored(val, Part::Val).best_decay();
-        let scores = scored(test, Part::Test).scores(&decay, mask);
-        scores.into_iter().map(|(name, test)| BaselineScores { name, test }).collect()
+        let baselines = rules.scores(history, mask, walked)?;
+        let baselines = baselines.into_iter().map(|(name, test)| BaselineScores { name, test }).collect();
+        Ok(RuleScores { edgebank, baselines })
     }
+}
+
+/// What a test scores.
+pub(super) struct Tested<'a> {
+    pub events: &'a Events,
+    pub split: &'a Split,
+    /// The first events of the validation part, on which rules choose what they leave open.
+    pub val: Range<usize>,
+    /// The first events of the test part, which are scored.
+    pub test: Range<usize>,
+    /// Number of candidates of an event.
+    pub columns: usize,
+    /// For each event of `test`, whether a node of it has no training event.
+    pub mask: &'a [bool],
 }
 
 /// Reads the given negatives of both parts, which lie beside the data.

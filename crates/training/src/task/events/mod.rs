@@ -11,6 +11,7 @@ mod pretrain;
 mod property;
 mod recorded;
 mod recorder;
+mod scored;
 mod setup;
 mod task;
 
@@ -21,11 +22,14 @@ pub use pretrain::pretrain;
 pub use property::PropertyTask;
 pub(super) use property::label_steps;
 pub use recorded::{RankPass, RecordedPasses, RecordedRun, record_passes};
+pub use scored::{Candidate, OnScore, ScoredCandidate};
 pub use task::EventTask;
 
 use super::{
     After, Config, RunOptions, Summary, Task, TaskCore, TaskName, Watch,
-    training::{self, Checkpoint, DataRecord, DataTask, Extractor, Manifest, Run, restored, same_test},
+    training::{
+        self, Checkpoint, DataRecord, DataTask, Extractor, Manifest, Report, Run, restored, same_test,
+    },
 };
 use crate::model::{EventTables, Net, Queries};
 use setup::{classes_of, predicts_classes};
@@ -74,7 +78,7 @@ trait StreamTask: Task + Sized {
     /// Returns the events of the test part.
     fn test_part(&self) -> Range<usize>;
     /// Adds the scores of baselines on the test part to a summary.
-    fn compare(&self, events: &Events, summary: &mut Summary);
+    fn compare(&self, events: &Events, summary: &mut Summary, progress: Report<'_>) -> Result<()>;
 }
 
 impl<T: StreamTask> DataTask for T {
@@ -99,9 +103,8 @@ impl<T: StreamTask> DataTask for T {
         let (core, _, tables) = self.embedder();
         pretrain::fill(config, events, core, tables.static_memory, watch)
     }
-    fn compare(&self, events: &Events, summary: &mut Summary) -> Result<()> {
-        StreamTask::compare(self, events, summary);
-        Ok(())
+    fn compare(&self, events: &Events, summary: &mut Summary, progress: Report<'_>) -> Result<()> {
+        StreamTask::compare(self, events, summary, progress)
     }
 }
 
@@ -119,11 +122,44 @@ pub fn evaluate(
     replay: bool,
     watch: &mut dyn Watch,
 ) -> Result<Summary> {
-    let test = match config.task {
-        TaskName::Property => training::evaluate::<PropertyTask>,
-        _ => training::evaluate::<EventTask>,
-    };
-    test(checkpoint, config, events, device, command, replay, watch)
+    match config.task {
+        TaskName::Property => training::evaluate::<PropertyTask>(
+            checkpoint,
+            config,
+            events,
+            device,
+            (command, replay),
+            watch,
+            &mut |_| Ok(()),
+        ),
+        _ => training::evaluate::<EventTask>(
+            checkpoint,
+            config,
+            events,
+            device,
+            (command, replay),
+            watch,
+            &mut |_| Ok(()),
+        ),
+    }
+}
+
+/// Tests a checkpoint as [`evaluate`] does, and hands over every score: of an event and its negatives, or of
+/// the classes of an event. `on_score` gets the scores of the test that the protocol asks for.
+///
+/// # Errors
+/// Those of [`evaluate`] and of `on_score`; `Usage` for a task without such scores.
+pub fn evaluate_each(
+    checkpoint: &Checkpoint,
+    config: &Config,
+    events: &Events,
+    device: &Device,
+    (command, replay): (&str, bool),
+    watch: &mut dyn Watch,
+    on_score: OnScore<'_>,
+) -> Result<Summary> {
+    let on_test = &mut |task: &EventTask| task.each_score(events, on_score);
+    training::evaluate(checkpoint, config, events, device, (command, replay), watch, on_test)
 }
 
 /// Computes the embeddings of nodes at times (ticks since the first event of the stream), by the best epoch

@@ -2,6 +2,7 @@
 use super::{
     StreamTask, batches,
     by_plan::PlanState,
+    candidates::Tested,
     first_batch,
     model::{Model, Results},
     objective::{Objective, Target},
@@ -15,10 +16,10 @@ use crate::{
     task::{
         Summary,
         config::Config,
-        evaluation::{EdgeBank, Scores, TestScores},
+        evaluation::{Scores, TestScores},
         training::{
-            BaselineScores, EdgeBankScores, EventCount, LastEpoch, Manifest, PassShare, PlanRecord, Progress,
-            RecordedTask, Remembers, Report, Runs, SameTimeRecord, Task, TaskCore, add_up, begin_pass,
+            EventCount, LastEpoch, Manifest, PassShare, PlanRecord, Progress, RecordedTask, Remembers,
+            Report, RuleScores, Runs, SameTimeRecord, Task, TaskCore, Walks, add_up, begin_pass,
             evaluation_clock, located, of_whole_batches, repeat_and_report,
         },
     },
@@ -27,6 +28,7 @@ use std::{ops::Range, time::Instant};
 use tgnn::{
     autograd::Program,
     error::{Error, ErrorKind, Result},
+    ops::sample_neighbors::History,
     runtime::*,
 };
 use tgnn_data::{ClassTable, Events, Part, Split, text::span};
@@ -178,6 +180,10 @@ impl EventTask {
     pub fn batch(&self) -> usize {
         self.batch
     }
+    /// Returns what is predicted.
+    pub(super) fn objective(&self) -> &Objective {
+        &self.objective
+    }
     /// Returns the number of steps of the last epoch.
     pub fn steps(&self) -> usize {
         self.steps.len()
@@ -193,21 +199,6 @@ impl EventTask {
     pub(super) fn reset(&mut self) -> Result<()> {
         self.net.model.reset(&mut self.core.store)?;
         self.tables.rows.ranks.as_ref().map_or(Ok(()), |rank_tables| rank_tables.reset(&mut self.core.store))
-    }
-    /// Returns the scores of `bank` on the test part, with the same candidates; `None` if the task is not
-    /// link prediction.
-    pub fn edgebank(&self, bank: EdgeBank, events: &Events) -> Option<TestScores> {
-        let Objective::Links(candidates) = &self.objective else { return None };
-        let range = self.tested();
-        let table = candidates.edgebank(bank, events, Part::Test, range.clone(), self.columns);
-        Some(self.test_scores(&table, range.len()))
-    }
-    /// Returns the scores of rules that learn nothing on the same candidates; none if not for links.
-    fn heuristics(&self, events: &Events) -> Vec<BaselineScores> {
-        let Objective::Links(candidates) = &self.objective else { return Vec::new() };
-        let (Split { train, val, unseen, .. }, range) = (&self.split, self.tested());
-        let mask = &unseen[range.clone()];
-        candidates.heuristics(events, [train.clone(), val.clone()], range, mask)
     }
     /// Returns the events of the test part that a test scores.
     pub(super) fn tested(&self) -> Range<usize> {
@@ -345,16 +336,29 @@ impl StreamTask for EventTask {
     fn test_part(&self) -> Range<usize> {
         self.tested()
     }
-    fn compare(&self, events: &Events, summary: &mut Summary) {
-        let fraction = self.split.test.len() as f64 / events.len() as f64;
-        let scores = |bank| self.edgebank(bank, events);
-        summary.edgebank = scores(EdgeBank::Unlimited)
-            .zip(scores(EdgeBank::Window { fraction }))
-            .map(|(unlimited, window)| EdgeBankScores { unlimited, window });
-        let start = Instant::now();
-        summary.baselines = self.heuristics(events);
+    fn compare(&self, events: &Events, summary: &mut Summary, progress: Report<'_>) -> Result<()> {
+        let test = self.tested();
+        summary.same_time = Some(SameTimeRecord::count(&events.time, test.clone(), self.eval_batch));
+        let Objective::Links(candidates) = &self.objective else { return Ok(()) };
+        if !self.core.rules {
+            return Ok(());
+        }
+        let (start, split) = (Instant::now(), &self.split);
+        let val = split.val.start..split.val.start + self.extent(Pass::Score, 0, &split.val).events;
+        let mask = &split.unseen[test.clone()];
+        let walks = Walks::new(2 * test.end, progress);
+        let tested = Tested { events, split, val, test, columns: self.columns, mask };
+        let rules = |history| candidates.rules(history, &tested, &|events| walks.on(events));
+        let [batch, time] = [History::Batch, History::Time];
+        let (batch, time) = match self.core.device.threads() {
+            1 => (rules(batch), rules(time)),
+            _ => rayon::join(|| rules(batch), || rules(time)),
+        };
+        let RuleScores { edgebank, baselines } = batch?;
+        (summary.edgebank, summary.baselines) = (Some(edgebank), baselines);
+        summary.strictly_earlier = Some(time?);
         summary.baselines_seconds = Some(start.elapsed().as_secs_f64());
-        summary.same_time = Some(SameTimeRecord::count(&events.time, self.tested(), self.eval_batch));
+        Ok(())
     }
 }
 

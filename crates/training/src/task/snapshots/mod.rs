@@ -51,7 +51,7 @@ pub fn evaluate_snapshots(
     command: &str,
     watch: &mut dyn Watch,
 ) -> Result<Summary> {
-    evaluate::<SnapshotTask>(checkpoint, config, data, device, command, false, watch)
+    evaluate::<SnapshotTask>(checkpoint, config, data, device, (command, false), watch, &mut |_| Ok(()))
 }
 
 /// Computes the embeddings of vertices after the last snapshot, with the parameters of a checkpoint's best

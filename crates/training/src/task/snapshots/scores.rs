@@ -2,8 +2,8 @@
 use super::objective::{Goal, Objective};
 use crate::task::{
     evaluation::{
-        Scores, TestScores,
-        heuristics::{Metrics, ScoredPart},
+        Pair, Scores, TestScores,
+        heuristics::{Batches, Metrics, Rules, ScoredPart},
     },
     training::BaselineScores,
 };
@@ -13,6 +13,7 @@ use std::{
 };
 use tgnn::{
     error::Result,
+    ops::sample_neighbors::History,
     runtime::{Store, philox::Key},
 };
 use tgnn_data::{Events, Snapshots};
@@ -51,6 +52,10 @@ impl Objective {
                 TestScores { transductive: Scores::of_values(pairs, *unit), inductive: Scores::default() }
             }
         }
+    }
+    /// Whether edges are predicted.
+    pub fn of_links(&self) -> bool {
+        matches!(self.goal, Goal::Links { .. })
     }
     /// Computes the metrics of the baselines on the items of the test part, with the baselines' names. For
     /// edges, the baselines predict the edges of the previous step, or of all earlier steps, or score them by
@@ -112,29 +117,25 @@ impl Objective {
         let mut events = Events::new(&data.name, data.src.clone(), data.dst.clone(), step_of_edge.collect())?;
         events.nodes = data.nodes;
         let items = |steps: &Range<usize>| self.offsets[steps.start]..self.offsets[steps.end];
-        let (starts, metrics) = (&self.offsets[..data.len()], Metrics::Both);
-        let drawn = |edge: usize| {
-            let key = Key::new(self.seed, DECAY, [0, edge as u32]);
-            let other = move |j| key.below(j as u64, data.nodes as u32);
-            (0..self.columns - 1).map(move |j| [data.src[edge], other(j)])
+        let (seed, columns, tested) = (self.seed, self.columns, items(&test));
+        let drawn = |edge: usize, list: &mut Vec<Pair>| {
+            let key = Key::new(seed, DECAY, [0, edge as u32]);
+            let other = |j| key.below(j as u64, data.nodes as u32);
+            list.extend((0..columns - 1).map(|j| [data.src[edge], other(j)]));
         };
-        let part = items(&val);
-        let validated =
-            ScoredPart { events: &events, part, starts, ordered: false, metrics, negatives: drawn };
-        let part = items(&test);
-        let listed = |edge: usize| {
-            let row = &candidates[(edge - part.start) * self.columns..][..self.columns];
-            row[1..].iter().map(move |&other| [data.src[edge], other])
+        let listed = |edge: usize, list: &mut Vec<Pair>| {
+            let row = &candidates[(edge - tested.start) * columns..][..columns];
+            list.extend(row[1..].iter().map(|&other| [data.src[edge], other]));
         };
-        let tested = ScoredPart {
-            events: &events,
-            part: part.clone(),
-            starts,
-            ordered: false,
-            metrics,
-            negatives: listed,
+        let rules = Rules {
+            batches: Batches { events: &events, starts: &self.offsets[..data.len()], ordered: false },
+            metrics: Metrics::Both,
+            val: ScoredPart { events: items(&val), negatives: &drawn },
+            test: ScoredPart { events: tested.clone(), negatives: &listed },
         };
-        let scores = tested.scores(&validated.best_decay(), &unseen[part.clone()]);
+        // A step is a batch and a time, so that the events of earlier batches are all that are strictly
+        // earlier.
+        let scores = rules.scores(History::Batch, &unseen[tested.clone()], &|_| Ok(()))?;
         Ok(scores.into_iter().map(|(name, test)| BaselineScores { name, test }).collect())
     }
     /// Scores candidates by memory: 1 for pairs that are an edge of the previous step if `last`, else of any

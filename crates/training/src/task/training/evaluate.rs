@@ -19,9 +19,9 @@ pub(in crate::task) fn evaluate<T: DataTask>(
     config: &Config,
     data: &T::Data,
     device: &Device,
-    command: &str,
-    replay: bool,
+    (command, replay): (&str, bool),
     watch: &mut dyn Watch,
+    on_test: &mut dyn FnMut(&T) -> Result<()>,
 ) -> Result<Summary> {
     let mut task: T = restored(checkpoint, config, data, device, watch)?;
     let (manifest, mut scores) = (checkpoint.manifest()?, ScoresByMemory::default());
@@ -37,13 +37,14 @@ pub(in crate::task) fn evaluate<T: DataTask>(
     } else {
         scores.as_trained = Some(task.test(&mut |p| watch.progress("test", best, p))?);
     }
+    on_test(&task)?;
     let options = RunOptions { command: command.into(), ..RunOptions::default() };
     let run = Run { config, data: T::describe(data), device, options: &options, extractors: None };
     let mut summary = run.summary(&task)?;
     summary.test = scores.asked(config.protocol);
     summary.test_by_memory = has_memory.then_some(scores);
-    task.compare(data, &mut summary)?;
     summary.best_epoch = Some(best);
+    run.compare(&task, data, &mut summary, watch)?;
     Ok(summary)
 }
 

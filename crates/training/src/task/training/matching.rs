@@ -169,9 +169,10 @@ pub(super) fn resumed(manifest: Manifest, config: &Config, data: &DataRecord) ->
     same_data(&manifest, data)?;
     same_kind(&manifest, config)?;
     const KEEPS_DATA: [&str; 3] = ["data.train", "data.val", "data.random_edge_features"];
-    const FREE: [&str; 10] = [
+    const FREE: [&str; 11] = [
         "custom_model", // compared by its name
         "epochs",
+        "rules",
         "patience",
         "tensorboard",
         "device",
@@ -190,8 +191,8 @@ pub(super) fn resumed(manifest: Manifest, config: &Config, data: &DataRecord) ->
     match difference(&manifest.config, config)?.into_iter().find(|d| !is_free(&d.key)) {
         Some(d) => Err(bad(
             format!("the checkpoint was trained with another configuration: {d}"),
-            "resume with the flags of the run (its config.toml); only epochs, patience, tensorboard, device, \
-             threads, plan, features_on, memory_on and where the data are may differ",
+            "resume with the flags of the run (its config.toml); only epochs, patience, tensorboard, rules, \
+             device, threads, plan, features_on, memory_on and where the data are may differ",
         )),
         None if config.optimizer.depends_on_steps() && manifest.config.epochs != config.epochs => Err(bad(
             format!(

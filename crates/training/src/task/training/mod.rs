@@ -36,15 +36,15 @@ pub use memory::MemoryPlan;
 pub use node_state::NodeState;
 pub(in crate::task) use node_state::PassShare;
 pub(super) use over_ranks::{add_up, agree, begin_pass, of_whole_batches};
-pub(super) use pass::{EventCount, Runs, evaluation_clock, located, repeat_and_report};
+pub(super) use pass::{EventCount, Runs, Walks, evaluation_clock, located, repeat_and_report};
 use plan_notes::PlanUse;
 pub(super) use run::Run;
 pub(in crate::task) use run::TIMELINE;
 pub use run::{RunOptions, Watch};
 pub use summary::{
     BaselineScores, BubbleRecord, DataRecord, DeviceRecord, EdgeBankScores, EpochRecord, MixedRows,
-    PeakMemory, RanksRecord, RowErrors, SameTimeRecord, StageRecord, StalenessRecord, StartRecord, Summary,
-    TrafficRecord,
+    PeakMemory, RanksRecord, RowErrors, RuleScores, SameTimeRecord, StageRecord, StalenessRecord,
+    StartRecord, Summary, TrafficRecord,
 };
 pub(in crate::task) use task::{Buffers, DataTask, RecordedTask, parameters_except};
 pub use task::{LastEpoch, PlanRecord, Progress, Remembers, Report, Task, TaskCore};

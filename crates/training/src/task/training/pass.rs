@@ -1,5 +1,12 @@
 //! Passes over data: the runs of a program that make one up, and their progress.
 use super::{Progress, Report};
+use std::{
+    cell::Cell,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+};
 use tgnn::{
     autograd::Program,
     error::{Error, ErrorKind, Result},
@@ -80,6 +87,43 @@ pub(in crate::task) fn repeat_and_report(
         progress(Progress { events: (count.up_to)(complete), total: count.total, loss, stop: done.stop });
     });
     ran.map_err(|(run, e)| (run.map(|run| runs.group(run)), e))
+}
+
+/// Walks over a stream that go on at the same time, and report their progress together.
+pub(in crate::task) struct Walks<'a> {
+    done: AtomicUsize,
+    /// Events of all walks.
+    total: usize,
+    stopped: AtomicBool,
+    progress: Mutex<Report<'a>>,
+}
+
+impl<'a> Walks<'a> {
+    /// Creates walks over `total` events.
+    pub fn new(total: usize, progress: Report<'a>) -> Self {
+        let (done, stopped) = (AtomicUsize::new(0), AtomicBool::new(false));
+        Walks { done, total, stopped, progress: Mutex::new(progress) }
+    }
+    /// Takes note that a walk has gone on by `events` events.
+    ///
+    /// # Errors
+    /// `Interrupted` if the progress callback has stopped the run.
+    pub fn on(&self, events: usize) -> Result<()> {
+        // So many events make a report.
+        const REPORTED: usize = 1 << 16;
+        let before = self.done.fetch_add(events, Ordering::Relaxed);
+        let after = before + events;
+        if before / REPORTED != after / REPORTED || after == self.total {
+            let stop = Cell::new(false);
+            let mut progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
+            progress(Progress { events: after, total: self.total, loss: None, stop: &stop });
+            self.stopped.fetch_or(stop.get(), Ordering::Relaxed);
+        }
+        match self.stopped.load(Ordering::Relaxed) {
+            true => Err(Error::new(ErrorKind::Interrupted, "interrupted")),
+            false => Ok(()),
+        }
+    }
 }
 
 /// Returns the epoch from which an evaluation pass derives its random draws. It is the same in every epoch,

@@ -200,12 +200,25 @@ impl<'a> Run<'a> {
         summary.test = scores.asked(self.config.protocol);
         summary.test_by_memory = (self.config.evaluate && task.remembering().is_some()).then_some(scores);
         (summary.epochs, summary.settled) = (state.records, settled);
-        if summary.test.is_some() {
-            task.compare(data, &mut summary)?;
-        }
         summary.best_epoch = self.config.evaluate.then_some(state.manifest.best_epoch);
+        if summary.test.is_some() {
+            self.compare(task, data, &mut summary, watch)?;
+        }
         self.write_summary(task, &summary, state.manifest.best_epoch, steps.as_ref())?;
         Ok(summary)
+    }
+    /// Adds the scores of baselines on the test part to a summary, and what memory they took.
+    pub(super) fn compare<T: DataTask>(
+        &self,
+        task: &T,
+        data: &T::Data,
+        summary: &mut Summary,
+        watch: &mut dyn Watch,
+    ) -> Result<()> {
+        let epoch = summary.best_epoch.unwrap_or(0);
+        task.compare(data, summary, &mut |p| watch.progress("rules", epoch, p))?;
+        summary.peak_memory_bytes.host = peak_memory_bytes();
+        Ok(())
     }
     /// Loads the weights that the options name.
     fn load_initial_weights(&self, task: &mut dyn Task, watch: &mut dyn Watch) -> Result<()> {
@@ -492,8 +505,11 @@ impl<'a> Run<'a> {
             stopped_early: false,
             test: None,
             test_by_memory: None,
+            rules: config.rules,
+            past: of_events.then(|| config.past().name().into()),
             edgebank: None,
             baselines: Vec::new(),
+            strictly_earlier: None,
             baselines_seconds: None,
             same_time: None,
             stages: Vec::new(),

@@ -12,6 +12,7 @@ use std::ops::Range;
 use tgnn::{
     autograd::Stage,
     error::Result,
+    ops::sample_neighbors::History,
     runtime::{
         Device, MatmulPrecision, StoredAs,
         comm::{Channel, TrafficKind},
@@ -59,8 +60,31 @@ pub struct BaselineScores {
     pub test: TestScores,
 }
 
-/// Test events at the same time as an event of an earlier batch: node memory, EdgeBank and the rules that
-/// learn nothing have seen a part of their second.
+/// Scores of EdgeBank and the rules that learn nothing on the test part, with the same candidates.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RuleScores {
+    /// EdgeBank's.
+    pub edgebank: EdgeBankScores,
+    /// Those of the rules.
+    pub baselines: Vec<BaselineScores>,
+}
+
+impl RuleScores {
+    /// Returns all scores on the test part with their names, EdgeBank's first.
+    pub fn named(&self) -> impl Iterator<Item = (&str, &TestScores)> {
+        self.edgebank.named().into_iter().chain(self.baselines.iter().map(|b| (b.name.as_str(), &b.test)))
+    }
+}
+
+impl EdgeBankScores {
+    /// Returns the scores of both variants with their names.
+    pub fn named(&self) -> [(&str, &TestScores); 2] {
+        [("EdgeBank", &self.unlimited), ("EdgeBank, window", &self.window)]
+    }
+}
+
+/// Test events at the same time as an event of an earlier batch: node memory, and EdgeBank and the rules that
+/// know earlier batches, have seen a part of their second.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SameTimeRecord {
     /// Number of these events.
@@ -363,10 +387,21 @@ pub struct Summary {
     pub test: Option<TestScores>,
     #[serde(default)]
     pub test_by_memory: Option<ScoresByMemory>,
+    /// Whether a test of links scores EdgeBank and the rules that learn nothing.
+    #[serde(default = "scored")]
+    pub rules: bool,
+    /// `time` or `batch`: which events a query of the model knows at most; `None` for models of snapshots.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub past: Option<String>,
+    /// EdgeBank's scores, given the events of earlier batches.
     pub edgebank: Option<EdgeBankScores>,
+    /// Those of other baselines; of rules, given the events of earlier batches.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub baselines: Vec<BaselineScores>,
-    /// Seconds to score the rules that learn nothing, on one core.
+    /// Scores of EdgeBank and the rules, given all strictly earlier events.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub strictly_earlier: Option<RuleScores>,
+    /// Seconds to score EdgeBank and the rules, given either.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub baselines_seconds: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -377,18 +412,32 @@ pub struct Summary {
     pub parameters: usize,
 }
 
+/// Earlier versions always scored the rules.
+fn scored() -> bool {
+    true
+}
+
 impl Summary {
-    /// Returns the best baseline that scores higher than the model on all test events, by the figure that
-    /// compares epochs: its name, its figure, and the model's. `None` if there is none.
+    /// Returns the scores of the baselines that may be compared with the model, with their names: those of
+    /// rules that know all strictly earlier events if the model's queries do, else of those that know the
+    /// events of earlier batches.
+    pub fn fair_baselines(&self) -> Vec<(&str, &TestScores)> {
+        match &self.strictly_earlier {
+            Some(rules) if self.past.as_deref() == Some(History::Time.name()) => rules.named().collect(),
+            _ => {
+                let bank = self.edgebank.iter().flat_map(EdgeBankScores::named);
+                bank.chain(self.baselines.iter().map(|b| (b.name.as_str(), &b.test))).collect()
+            }
+        }
+    }
+    /// Returns the best of the [`fair_baselines`](Self::fair_baselines) that score higher than the model on
+    /// all test events, by the figure that compares epochs: its name, its figure, and the model's. `None` if
+    /// there is none.
     pub fn better_baseline(&self) -> Option<(&str, f64, f64)> {
         let figure = |test: &TestScores| test.transductive.figure(self.task);
         let own = self.test.as_ref().and_then(figure)?;
-        let bank = self
-            .edgebank
-            .iter()
-            .flat_map(|bank| [("EdgeBank", &bank.unlimited), ("EdgeBank with a window", &bank.window)]);
-        let others = self.baselines.iter().map(|b| (b.name.as_str(), &b.test));
-        let figures = bank.chain(others).filter_map(|(name, test)| Some((name, figure(test)?)));
+        let figures =
+            self.fair_baselines().into_iter().filter_map(|(name, test)| Some((name, figure(test)?)));
         let best = figures.max_by(|a, b| a.1.total_cmp(&b.1))?;
         (best.1 > own).then_some((best.0, best.1, own))
     }

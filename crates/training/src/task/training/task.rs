@@ -60,6 +60,8 @@ pub struct TaskCore {
     pub(in crate::task) traced: bool,
     /// Maximum number of batches or groups of a pass.
     pub(in crate::task) max_batches: usize,
+    /// Whether a test of links also scores EdgeBank and the rules that learn nothing.
+    pub(in crate::task) rules: bool,
     /// What the plan says without effect.
     pub(in crate::task) plan_notes: Vec<String>,
 }
@@ -98,7 +100,7 @@ impl TaskCore {
         let RecordedTask { step, score, losses, memory, nodes, buffers, has_features } = recorded;
         let (ranks, on_gpu) = (device.ranks().map_or(1, Ranks::size), device.gpu().is_some());
         let plan_notes = PlanUse { config, plan: &plan, ranks, step: &step, has_features, on_gpu }.notes()?;
-        let (seed, max_batches) = (config.seed, config.most_batches());
+        let (seed, max_batches, rules) = (config.seed, config.most_batches(), config.rules);
         Ok(TaskCore {
             store,
             parameters,
@@ -113,6 +115,7 @@ impl TaskCore {
             plan,
             traced: false,
             max_batches,
+            rules,
             plan_notes,
         })
     }
@@ -318,5 +321,8 @@ pub(in crate::task) trait DataTask: Task + Sized {
         Ok(())
     }
     /// Adds the scores of baselines on the test part to a summary.
-    fn compare(&self, data: &Self::Data, summary: &mut Summary) -> Result<()>;
+    ///
+    /// # Errors
+    /// `Device` if what the test has scored cannot be read; `Interrupted`.
+    fn compare(&self, data: &Self::Data, summary: &mut Summary, progress: Report<'_>) -> Result<()>;
 }

@@ -290,8 +290,9 @@ impl StreamTask for PropertyTask {
     fn test_part(&self) -> Range<usize> {
         self.walk.bounds[TEST]..self.walk.bounds[TEST + 1]
     }
-    fn compare(&self, _: &Events, summary: &mut Summary) {
+    fn compare(&self, _: &Events, summary: &mut Summary, _: Report<'_>) -> Result<()> {
         summary.baselines = self.baselines();
+        Ok(())
     }
 }
 
