@@ -37,7 +37,7 @@ const YEAR: f64 = 31_556_952.0;
 /// Years of most events.
 const USUAL: Range<f64> = 1990.0..2040.0;
 /// Years that events may have.
-const POSSIBLE: Range<f64> = 1980.0..2100.0;
+const POSSIBLE: Range<f64> = 1980.0..2040.0;
 
 /// Units of numbers that a column of dates has, in the order in which they are tried.
 const OF_DATES: [TimeFormat; 5] =
@@ -78,7 +78,9 @@ impl TimeFormat {
     pub(crate) fn of_numbers(name: &str, fields: &[&[u8]]) -> (Option<Self>, Option<String>) {
         let Some(numbers) = Numbers::new(name, fields) else { return (None, None) };
         match numbers.unit_by_name() {
+            Some(unit) if numbers.are_gps() => (Some(unit.format.clone()), Some(numbers.told_gps(unit))),
             Some(unit) => (Some(unit.format.clone()), Some(numbers.told(unit))),
+            None if numbers.are_gps() => (None, Some(numbers.told_gps(numbers.guessed))),
             None => (None, numbers.doubt()),
         }
     }
@@ -114,14 +116,10 @@ impl<'a> Numbers<'a> {
 
     /// Returns another unit than by size, if the name tells it and the numbers then are usual dates.
     fn unit_by_name(&self) -> Option<&'static Unit> {
-        if self.are_in(&POSSIBLE, self.guessed) {
-            return None;
-        }
         let is_usual = |unit: &&Unit| self.are_in(&USUAL, unit);
         let of_dates = || OF_DATES.iter().filter_map(TimeFormat::unit).find(is_usual);
-        self.called()
-            .filter(is_usual)
-            .or_else(|| self.words.iter().any(|w| is_date(w)).then(of_dates).flatten())
+        let are_dates = !self.are_in(&POSSIBLE, self.guessed) && self.words.iter().any(|word| is_date(word));
+        self.called().filter(is_usual).or_else(|| are_dates.then(of_dates).flatten())
     }
 
     /// Returns the unit that the name tells, if it is not that by size.
@@ -141,15 +139,24 @@ impl<'a> Numbers<'a> {
         )
     }
 
+    /// Whether the name says that they are times of GPS.
+    fn are_gps(&self) -> bool {
+        self.words.iter().any(|word| word.starts_with("gps"))
+    }
+
+    /// Says that times of GPS count from another day.
+    fn told_gps(&self, unit: &Unit) -> String {
+        format!(
+            "{} and the other times are read in {} since 1970, and the column's name says GPS, which counts from \
+             1980-01-06: dates are wrong, differences right",
+            shown(self.first),
+            unit.format
+        )
+    }
+
     /// Returns a doubt about the unit by size.
     fn doubt(&self) -> Option<String> {
         let (first, guessed) = (shown(self.first), &self.guessed.format);
-        if self.words.iter().any(|word| word.starts_with("gps")) {
-            return Some(format!(
-                "{first} is read in {guessed} since 1970, and the column's name says GPS, which counts from \
-                 1980-01-06: dates are wrong, differences right"
-            ));
-        }
         if let Some(unit) = self.called().filter(|unit| unit.origin == 0) {
             return Some(format!(
                 "{first} is read in {guessed}; if it is in {0}, as the column's name says, give --time-format {0}",

@@ -258,13 +258,15 @@ fn whole_numbers_may_be_dates() {
     }
 }
 
+/// Returns the format of numbers in a column called `name`, and the note on it.
+fn of_numbers(name: &str, fields: &[&str]) -> (Option<String>, String) {
+    let fields: Vec<&[u8]> = fields.iter().map(|field| field.as_bytes()).collect();
+    let (format, note) = TimeFormat::of_numbers(name, &fields);
+    (format.map(|format| format.to_string()), note.unwrap_or_default())
+}
+
 #[test]
-fn numbers_that_the_columns_name_explains_are_read_by_it_and_others_are_doubted() {
-    let read = |name: &str, fields: &[&str]| {
-        let fields: Vec<&[u8]> = fields.iter().map(|field| field.as_bytes()).collect();
-        let (format, note) = TimeFormat::of_numbers(name, &fields);
-        (format.map(|format| format.to_string()), note.unwrap_or_default())
-    };
+fn numbers_that_the_columns_name_explains_are_read_by_it() {
     for (name, fields, format, date) in [
         ("date", ["19675", "19775"], "d", "2023-11-14"),
         ("orderDate", ["43831", "43900"], "excel", "2020-01-01"),
@@ -276,14 +278,20 @@ fn numbers_that_the_columns_name_explains_are_read_by_it_and_others_are_doubted(
         ("hours", ["472222", "472223"], "h", "2023-11-14"),
         ("cocoa_time", ["721692800", "721692900"], "cocoa", "2023-11-14"),
     ] {
-        let (found, note) = read(name, &fields);
-        let wanted = if name == "cocoa_time" { None } else { Some(format.to_owned()) };
-        assert_eq!(found, wanted, "{name}");
-        assert!(
-            found.is_none() || note.contains(&format!("the first is {date}; if they are seconds")),
-            "{note}"
-        );
+        let (found, note) = of_numbers(name, &fields);
+        assert_eq!(found.as_deref(), Some(format), "{name}");
+        assert!(note.contains(&format!("the first is {date}; if they are seconds")), "{note}");
     }
+    let (format, note) = of_numbers("gps_week", &["2288", "2290"]);
+    assert!(
+        format.as_deref() == Some("w") && note.contains("`2288` and the other times are read in w"),
+        "{note}"
+    );
+    assert!(note.contains("GPS, which counts from 1980-01-06"), "{note}");
+}
+
+#[test]
+fn numbers_that_may_be_in_another_unit_are_doubted() {
     for (name, fields, said) in [
         (
             "time",
@@ -299,10 +307,15 @@ fn numbers_that_the_columns_name_explains_are_read_by_it_and_others_are_doubted(
         ),
         ("time_us", ["1700000000", "1700000001"], "if it is in us, as the column's name says"),
         ("gps_time", ["1384035218", "1384035219"], "GPS, which counts from 1980-01-06"),
+        (
+            "ntp",
+            ["3908988800", "3908988801"],
+            "is read in s since 1970, which is 2093-11-13: is it in another",
+        ),
         ("ts", ["17000000000", "17000000010"], "which is 2508-09-16: is it in another unit?"),
         ("ts", ["17000000000000", "17000000000010"], "is read in ms since 1970, which is 2508-09-16: is it"),
     ] {
-        let (found, note) = read(name, &fields);
+        let (found, note) = of_numbers(name, &fields);
         assert!(found.is_none() && note.contains(said), "{name} {fields:?}: {found:?} {note}");
     }
     for (name, fields) in [
@@ -314,7 +327,7 @@ fn numbers_that_the_columns_name_explains_are_read_by_it_and_others_are_doubted(
         ("timestamp_ms", ["1700000000000", "1700000000001"]),
         ("updated", ["1700000000", "1700000001"]),
     ] {
-        assert_eq!(read(name, &fields), (None, String::new()), "{name} {fields:?}");
+        assert_eq!(of_numbers(name, &fields), (None, String::new()), "{name} {fields:?}");
     }
 }
 
