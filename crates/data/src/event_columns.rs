@@ -2,10 +2,11 @@
 use super::{
     Events, Features, TimeFormat,
     ids::IdColumns,
+    name_table::NameTable,
     node_rows::NodeRows,
     raw::{Labels, Raw},
 };
-use indexmap::IndexSet;
+
 use std::path::Path;
 use tgnn::error::{Error, Result};
 
@@ -96,12 +97,12 @@ impl EventColumns {
             }
         }
         let count = self.names.as_ref().map_or(0, Vec::len);
-        let names: Option<IndexSet<Box<str>>> = self.names.map(|names| names.into_iter().collect());
+        let names: Option<NameTable> = self.names.map(|names| names.iter().map(|name| &**name).collect());
         if names.as_ref().is_some_and(|names| names.len() != count) {
             return Err(Error::data(&self.name, "a name occurs twice").remedy("give different names"));
         }
         Raw {
-            ids: IdColumns { src: self.src, dst: self.dst, names },
+            ids: IdColumns::new(self.src, self.dst, names),
             time: self.time,
             ticks_per_second: self.ticks_per_second,
             time_format: self.time_format,

@@ -1,6 +1,8 @@
 //! Original ids of nodes: whole numbers or text.
-use super::format::number::{Fault, parse_id};
-use indexmap::IndexSet;
+use super::{
+    format::number::{Fault, parse_id},
+    name_table::{NameTable, Texts},
+};
 use serde::{Deserialize, Serialize};
 use std::{borrow::Cow, fmt};
 
@@ -65,6 +67,14 @@ impl<'a> IdField<'a> {
         }
     }
 
+    /// Returns the id as text.
+    fn into_text(self) -> Cow<'a, str> {
+        match self {
+            IdField::Number(n) => Cow::Owned(n.to_string()),
+            IdField::Text(text) => text,
+        }
+    }
+
     /// Returns the id that `text` writes.
     pub(crate) fn text(text: Cow<'a, str>) -> Self {
         match number(text.as_bytes()) {
@@ -92,57 +102,91 @@ fn number(field: &[u8]) -> Option<u64> {
 
 /// The ids of sources and destinations of a file, event by event.
 ///
-/// They are kept as numbers until the first id that is text; from then on, as indices of names in order of
+/// They are kept as numbers until the first id that is text; from then on, as numbers of names in order of
 /// first appearance.
 #[derive(Debug, Default)]
 pub(super) struct IdColumns {
     pub src: Vec<u64>,
     pub dst: Vec<u64>,
     /// The names, if the ids are text.
-    pub names: Option<IndexSet<Box<str>>>,
+    pub names: Option<NameTable>,
+    /// Of a [block](Self::of_block) with a text: the ids of both ends of all events, not yet numbered.
+    texts: Option<Texts>,
+    is_block: bool,
 }
 
 impl IdColumns {
+    /// Wraps columns of numbers, or of numbers of `names`.
+    pub(super) fn new(src: Vec<u64>, dst: Vec<u64>, names: Option<NameTable>) -> Self {
+        IdColumns { src, dst, names, texts: None, is_block: false }
+    }
+
+    /// Starts the ids of events that are appended to those of others.
+    pub(super) fn of_block() -> Self {
+        IdColumns { is_block: true, ..IdColumns::default() }
+    }
+
     /// Appends the ids of an event.
     pub(super) fn push(&mut self, src: IdField<'_>, dst: IdField<'_>) {
-        if let (None, IdField::Number(src), IdField::Number(dst)) = (&self.names, &src, &dst) {
+        let are_numbers = self.names.is_none() && self.texts.is_none();
+        if let (true, IdField::Number(src), IdField::Number(dst)) = (are_numbers, &src, &dst) {
             self.src.push(*src);
             self.dst.push(*dst);
             return;
         }
-        if self.names.is_none() {
-            self.name_all();
+        let [src, dst] = [src, dst].map(IdField::into_text);
+        if self.is_block {
+            let texts = self.texts();
+            texts.push(&src);
+            texts.push(&dst);
+            self.src.push(0);
+            self.dst.push(0);
+            return;
         }
-        let names = self.names.get_or_insert_default();
-        let mut index = |id| {
-            let name = match id {
-                IdField::Number(n) => Cow::Owned(n.to_string()),
-                IdField::Text(text) => text,
-            };
-            index_of(names, name)
-        };
-        let (src, dst) = (index(src), index(dst));
+        let names = self.named();
+        let (src, dst) = (names.number(&src), names.number(&dst));
         self.src.push(src);
         self.dst.push(dst);
     }
 
-    /// Replaces all numbers so far by indices of names.
-    fn name_all(&mut self) {
-        let mut names = IndexSet::new();
-        for (src, dst) in self.src.iter_mut().zip(&mut self.dst) {
-            for id in [src, dst] {
-                *id = index_of(&mut names, Cow::Owned(id.to_string()));
-            }
+    /// Appends the ids of a block.
+    pub(super) fn append(&mut self, block: IdColumns) {
+        if let Some(texts) = block.texts {
+            let numbers: Vec<u64> = self.named().numbers(&texts).collect();
+            self.src.extend(numbers.iter().step_by(2));
+            self.dst.extend(numbers.iter().skip(1).step_by(2));
+        } else if self.names.is_none() {
+            self.src.extend(block.src);
+            self.dst.extend(block.dst);
+        } else {
+            let ends = block.src.into_iter().zip(block.dst);
+            ends.for_each(|(src, dst)| self.push(IdField::Number(src), IdField::Number(dst)));
         }
-        self.names = Some(names);
     }
-}
 
-/// Returns the index of `name`, which is added if it is new.
-fn index_of(names: &mut IndexSet<Box<str>>, name: Cow<'_, str>) -> u64 {
-    match names.get_index_of(&*name) {
-        Some(index) => index as u64,
-        None => names.insert_full(name.into()).0 as u64,
+    /// Returns the names; all numbers so far become names.
+    fn named(&mut self) -> &mut NameTable {
+        if self.names.is_none() {
+            let mut names = NameTable::default();
+            for (src, dst) in self.src.iter_mut().zip(&mut self.dst) {
+                for id in [src, dst] {
+                    *id = names.number(&id.to_string());
+                }
+            }
+            self.names = Some(names);
+        }
+        self.names.get_or_insert_default()
+    }
+
+    /// Returns the texts of a block; all numbers so far become texts.
+    fn texts(&mut self) -> &mut Texts {
+        if self.texts.is_none() {
+            let mut texts = Texts::default();
+            let ends = self.src.iter().zip(&self.dst).flat_map(|(src, dst)| [src, dst]);
+            ends.for_each(|id| texts.push(&id.to_string()));
+            self.texts = Some(texts);
+        }
+        self.texts.get_or_insert_default()
     }
 }
 
@@ -252,7 +296,7 @@ mod tests {
         for (src, dst) in [("3", "9"), ("9", "3"), ("3", "x"), ("x", "9.0"), ("y", "3")] {
             columns.push(IdField::text(src.into()), IdField::text(dst.into()));
         }
-        let names: Vec<&str> = columns.names.as_ref().unwrap().iter().map(|n| &**n).collect();
+        let names: Vec<&str> = columns.names.as_ref().unwrap().iter().collect();
         assert_eq!(
             (names, columns.src, columns.dst),
             (vec!["3", "9", "x", "y"], vec![0, 1, 0, 2, 3], vec![1, 0, 2, 1, 0],)

@@ -28,6 +28,7 @@ mod ids;
 mod label_columns;
 mod line_counts;
 mod matrix;
+mod name_table;
 mod native;
 mod negative_names;
 mod negatives;

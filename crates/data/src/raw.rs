@@ -2,12 +2,12 @@
 use super::{
     Classes, Encodings, Events, FeatureEncoding, Features, Ids, LineCounts, doubts,
     ids::IdColumns,
+    name_table::NameTable,
     node_labels::RawLabels,
     node_rows::NodeRows,
     text::{counted, grouped},
     time_format::TimeFormat,
 };
-use indexmap::IndexSet;
 use std::{
     path::{Path, PathBuf},
     sync::Arc,
@@ -121,7 +121,7 @@ impl Raw {
         };
         let (nodes, numbers) = (numbering.ids.len(), numbering.ids);
         let ids = match self.ids.names.take() {
-            Some(names) => Some(Ids::named(in_order(names, &numbers))),
+            Some(names) => Some(Ids::named(in_order(&names, &numbers))),
             None => moved.then(|| Ids::new(numbers)),
         };
         let node_features = match self.node_features.take() {
@@ -194,7 +194,12 @@ impl Raw {
 
     /// Returns the rows of the file that are events.
     pub(super) fn kept(&self) -> Vec<usize> {
-        (0..self.rows()).filter(|row| self.left_out.binary_search(row).is_err()).collect()
+        self.kept_rows().collect()
+    }
+
+    /// Returns the rows of the file that are events, one by one.
+    pub(super) fn kept_rows(&self) -> impl Iterator<Item = usize> {
+        (0..self.rows()).filter(|row| self.left_out.binary_search(row).is_err())
     }
 
     /// Leaves out the `events` (in ascending order), which lack features.
@@ -268,19 +273,8 @@ fn check_count(file: &Path, n: usize, what: &str) -> Result<()> {
 }
 
 /// Returns the names of the nodes, given the index of each node's name.
-fn in_order(names: IndexSet<Box<str>>, indices: &[u64]) -> Vec<Box<str>> {
-    let mut names: Vec<Box<str>> = names.into_iter().collect();
-    if indices.iter().enumerate().all(|(n, &i)| n as u64 == i) {
-        return names;
-    }
-    // Of a name of two nodes, only the last takes the string.
-    let mut left = vec![0u32; names.len()];
-    indices.iter().for_each(|&i| left[i as usize] += 1);
-    let take = |&i: &u64| {
-        left[i as usize] -= 1;
-        if left[i as usize] == 0 { std::mem::take(&mut names[i as usize]) } else { names[i as usize].clone() }
-    };
-    indices.iter().map(take).collect()
+fn in_order(names: &NameTable, indices: &[u64]) -> Vec<Box<str>> {
+    indices.iter().map(|&i| names.get(i as usize).into()).collect()
 }
 
 /// Original ids by node: node `n` has the id `ids[n]`, which is the index of a name if ids are text.

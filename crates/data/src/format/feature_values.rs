@@ -88,6 +88,57 @@ impl FeatureValues {
         Ok(FeatureValues { groups, rows: 0, missing: 0 })
     }
 
+    /// Starts without rows, to read rows of the same columns.
+    pub(super) fn like(&self) -> Self {
+        let like = |group: &Group| match group {
+            Group::Numbers(Numbers { at, widths, .. }) => {
+                Group::Numbers(Numbers { at: at.clone(), widths: widths.clone(), ..Numbers::default() })
+            }
+            Group::OneHot(group) => {
+                Group::OneHot(OneHot { at: group.at, of_row: Vec::new(), categories: IndexSet::new() })
+            }
+            Group::Hashed(group) => Group::Hashed(Hashed { values: Vec::new(), ..*group }),
+        };
+        FeatureValues { groups: self.groups.iter().map(like).collect(), rows: 0, missing: 0 }
+    }
+
+    /// Whether there are not too many categories with those of `other`, which is [`like`](Self::like) this.
+    pub(super) fn fits(&self, other: &Self) -> bool {
+        self.groups.iter().zip(&other.groups).all(|pair| match pair {
+            (Group::OneHot(own), Group::OneHot(other)) => {
+                let new = other.categories.difference(&own.categories).count();
+                own.categories.len() + new <= MOST_CATEGORIES
+            }
+            _ => true,
+        })
+    }
+
+    /// Appends the features of the rows of `other`, which [`fits`](Self::fits).
+    pub(super) fn append(&mut self, other: Self) {
+        for pair in self.groups.iter_mut().zip(other.groups) {
+            match pair {
+                (Group::Numbers(own), Group::Numbers(other)) => {
+                    own.values.extend(other.values);
+                    if other.largest.0 > own.largest.0 {
+                        own.largest = other.largest;
+                    }
+                }
+                (Group::OneHot(own), Group::OneHot(other)) => {
+                    let index: Vec<u32> = other
+                        .categories
+                        .into_iter()
+                        .map(|category| own.categories.insert_full(category).0 as u32)
+                        .collect();
+                    own.of_row.extend(other.of_row.iter().map(|c| c.map(|c| index[c as usize])));
+                }
+                (Group::Hashed(own), Group::Hashed(other)) => own.values.extend(other.values),
+                _ => {}
+            }
+        }
+        self.rows += other.rows;
+        self.missing += other.missing;
+    }
+
     /// Returns the index of a cell of `row` that holds features and is missing, if there is one.
     pub(super) fn missing_in(&self, row: &dyn Row) -> Option<usize> {
         let cells = self.groups.iter().flat_map(|group| match group {

@@ -97,7 +97,7 @@ impl Member {
     }
 
     /// Opens the content, decompressed.
-    fn decompressed(&self) -> io::Result<Box<dyn Read>> {
+    fn decompressed(&self) -> io::Result<Box<dyn Read + Send>> {
         let input = match &self.content {
             Content::Bytes(bytes) => Input::of_bytes(Path::new(&self.name), bytes.clone()),
             Content::File(path) => Input::open(path),

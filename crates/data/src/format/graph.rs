@@ -6,7 +6,10 @@ use super::{
     records::{Record, Records, Shape, is_empty, may_be_comment, records, wrong_width},
     table::{VALUES, take},
 };
-use std::{io::Read, path::Path};
+use std::{
+    io::{BufRead, Read},
+    path::Path,
+};
 use tgnn::error::{Error, Result};
 
 const IDS: &str = "ids are integers from 0";
@@ -118,7 +121,7 @@ pub(crate) fn has_json_rows(path: &Path) -> bool {
 }
 
 /// Opens a text file and guesses its delimiter from the first line.
-fn open(path: &Path) -> Result<Records<impl Read>> {
+fn open(path: &Path) -> Result<Records<impl BufRead>> {
     let input = Input::open(path)?;
     let is_row = |line: &&[u8]| !is_empty(line) && !may_be_comment(line);
     let first = input.head().split(|&b| b == b'\n').find(is_row);

@@ -6,9 +6,9 @@ use super::{
 };
 use crate::{
     ids::IdField,
+    name_table::NameTable,
     text::{counted, shown},
 };
-use indexmap::IndexSet;
 use std::collections::HashMap;
 use tgnn::error::Error;
 
@@ -114,13 +114,13 @@ pub(super) fn is_inexact(cell: &Cell<'_>) -> bool {
 }
 
 /// Returns a note if texts among the ids are the same number in different notations, such as `007` and `7`.
-pub(super) fn same_numbers(names: &IndexSet<Box<str>>) -> Option<String> {
+pub(super) fn same_numbers(names: &NameTable) -> Option<String> {
     let mut numbers: Vec<(u64, usize)> =
         names.iter().enumerate().filter_map(|(i, name)| Some((in_any_notation(name)?, i))).collect();
     numbers.sort_unstable();
     let mut same = numbers.chunk_by(|a, b| a.0 == b.0).filter(|group| group.len() > 1);
     let first = same.next()?;
-    let [a, b] = [first[0].1, first[1].1].map(|i| shown(names[i].as_bytes()));
+    let [a, b] = [first[0].1, first[1].1].map(|i| shown(names.get(i).as_bytes()));
     let count = 1 + same.count() as u64;
     Some(format!(
         "{a} and {b} are different nodes, although they are the same number ({}); write ids in one way",
@@ -135,7 +135,7 @@ const PERHAPS_NO_NODES: [&str; 8] = ["na", "nat", "unknown", "missing", "-", "?"
 /// Returns a note if a node among named ones has an id that stands for a missing one, such as `null`. The
 /// `ends` of events are indices of names. A word that may name a node counts if every hundredth end has it.
 pub(super) fn missing_names<'a>(
-    names: &IndexSet<Box<str>>,
+    names: &NameTable,
     ends: impl Iterator<Item = &'a u64>,
     events: usize,
 ) -> Option<String> {
@@ -144,7 +144,7 @@ pub(super) fn missing_names<'a>(
         name.len() > 2 && name.contains('0') && name.bytes().all(|b| matches!(b, b'0' | b'x' | b'-'))
     };
     let mut counts: HashMap<u64, u64> = (0..)
-        .zip(names)
+        .zip(names.iter())
         .filter(|(_, name)| is_in(&NO_NODES, name) || is_in(&PERHAPS_NO_NODES, name) || is_zero(name))
         .map(|(i, _)| (i, 0))
         .collect();
@@ -157,7 +157,7 @@ pub(super) fn missing_names<'a>(
         }
     }
     let mut found: Vec<(u64, &str)> =
-        counts.into_iter().map(|(i, count)| (count, &*names[i as usize])).collect();
+        counts.into_iter().map(|(i, count)| (count, names.get(i as usize))).collect();
     found.retain(|(count, name)| is_in(&NO_NODES, name) || 100 * count >= events as u64);
     found.sort_unstable_by(|a, b| b.cmp(a));
     let (count, first) = found.first()?;
@@ -225,7 +225,7 @@ mod tests {
 
     #[test]
     fn a_name_for_a_missing_node_is_told_with_its_events() {
-        let names = |names: &[&str]| names.iter().map(|name| (*name).into()).collect::<IndexSet<Box<str>>>();
+        let names = |names: &[&str]| names.iter().copied().collect::<NameTable>();
         let note = |all: &[&str], ends: &[u64]| missing_names(&names(all), ends.iter(), ends.len());
         assert_eq!(
             note(&["a", "null", "None"], &[0, 1, 1, 2]).unwrap(),
@@ -239,7 +239,7 @@ mod tests {
 
     #[test]
     fn names_that_are_one_number_are_told() {
-        let names = |names: &[&str]| names.iter().map(|name| (*name).into()).collect::<IndexSet<Box<str>>>();
+        let names = |names: &[&str]| names.iter().copied().collect::<NameTable>();
         let note = same_numbers(&names(&["7", "a", "007", "12", "1,025"])).unwrap();
         assert!(
             note.starts_with("`7` and `007` are different nodes") && note.contains("1 such number"),

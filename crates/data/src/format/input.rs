@@ -18,7 +18,7 @@ pub(super) struct Input {
     /// Path that error messages name.
     pub path: PathBuf,
     head: Vec<u8>,
-    rest: Box<dyn Read>,
+    rest: Box<dyn Read + Send>,
     /// Name of the compression.
     compression: Option<&'static str>,
 }
@@ -31,18 +31,18 @@ impl Input {
     }
 
     /// Opens `bytes` in memory; error messages name `path`.
-    pub(super) fn of_bytes(path: &Path, bytes: impl AsRef<[u8]> + 'static) -> Result<Self> {
+    pub(super) fn of_bytes(path: &Path, bytes: impl AsRef<[u8]> + Send + 'static) -> Result<Self> {
         Self::new(path, Cursor::new(bytes))
     }
 
     /// Starts to read a source, of which errors name `path`.
-    pub(super) fn new(path: &Path, source: impl Read + 'static) -> Result<Self> {
+    pub(super) fn new(path: &Path, source: impl Read + Send + 'static) -> Result<Self> {
         let mut source = BufReader::with_capacity(HEAD, source);
         let start = io::BufRead::fill_buf(&mut source).map_err(|e| Error::io(path, "cannot read", e))?;
         let compression = compression(start);
         let mut input =
             Input { path: path.to_owned(), head: Vec::new(), rest: Box::new(io::empty()), compression };
-        let mut rest: Box<dyn Read> = match compression {
+        let mut rest: Box<dyn Read + Send> = match compression {
             Some(name) => decompressed(path, name, source)?,
             None => Box::new(source),
         };
@@ -65,7 +65,7 @@ impl Input {
     }
 
     /// Returns a reader of all bytes from the first on, and the converter of its I/O errors.
-    pub(super) fn into_reader(self) -> (impl Read, Failure) {
+    pub(super) fn into_reader(self) -> (impl Read + Send, Failure) {
         let failure = Failure { path: self.path, compression: self.compression };
         (Cursor::new(self.head).chain(self.rest), failure)
     }
@@ -128,8 +128,8 @@ pub(super) fn compression(start: &[u8]) -> Option<&'static str> {
 pub(super) fn decompressed(
     path: &Path,
     compression: &str,
-    source: impl io::BufRead + 'static,
-) -> Result<Box<dyn Read>> {
+    source: impl io::BufRead + Send + 'static,
+) -> Result<Box<dyn Read + Send>> {
     if compression == "gzip" {
         return Ok(Box::new(Members::new(source)));
     }
@@ -189,8 +189,8 @@ impl<R: io::BufRead> Read for Members<R> {
 pub(super) fn decompressed(
     path: &Path,
     compression: &str,
-    _: impl io::BufRead + 'static,
-) -> Result<Box<dyn Read>> {
+    _: impl io::BufRead + Send + 'static,
+) -> Result<Box<dyn Read + Send>> {
     Err(crate::text::needs_formats(compression).in_file(path))
 }
 

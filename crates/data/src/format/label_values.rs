@@ -105,6 +105,45 @@ impl LabelValues {
         texts.len() <= MOST_TEXTS
     }
 
+    /// Starts without rows, to read further rows of the same column.
+    pub(super) fn like(&self) -> Self {
+        LabelValues { texts: self.texts.as_ref().map(|_| IndexSet::new()), ..LabelValues::default() }
+    }
+
+    /// Whether the labels of `other`, which was [`like`](Self::like) this, are still what these are: numbers,
+    /// or text.
+    pub(super) fn fits(&self, other: &Self) -> bool {
+        let many = self.written.len() + other.written.len() > MOST_TEXTS;
+        match (&self.texts, &other.texts) {
+            (None, None) => !many,
+            (Some(own), Some(others)) => {
+                self.written.is_empty()
+                    && other.first_text.is_none()
+                    && other.written.is_empty()
+                    && own.len() + others.difference(own).count() <= MOST_TEXTS
+            }
+            _ => false,
+        }
+    }
+
+    /// Appends the labels of `other`, which [`fits`](Self::fits).
+    pub(super) fn append(&mut self, other: Self) {
+        self.rounded += other.rounded;
+        match (&mut self.texts, other.texts) {
+            (Some(own), Some(others)) => {
+                let index: Vec<f32> = others.into_iter().map(|text| own.insert_full(text).0 as f32).collect();
+                let own = |v: f32| if v.is_nan() { v } else { index[v as usize] };
+                self.values.extend(other.values.into_iter().map(own));
+            }
+            _ => {
+                self.values.extend(other.values);
+                for (bits, written) in other.written {
+                    self.written.entry(bits).or_insert(written);
+                }
+            }
+        }
+    }
+
     /// Returns the labels, and notes on them.
     pub(super) fn finish(self) -> (Labels, Vec<String>) {
         let mut notes = Vec::new();

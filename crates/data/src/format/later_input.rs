@@ -34,7 +34,7 @@ tgnn::brief_debug!(LaterTable, _table => {});
 pub struct LaterBytes {
     /// The file that they come from, by which a caller can tell whether more have arrived.
     pub file: File,
-    bytes: Box<dyn Read>,
+    bytes: Box<dyn Read + Send>,
     failure: Failure,
 }
 
@@ -75,7 +75,7 @@ impl LaterBytes {
         }
         let rest = file.try_clone().map_err(|e| Error::io(path, "cannot open", e))?;
         let all = Cursor::new(first).chain(rest);
-        let bytes: Box<dyn Read> = match compression {
+        let bytes: Box<dyn Read + Send> = match compression {
             Some(name) => decompressed(path, name, BufReader::new(all))?,
             None => Box::new(all),
         };

@@ -23,6 +23,7 @@
 //! text, and may be missing; [`Events::class_table`] returns the labels as classes.
 pub(super) mod array_columns;
 mod beginning;
+mod blocks;
 mod cell;
 pub(super) mod column_names;
 #[cfg(feature = "formats")]
@@ -231,7 +232,7 @@ fn read_rows(
         sample.add_late(&late);
         let layout = layout::recognise(path, &sample, options)?;
         let mut table = Table::new(path, &layout, options);
-        let outcome = source.for_each(&sample, &mut |row| table.push(row))?;
+        let outcome = source.read_into(&sample, &mut table)?;
         if let (Some(open), false) = (again, outcome.late.is_empty()) {
             late.extend(outcome.late);
             source = open()?;

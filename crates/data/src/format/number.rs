@@ -205,6 +205,33 @@ impl Clock {
         Ok(late)
     }
 
+    /// Whether the times of another clock fit one unit with these.
+    pub(crate) fn fits(&self, other: &Clock) -> bool {
+        let digits = self.digits.max(other.digits);
+        let fits = |clock: &Clock| {
+            let factor = 10i64.pow(digits - clock.digits);
+            factor == 1 || clock.ticks.iter().all(|tick| tick.checked_mul(factor).is_some())
+        };
+        fits(self) && fits(other)
+    }
+
+    /// Appends the times of another clock, which [`fits`](Self::fits).
+    pub(crate) fn append(&mut self, other: Clock) {
+        let digits = self.digits.max(other.digits);
+        let scaled = |tick: i64, of: u32| tick.saturating_mul(10i64.pow(digits - of));
+        if digits > self.digits {
+            let own = self.digits;
+            self.ticks.iter_mut().for_each(|tick| *tick = scaled(*tick, own));
+            self.latest = scaled(self.latest, own);
+            self.digits = digits;
+        }
+        if let (false, latest) = (other.ticks.is_empty(), scaled(other.latest, other.digits)) {
+            self.latest = if self.ticks.is_empty() { latest } else { self.latest.max(latest) };
+        }
+        self.ticks.extend(other.ticks.iter().map(|&tick| scaled(tick, other.digits)));
+        self.rounded |= other.rounded;
+    }
+
     /// Returns the number of ticks per second.
     pub(crate) fn ticks_per_second(&self) -> f64 {
         10f64.powi(self.digits as i32)

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{LineCounts, text::shown};
 use std::{
-    io::{BufRead, BufReader, Read},
+    io::{BufRead, BufReader},
     path::Path,
 };
 use tgnn::error::{Error, Result};
@@ -115,17 +115,21 @@ impl Splitter {
     }
 }
 
-/// Returns the error for a quoted field, the last one, that no quote closes.
+/// Returns the error for a record whose last field is opened by a quote that none closes. `place` is its file
+/// and the number of its first line.
 #[cold]
-pub(super) fn never_closed(path: &Path, line: u64, fields: &[Span]) -> Error {
-    let column = fields.last().map_or(0, |field| field.0 as u64);
-    let e = Error::data(path, "a quote is opened and never closed").at(line, column);
-    e.remedy("close it, or double a quote that is part of a quoted field")
+pub(super) fn never_closed(record: &[u8], writing: Writing, place: (&Path, u64)) -> Error {
+    let mut fields = Vec::new();
+    split(record, writing, &mut fields);
+    let quote = fields.last().map_or(0, |field| field.0.saturating_sub(1));
+    Record::of_line(record, &[], place)
+        .error_at(quote, "a quote is opened and never closed")
+        .remedy("close it, or double a quote that is part of a quoted field")
 }
 
 /// Iterator over the records of a file, which share one line buffer.
-pub(super) struct Records<R: Read> {
-    reader: BufReader<R>,
+pub(super) struct Records<R: BufRead> {
+    reader: R,
     failure: Failure,
     shape: Shape,
     line: Vec<u8>,
@@ -136,12 +140,16 @@ pub(super) struct Records<R: Read> {
     last: u64,
     splitter: Splitter,
     counts: LineCounts,
+    /// Whether these are lines from within a text, whose last record may go on in the next lines.
+    is_block: bool,
+    /// Whether it does.
+    is_open: bool,
 }
 
 /// Returns the records of `input`, from the first row on.
-pub(super) fn records(input: Input, shape: Shape) -> Records<impl Read> {
+pub(super) fn records(input: Input, shape: Shape) -> Records<impl BufRead> {
     let (reader, failure) = input.into_reader();
-    Records::new(reader, failure, shape)
+    Records::new(BufReader::with_capacity(256 << 10, reader), failure, shape)
 }
 
 impl<'a> Records<&'a [u8]> {
@@ -149,14 +157,42 @@ impl<'a> Records<&'a [u8]> {
     pub(super) fn of_bytes(path: &Path, bytes: &'a [u8], shape: Shape) -> Self {
         Self::new(bytes, Failure { path: path.to_owned(), compression: None }, shape)
     }
+
+    /// Returns the records of whole lines from within a text; the first of them is line `first`.
+    pub(super) fn of_block(
+        path: &Path,
+        bytes: &'a [u8],
+        (shape, first): (Shape, u64),
+        splitter: Splitter,
+    ) -> Self {
+        Records { splitter, last: first - 1, is_block: true, ..Self::of_bytes(path, bytes, shape) }
+    }
+
+    /// Returns the last record and the number of its first line, if a quoted field was open at the end of the
+    /// lines; and what was learned of quotes.
+    pub(super) fn into_open(self) -> (Option<(Vec<u8>, u64)>, Splitter) {
+        let open = self.is_open.then_some((self.line, self.number));
+        (open, self.splitter)
+    }
 }
 
-impl<R: Read> Records<R> {
+impl<R: BufRead> Records<R> {
     fn new(reader: R, failure: Failure, shape: Shape) -> Self {
-        let reader = BufReader::with_capacity(256 << 10, reader);
         let (line, fields, counts) = (Vec::new(), Vec::new(), LineCounts::default());
         let splitter = Splitter::new(shape.writing);
-        Records { reader, failure, shape, line, fields, number: 0, last: 0, splitter, counts }
+        Records {
+            reader,
+            failure,
+            shape,
+            line,
+            fields,
+            number: 0,
+            last: 0,
+            splitter,
+            counts,
+            is_block: false,
+            is_open: false,
+        }
     }
 
     /// Appends the next line to the record, without its end. Returns false at the end of the file.
@@ -196,22 +232,27 @@ impl<R: Read> Records<R> {
         }
     }
 
-    /// Divides the line into fields. Appends the next lines while a quoted field is open at its end.
-    fn split(&mut self) -> Result<()> {
+    /// Divides the line into fields. Appends the next lines while a quoted field is open at its end. Returns
+    /// false if one is open at the end of a block.
+    fn split(&mut self) -> Result<bool> {
         let path = &self.failure.path;
         while !self.splitter.split(&mut self.line, &mut self.fields, (path, self.number))? {
             let long = self.line.len() > LONGEST_QUOTE;
             self.line.push(b'\n');
             let read = self.reader.read_until(b'\n', &mut self.line).map_err(|e| self.failure.error(e))?;
+            if read == 0 && self.is_block && !long {
+                self.is_open = true;
+                return Ok(false);
+            }
             if long || read == 0 {
-                return Err(never_closed(path, self.number, &self.fields));
+                return Err(never_closed(&self.line, self.splitter.writing, (path, self.number)));
             }
             self.last += 1;
             if self.line.last() == Some(&b'\n') {
                 self.line.pop();
             }
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Reads the next record, which is the header; `None` at the end of the file.
@@ -227,10 +268,9 @@ impl<R: Read> Records<R> {
 
     /// Reads the next record; `None` at the end of the file.
     pub(super) fn next(&mut self) -> Result<Option<Record<'_>>> {
-        if !self.read_row()? {
+        if !self.read_row()? || !self.split()? {
             return Ok(None);
         }
-        self.split()?;
         self.counts.events += self.last + 1 - self.number;
         Ok(Some(self.record()))
     }

@@ -1,5 +1,6 @@
 //! Files with one event, or one row of features, per row: text, JSON lines, Parquet, Arrow, and sets of them.
 use super::{
+    blocks,
     cell::Row,
     column_names::{listed, suggestion},
     file_set::{self, FileSet},
@@ -8,6 +9,7 @@ use super::{
     options::ReadOptions,
     records::records,
     sample::Sample,
+    table::Table,
 };
 #[cfg(feature = "formats")]
 use super::{
@@ -130,7 +132,7 @@ impl Source {
     }
 
     /// Opens bytes in memory; errors name `path`.
-    pub(super) fn of_bytes(path: &Path, bytes: impl AsRef<[u8]> + 'static) -> Result<Self> {
+    pub(super) fn of_bytes(path: &Path, bytes: impl AsRef<[u8]> + Send + 'static) -> Result<Self> {
         #[cfg(feature = "formats")]
         if columnar::is_typed(bytes.as_ref()) {
             return Columnar::of_file(path, spool::copy(path, bytes.as_ref())?).map(Source::Columnar);
@@ -173,6 +175,17 @@ impl Source {
             #[cfg(feature = "formats")]
             Source::Columnar(table) => table.rows,
             Source::Set(files) => files.events(),
+        }
+    }
+
+    /// Reads all rows into a table. A text is read by several threads.
+    pub(super) fn read_into(self, sample: &Sample, table: &mut Table<'_>) -> Result<Outcome> {
+        match self {
+            Source::Text(input) => {
+                let lines = Some(blocks::read(input, sample.shape, table)?);
+                Ok(Outcome { lines, ..Outcome::default() })
+            }
+            other => other.for_each(sample, &mut |row| table.push(row)),
         }
     }
 

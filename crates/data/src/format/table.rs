@@ -11,7 +11,7 @@ use super::{
     tgl,
 };
 use crate::{
-    ids::IdField,
+    ids::{IdColumns, IdField},
     raw::{self, Raw},
     text::counted,
     time_format::TimeFormat,
@@ -40,12 +40,10 @@ pub(super) struct Table<'a> {
     features: Option<(FeatureValues, usize)>,
     /// Numbers of events of each part of the split.
     rolls: [u64; 3],
-    /// Event numbers, the number that the first row would have, and whether all follow from it.
+    /// Event numbers, if there is a column of them.
     numbers: Vec<u64>,
-    first_number: Option<u64>,
-    consecutive: bool,
-    /// Place and text of the first id that is not a number, after ids that were.
-    first_text: Option<String>,
+    /// The first id that is not a number, and whether there were ids in rows before.
+    first_text: Option<(String, bool)>,
     /// Number of ids that are -1 among numbers from 0 on, and of those that are floats beyond 2^53.
     doubtful: u64,
     inexact: u64,
@@ -64,8 +62,6 @@ impl<'a> Table<'a> {
             features: None,
             rolls: [0; 3],
             numbers: Vec::new(),
-            first_number: None,
-            consecutive: true,
             first_text: None,
             doubtful: 0,
             inexact: 0,
@@ -110,9 +106,10 @@ impl<'a> Table<'a> {
             self.doubtful += u64::from(rule.is_doubtful(&cell));
             self.inexact += u64::from(is_inexact(&cell));
         }
-        if self.first_text.is_none() && self.raw.ids.names.is_none() && !self.raw.ids.src.is_empty() {
+        if self.first_text.is_none() {
+            let later = !self.raw.ids.src.is_empty();
             self.first_text = [&src, &dst].into_iter().find_map(|id| match id {
-                IdField::Text(text) => Some(text.to_string()),
+                IdField::Text(text) => Some((text.to_string(), later)),
                 IdField::Number(_) => None,
             });
         }
@@ -122,6 +119,49 @@ impl<'a> Table<'a> {
             self.labels.push(row, i, self.options.missing)?;
         }
         self.push_numbers(row)
+    }
+
+    /// Starts without rows, to read rows that follow those of this table; `None` if they must be read in
+    /// order.
+    pub(super) fn like(&self) -> Option<Self> {
+        let (features, width) = self.features.as_ref().filter(|_| !self.options.strict)?;
+        Some(Table {
+            time_format: self.time_format.clone(),
+            labels: self.labels.like(),
+            features: Some((features.like(), *width)),
+            raw: Raw { ids: IdColumns::of_block(), ..Raw::new(&self.raw.file) },
+            ..Table::new(&self.raw.file, self.layout, self.options)
+        })
+    }
+
+    /// Whether the rows of `other` are read as they would be in this table, which they follow.
+    pub(super) fn fits(&self, other: &Self) -> bool {
+        let features = match (&self.features, &other.features) {
+            (Some((own, _)), Some((other, _))) => own.fits(other),
+            _ => false,
+        };
+        features && self.labels.fits(&other.labels) && self.clock.fits(&other.clock)
+    }
+
+    /// Appends the rows of `other`, which [`fits`](Self::fits).
+    pub(super) fn append(&mut self, other: Self) {
+        let before = self.raw.rows();
+        self.raw.left_out.extend(other.raw.left_out.iter().map(|row| before + row));
+        self.raw.long_rows.extend(other.raw.long_rows.iter().map(|(row, lines)| (before + row, *lines)));
+        if self.first_text.is_none() {
+            let later = !self.raw.ids.src.is_empty();
+            self.first_text = other.first_text.map(|(text, after)| (text, after || later));
+        }
+        self.raw.ids.append(other.raw.ids);
+        self.clock.append(other.clock);
+        self.labels.append(other.labels);
+        if let (Some((own, _)), Some((other, _))) = (&mut self.features, other.features) {
+            own.append(other);
+        }
+        self.rolls.iter_mut().zip(other.rolls).for_each(|(own, other)| *own += other);
+        self.numbers.extend(other.numbers);
+        self.doubtful += other.doubtful;
+        self.inexact += other.inexact;
     }
 
     /// Checks that the columns of the layout exist in a row.
@@ -191,12 +231,7 @@ impl<'a> Table<'a> {
             *count.ok_or_else(|| too_large().remedy("write 0, 1 or 2"))? += 1;
         }
         if let Some(i) = self.layout.index {
-            // Feature files are joined by position if event numbers are consecutive, else by number.
-            let number = whole(row, i, "an event number", IDS)?;
-            let position = (self.raw.ids.src.len() + self.raw.left_out.len()) as u64 - 1;
-            let first = number.checked_sub(position);
-            self.consecutive &= first.is_some_and(|first| *self.first_number.get_or_insert(first) == first);
-            self.numbers.push(number);
+            self.numbers.push(whole(row, i, "an event number", IDS)?);
         }
         Ok(())
     }
@@ -207,7 +242,8 @@ impl<'a> Table<'a> {
         let mut raw = self.raw;
         raw.notes = note;
         raw.unnamed = self.layout.format == Format::Snap;
-        raw.numbers = Some(self.numbers).filter(|_| !self.consecutive);
+        // Feature files are joined by position if event numbers are consecutive, else by number.
+        raw.numbers = Some(self.numbers).filter(|numbers| !are_consecutive(numbers, &raw));
         if self.layout.label.is_some() {
             let (labels, notes) = self.labels.finish();
             raw.label = Some(labels);
@@ -233,7 +269,7 @@ impl<'a> Table<'a> {
             let were = counted(filled, "missing feature");
             notes.push(format!("{were} read as 0; --missing drop leaves out such rows"));
         }
-        if let Some(text) = &self.first_text {
+        if let Some((text, true)) = &self.first_text {
             notes.push(format!("ids are text, because of `{text}`; those before it were numbers"));
         }
         if let Some(names) = &self.raw.ids.names {
@@ -264,6 +300,15 @@ impl<'a> Table<'a> {
         }
         notes.extend_from_slice(&self.layout.notes);
         notes
+    }
+}
+
+/// Whether the numbers of the events differ from the positions of their rows by one number, 0 or more.
+fn are_consecutive(numbers: &[u64], raw: &Raw) -> bool {
+    let mut firsts = numbers.iter().zip(raw.kept_rows()).map(|(number, row)| number.checked_sub(row as u64));
+    match firsts.next() {
+        None => true,
+        Some(first) => first.is_some() && firsts.all(|other| other == first),
     }
 }
 

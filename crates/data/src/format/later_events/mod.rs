@@ -277,7 +277,7 @@ impl LaterEvents {
         match &mut self.lines {
             Some(Lines::Text(splitter)) => {
                 if !splitter.split(&mut self.line, &mut self.fields, place)? {
-                    return Err(never_closed(place.0, place.1, &self.fields));
+                    return Err(never_closed(&self.line, splitter.writing, place));
                 }
                 let row = Record::of_line(&self.line, &self.fields, place);
                 if first {
