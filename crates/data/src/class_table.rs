@@ -120,14 +120,11 @@ impl ClassTable {
         }
     }
 
-    /// Returns the same with `value` as yes; an empty text keeps the larger one.
+    /// Returns the same with `value` as yes.
     ///
     /// # Errors
     /// Usage if there are not two values, or `value` is none of them.
     pub fn with_positive(self, value: &str) -> Result<Self> {
-        if value.is_empty() {
-            return Ok(self);
-        }
         match self {
             ClassTable::Decision([no, yes]) if yes.is(value) => Ok(ClassTable::Decision([no, yes])),
             ClassTable::Decision([yes, no]) if yes.is(value) => Ok(ClassTable::Decision([no, yes])),

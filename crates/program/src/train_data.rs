@@ -10,18 +10,18 @@ use tgnn_training::task::{
 
 /// The data of a run, in the form that its model reads.
 pub(super) enum Data {
-    Events(Events),
-    Snapshots(Snapshots),
+    Events(Box<Events>),
+    Snapshots(Box<Snapshots>),
 }
 
 impl Data {
     /// Loads the data of a configuration.
     pub fn load(c: &Config) -> Result<Self> {
         match c.model.reads_snapshots() {
-            true => c.load_snapshots().map(Data::Snapshots),
+            true => c.load_snapshots().map(|snapshots| Data::Snapshots(Box::new(snapshots))),
             false => {
                 announce(&c.data.path, &c.data.read_options());
-                c.load().map(Data::Events)
+                c.load().map(|events| Data::Events(Box::new(events)))
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Labels of events as classes, from the command line: which values are classes, and what a run keeps of them.
+//! Labels of events as classes, from the command line: which values are classes, and what a run keeps.
 use crate::support::program::{done, json, made, refused, small};
 use serde_json::Value;
 use std::{fmt::Write, fs, path::Path};
@@ -14,7 +14,7 @@ fn write(dir: &Path, name: &str, label: impl Fn(usize) -> String) {
 
 /// Whether event `i` is positive, at random.
 fn yes(i: usize) -> bool {
-    (i * i / 7 + i / 3) % 3 == 0
+    (i * i / 7 + i / 3).is_multiple_of(3)
 }
 
 /// Trains on the labels of `name`, and returns the summary.

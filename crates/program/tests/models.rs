@@ -7,7 +7,7 @@ use crate::support::{
 };
 use std::collections::BTreeSet;
 use tgnn::{error::ErrorKind, runtime::*};
-use tgnn_data::{Events, Features, NodeLabel, NodeLabels, SynthOptions, synth};
+use tgnn_data::{Classes, Events, Features, NodeLabel, NodeLabels, SynthOptions, synth};
 use tgnn_training::model::TimeStart;
 use tgnn_training::{
     model::ModelName,
@@ -198,8 +198,11 @@ fn bare() -> Vec<(&'static str, Events, f64)> {
 fn every_model_and_task_handles_degenerate_streams() {
     for (name, config) in every_model(6) {
         for (what, mut events, train) in bare() {
-            // Labels 0 and 1, beginning with 1.
-            events.label = Some((0..events.len()).map(|i| (i % 3 == 0).into()).collect());
+            // Labels 0 and 1, beginning with 1; a single event cannot have both, but a set of classes.
+            match events.len() {
+                1 => events.classes = Classes::new(1, 1, vec![0]).ok(),
+                n => events.label = Some((0..n).map(|i| (i % 3 == 0).into()).collect()),
+            }
             for task in [TaskName::Link, TaskName::Node, TaskName::Edge] {
                 let mut config =
                     Config { task, batch: 8, eval_batch: 8, protocol: Protocol::Tgl, ..config.clone() };

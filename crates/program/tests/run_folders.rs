@@ -250,6 +250,8 @@ fn a_run_folder_in_use_is_refused_and_one_of_a_dead_process_is_not() {
         refused(dir, &resume, 2, &["another run is writing into", folder, "wait until it has ended"]);
         refused(dir, &small_words(&["--out", folder]), 2, &["another run is writing into", folder]);
         refused(dir, &["sweep", "small.toml", "--out", folder], 2, &["another run is writing into"]);
+        // A process that another test is starting may still hold the file.
+        lock.unlock().unwrap();
         drop(lock);
         // The file that is left locks nothing.
         done(dir, &resume);

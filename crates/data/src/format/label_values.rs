@@ -164,8 +164,9 @@ impl LabelValues {
         let Some(texts) = self.texts else { return (Labels { values: self.values, names: None }, notes) };
         let mut names: Vec<Box<str>> = texts.iter().cloned().collect();
         names.sort();
-        let code = |text: &Box<str>| names.binary_search(text).map_or(f32::NAN, |at| at as f32);
-        let codes: Vec<f32> = texts.iter().map(code).collect();
+        let place: HashMap<&str, f32> =
+            names.iter().enumerate().map(|(at, name)| (&**name, at as f32)).collect();
+        let codes: Vec<f32> = texts.iter().map(|text| place[&**text]).collect();
         let values = self.values.iter().map(|&v| if v.is_nan() { v } else { codes[v as usize] }).collect();
         (Labels { values, names: Some(names.into()) }, notes)
     }

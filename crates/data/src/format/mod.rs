@@ -19,8 +19,8 @@
 //! their names are the times.
 //!
 //! Ids are any text ([`NodeId`](super::NodeId)), times are numbers or dates
-//! ([`TimeFormat`](super::TimeFormat)), and [`Missing`] is the rule for missing values. A label is a number or
-//! text, and may be missing; [`Events::class_table`] returns the labels as classes.
+//! ([`TimeFormat`](super::TimeFormat)), and [`Missing`] is the rule for missing values. A label is a number
+//! or text, and may be missing; [`Events::class_table`] returns the labels as classes.
 pub(super) mod array_columns;
 mod beginning;
 mod blocks;

@@ -14,8 +14,8 @@ impl Snapshots {
     /// Cuts a stream into steps; the edges of a step are the pairs that have an event in it.
     ///
     /// Node features of the stream become vertex features; `seed` determines random ones. With
-    /// [`classes`](SnapshotOptions::classes), a vertex has the class of its last event with a label as a source
-    /// in each step in which it is the source of one.
+    /// [`classes`](SnapshotOptions::classes), a vertex has the class of its last event with a label as a
+    /// source in each step in which it is the source of one.
     ///
     /// # Errors
     /// Usage if an option contradicts the stream; data, naming the event, if a weight is not above 0 or an

@@ -17,13 +17,13 @@ pub struct ClassifyConfig {
     pub positive_weight: f32,
     /// Whether only the head learns, on a model that stays as it is.
     pub frozen: bool,
-    /// Of two labels of events, the one that is yes, as the data write it; empty for the larger one.
-    #[serde(deserialize_with = "label")]
-    pub positive: String,
+    /// Of two labels of events, the one that is yes, as the data write it; `None` for the larger one.
+    #[serde(deserialize_with = "label", skip_serializing_if = "Option::is_none")]
+    pub positive: Option<String>,
 }
 
 /// Reads a label, which may be written as a number.
-fn label<'de, D: Deserializer<'de>>(value: D) -> Result<String, D::Error> {
+fn label<'de, D: Deserializer<'de>>(value: D) -> Result<Option<String>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
     enum Label {
@@ -32,17 +32,17 @@ fn label<'de, D: Deserializer<'de>>(value: D) -> Result<String, D::Error> {
         Number(f64),
         Truth(bool),
     }
-    Ok(match Label::deserialize(value)? {
+    Ok(Some(match Label::deserialize(value)? {
         Label::Text(text) => text,
         Label::Whole(number) => number.to_string(),
         Label::Number(number) => number.to_string(),
         Label::Truth(truth) => truth.to_string(),
-    })
+    }))
 }
 
 impl Default for ClassifyConfig {
     fn default() -> Self {
-        ClassifyConfig { width: 100, positive_weight: 1.0, frozen: false, positive: String::new() }
+        ClassifyConfig { width: 100, positive_weight: 1.0, frozen: false, positive: None }
     }
 }
 

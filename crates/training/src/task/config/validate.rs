@@ -80,7 +80,7 @@ impl Config {
                 "leave it out",
             );
         }
-        if !classify.positive.is_empty() && !matches!(self.task, TaskName::Node | TaskName::Edge) {
+        if classify.positive.is_some() && !matches!(self.task, TaskName::Node | TaskName::Edge) {
             let what = "classify.positive is set, and no labels of events are predicted".into();
             return bad(what, "give task=node or task=edge, or leave it out");
         }
@@ -96,7 +96,7 @@ impl Config {
             (self.data.random_edge_features > 0, "data.random_edge_features"),
             (self.protocol != Protocol::Dyglib, "protocol"),
             (self.classify.frozen, "classify.frozen"),
-            (!self.classify.positive.is_empty(), "classify.positive"),
+            (self.classify.positive.is_some(), "classify.positive"),
             (self.optimizer.base_batch > 0, "optimizer.base_batch"),
             (self.history != HistoryRule::Auto, "history"),
             (self.eval_batch != Config::default().eval_batch, "eval_batch"),

@@ -57,7 +57,10 @@ pub(super) fn predicts_classes(config: &Config) -> bool {
 fn own_classes(config: &Config, events: &Events) -> Result<ClassTable> {
     let table = events.class_table()?;
     events.two_classes(&table)?;
-    table.with_positive(&config.classify.positive)
+    match &config.classify.positive {
+        Some(label) => table.with_positive(label),
+        None => Ok(table),
+    }
 }
 
 /// Returns the classes of a checkpoint. Earlier versions did not keep them.
