@@ -408,8 +408,20 @@ fn an_error_of_the_command_line_says_in_one_line_what_is_wrong_and_what_to_give(
         ),
         (
             "train --precision fp8",
-            "invalid value 'fp8' for '--precision <PRECISION>': unknown precision `fp8`; give f32 or tf32; \
-             see --help",
+            "invalid value 'fp8' for '--precision <PRECISION>': there is no precision `fp8`; give f32 or tf32",
+        ),
+        (
+            "train --model TGN",
+            "invalid value 'TGN' for '--model <MODEL>': there is no model `TGN`; did you mean `tgn`?",
+        ),
+        (
+            "eval --protocol Tgb",
+            "invalid value 'Tgb' for '--protocol <PROTOCOL>': there is no protocol `Tgb`; did you mean `tgb`?",
+        ),
+        (
+            "data info x --missing skip",
+            "invalid value 'skip' for '--missing <RULE>': there is no rule for missing values `skip`; give zero, \
+             drop or refuse",
         ),
     ] {
         let words: Vec<&str> = words.split(' ').collect();
