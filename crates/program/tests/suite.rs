@@ -4,6 +4,7 @@
 mod ablation;
 mod command_line;
 mod compare;
+mod completions;
 mod config_table;
 mod custom_models;
 mod damaged_data;
