@@ -36,7 +36,7 @@ Exit codes:
 Start with:
   tgnn-bench train                          TGN on the bundled Wikipedia events
   tgnn-bench data info FILE                 what a data set holds
-  tgnn-bench train --data FILE --out DIR    train on your own events";
+  tgnn-bench train FILE --out DIR           train on your own events";
 
 #[derive(Parser)]
 #[command(name = "tgnn-bench", version, about = ABOUT, after_help = EXIT_CODES, max_term_width = 100)]

@@ -370,7 +370,12 @@ fn an_error_of_the_command_line_says_in_one_line_what_is_wrong_and_what_to_give(
     for (words, said) in [
         ("train --epoch 3", "unexpected argument '--epoch' found; did you mean '--epochs'?"),
         ("train --bogus", "unexpected argument '--bogus' found; see --help"),
-        ("train a b", "unexpected argument 'b' found; see --help"),
+        ("train a b", "a and b are both data; give one of them"),
+        ("train a --data b", "the data are given twice: a and --data b; give one of them"),
+        (
+            "train a b c",
+            "unexpected value 'c' for '[DATA|CONFIG]...' found; no more were expected; see --help",
+        ),
         ("trian", "unrecognized subcommand 'trian'; did you mean 'train'?"),
         (
             "embed",

@@ -7,7 +7,7 @@ mod table;
 mod tool;
 mod training;
 
-use super::settings::Settings;
+use super::settings::{Files, Settings};
 use clap::{ArgAction, Args, builder::Resettable};
 use measured::{How, MeasuredOp};
 use op::OpCases;
@@ -133,7 +133,7 @@ impl ProfileArgs {
     }
     /// Returns the configuration of the training. Under a tool the device is a CUDA device by default.
     fn config(&self) -> Result<Config> {
-        let (mut table, _) = self.settings.table(self.config.as_ref())?;
+        let (mut table, _) = self.settings.table(&Files::of_config(self.config.as_ref()))?;
         let given = keys_of(&table);
         let of_training = given.keys().find(|key| !KEYS_OF_OPS.contains(&key.as_str()));
         if let (Some(key), false) = (of_training, matches!(self.what.as_str(), "step" | "epoch")) {

@@ -1,17 +1,18 @@
 //! The arguments that several commands share: what decides a run, what was trained, how to read data, and how
 //! many ranks there are.
+mod files;
 mod keys;
 mod ranks;
 mod read;
 mod trained;
 
+pub(super) use files::{Files, GivenFiles};
 pub(super) use keys::{Keys, keys, set_flag, set_keys, with_default};
 pub(super) use ranks::{RankArgs, is_on_gpu};
 pub(super) use read::ReadArgs;
 pub(super) use trained::{MovedData, TrainedModelArgs, with_flag};
 
 use clap::Args;
-use std::path::PathBuf;
 use tgnn::{
     error::{Error, Result},
     runtime::MatmulPrecision,
@@ -186,19 +187,26 @@ impl Settings {
     pub(super) fn ranks(&self) -> &RankArgs {
         &self.plan.ranks
     }
-    /// Whether the data are given.
+    /// Whether the data are given by a flag.
     pub(super) fn gives_data(&self) -> bool {
         self.data.data.is_some()
     }
-    /// Returns the keys that the file and the flags set, and notes on settings of the file that have no
-    /// counterpart.
+    /// Returns the keys that the files and the flags set, and notes on settings of the configuration file that
+    /// have no counterpart.
     ///
     /// # Errors
     /// `Usage`, with the flag or the place in the file, for a wrong key or value; `Io`.
-    pub(super) fn table(&self, file: Option<&PathBuf>) -> Result<(toml::Table, Vec<String>)> {
+    pub(super) fn table(&self, files: &Files) -> Result<(toml::Table, Vec<String>)> {
         let Settings { data, training, plan } = self;
-        let (mut table, notes) = file.map(Config::read).transpose()?.unwrap_or_default();
+        let (mut table, notes) = files.config.as_ref().map(Config::read).transpose()?.unwrap_or_default();
         set_keys(&mut table, &training.set)?;
+        if let (Some(first), Some(second)) = (&files.data, &data.data) {
+            return Err(Error::usage(format!("the data are given twice: {first} and --data {second}"))
+                .remedy("give one of them"));
+        }
+        if let Some(path) = &files.data {
+            set_flag(&mut table, "data.path", path)?;
+        }
         data.set_given(&mut table)?;
         data.read.set(&mut table)?;
         training.set_given(&mut table)?;

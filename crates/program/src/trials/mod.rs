@@ -6,7 +6,7 @@ mod runner;
 pub(super) use child::end_with_parent;
 pub(super) use runner::Outcome;
 
-use super::settings::{Settings, headings::TRAINING};
+use super::settings::{Files, Settings, headings::TRAINING};
 use clap::{ArgAction, Args};
 use runner::{Runner, Words};
 use std::{
@@ -52,7 +52,7 @@ impl TrialArgs {
     pub(super) fn given(&self) -> Result<bool> {
         let paths = self.weights.is_some() || self.from.is_some();
         let flags = self.profile || self.timeline || self.jobs.is_some();
-        Ok(paths || flags || !self.settings.table(None)?.0.is_empty())
+        Ok(paths || flags || !self.settings.table(&Files::default())?.0.is_empty())
     }
     /// Trains the trials of `space` that have not finished yet, in folders in `out`. If `quiet`, standard
     /// output stays empty.
@@ -60,14 +60,8 @@ impl TrialArgs {
     /// # Errors
     /// `Usage` if the trials make no sense, cannot be compared, or have other runs in their folders; the
     /// first failure if no trial finished.
-    pub(super) fn run(
-        &self,
-        config: Option<&PathBuf>,
-        space: &Space,
-        out: &Path,
-        quiet: bool,
-    ) -> Result<Outcome> {
-        let (mut base, notes) = self.settings.table(config)?;
+    pub(super) fn run(&self, files: &Files, space: &Space, out: &Path, quiet: bool) -> Result<Outcome> {
+        let (mut base, notes) = self.settings.table(files)?;
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         if self.jobs == Some(0) {
             return Err(Error::usage("--jobs 0").remedy("give 1 or more"));
