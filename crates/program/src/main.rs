@@ -55,7 +55,7 @@ enum Command {
     Compare(Box<compare::Compare>),
     /// Test a checkpoint
     Eval(eval::Eval),
-    /// Write embeddings of given nodes at given times to a .npy file
+    /// Write embeddings of given nodes at given times to a file
     Embed(embed::Embed),
     /// Score events as they arrive, from a file or standard input, and update the model's memory with them
     Predict(predict::Predict),

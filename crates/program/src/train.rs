@@ -2,7 +2,7 @@
 use super::{
     output::{command_line, print_json},
     plan::{LogFiles, LoggingWatch, fit},
-    settings::{Files, GivenFiles, Settings, headings::TRAINING, set_flag, with_flag},
+    settings::{Files, GivenFiles, Settings, headings::TRAINING, refuse_unread, set_flag, with_flag},
     train_data::Data,
     trials::end_with_parent,
     watch::Display,
@@ -105,6 +105,8 @@ impl Train {
     pub fn run(&self) -> Result<()> {
         let files = self.files.sorted()?;
         let (config, given, mut notes) = self.config(&files)?;
+        let (given, flags) = (keys_of(&given), keys_of(&self.settings.flags(&files)?));
+        refuse_unread(&given, &flags, |key| config.model_reads(key), &mut notes)?;
         self.settings.ranks().prepare(&config);
         end_with_parent();
         fit::check(&config, self.settings.ranks())?;
@@ -115,8 +117,8 @@ impl Train {
         });
         let data = load?;
         let config = fit::fitted(config, &data, self.settings.ranks(), &mut notes)?;
-        let given = keys_of(&given);
         let config = data.fitted(config, |key| given.contains_key(key), &mut notes)?;
+        refuse_unread(&given, &flags, |key| config.run_reads(key), &mut notes)?;
         let options = RunOptions {
             out: self.output.out.clone(),
             resume: self.output.resume,

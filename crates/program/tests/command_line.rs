@@ -438,6 +438,50 @@ fn an_error_of_the_command_line_says_in_one_line_what_is_wrong_and_what_to_give(
 }
 
 #[test]
+fn data_and_a_configuration_are_told_apart_without_flags() {
+    let dir = made();
+    let dir = dir.path();
+    fs::write(
+        dir.join("events.csv"),
+        "src,dst,time\n".to_owned()
+            + &(0..60).map(|i| format!("{},{},{i}\n", i % 7, i % 5)).collect::<String>(),
+    )
+    .unwrap();
+    let summary =
+        |words: &[&str]| json(&done(dir, &[&["train"], words, &["--json", "--epochs", "1"]].concat()).out);
+    assert_eq!(summary(&["events.csv"])["data"]["events"], 60);
+    for words in [["events.csv", "small.toml"], ["small.toml", "events.csv"]] {
+        let both = summary(&words);
+        assert_eq!((&both["data"]["events"], &both["batch"]), (&60.into(), &50.into()));
+    }
+    assert_eq!(summary(&["small.toml"])["data"]["name"], "made");
+    assert_eq!(summary(&["made"])["data"]["name"], "made");
+    refused(dir, &["train", "nothing.csv"], 10, &["nothing.csv: cannot open", "give an event file"]);
+}
+
+#[test]
+fn a_key_that_nothing_reads_is_refused_in_a_command_line_and_noted_in_a_file() {
+    let dir = made();
+    let dir = dir.path();
+    for (words, said) in [
+        (
+            "train made --model jodie --set tgn.layers=2",
+            "tgn.layers is set, and the model jodie does not read it",
+        ),
+        ("train made --set snapshots.width=8", "snapshots.width is set, and the model tgn does not read it"),
+        ("train made --set property.rows=8", "property.rows is set, and the task is link"),
+        ("profile step --data made --set jodie.memory=8", "give model=jodie"),
+        ("sweep made --model jodie --grid tgn.layers=1,2 --out s", "tgn.layers is set, and the model jodie"),
+        ("sweep made --grid model=tgn,jodie --set apan.mails=2 --out s", "apan.mails is set"),
+    ] {
+        refused(dir, &words.split(' ').collect::<Vec<_>>(), 2, &[said]);
+    }
+    let noted = done(dir, &small(&["--model", "jodie", "--epochs", "1"]));
+    assert!(noted.out.contains("tgn.memory is set, and the model jodie does not read it"), "{}", noted.out);
+    assert!(!noted.out.contains("tgn.layers"), "a default is not noted: {}", noted.out);
+}
+
+#[test]
 fn a_run_starts_from_the_weights_of_a_file_or_reports_what_is_wrong_with_them() {
     let dir = made();
     let dir = dir.path();

@@ -313,6 +313,7 @@ fn the_command_compares_partitioners_and_writes_the_chosen_partition() {
         assert!(text.lines().all(|line| line.chars().count() <= 110), "{text}");
     }
     refused(dir, &[&words[..], &more].concat(), 2, &["p.npy exists", "give a new file (--out)"]);
+    refused(dir, &["partition", "--ranks", "2", "--out", "p.csv"], 2, &["p.csv", "let the name end in .npy"]);
     refused(dir, &["partition", "--ranks", "0"], 2, &["0 ranks; give 1 to 1024 ranks"]);
     refused(dir, &["partition"], 2, &["--ranks"]);
     refused(dir, &["partition", "--ranks", "2", "--by", "best"], 2, &["re-flex-bicut, range or interval"]);

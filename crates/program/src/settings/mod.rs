@@ -7,7 +7,7 @@ mod read;
 mod trained;
 
 pub(super) use files::{Files, GivenFiles};
-pub(super) use keys::{Keys, keys, set_flag, set_keys, with_default};
+pub(super) use keys::{Keys, keys, refuse_unread, set_flag, set_keys, with_default};
 pub(super) use ranks::{RankArgs, is_on_gpu};
 pub(super) use read::ReadArgs;
 pub(super) use trained::{MovedData, TrainedModelArgs, with_flag};
@@ -20,7 +20,10 @@ use tgnn::{
 use tgnn_data::Every;
 use tgnn_training::{
     model::ModelName,
-    task::{Config, HistoryRule, NegativeKind, Protocol, TaskName},
+    task::{
+        Config, HistoryRule, NegativeKind, Protocol, TaskName,
+        config::table::{keys_of, set_key},
+    },
 };
 
 /// The headings of these arguments in help.
@@ -197,8 +200,28 @@ impl Settings {
     /// # Errors
     /// `Usage`, with the flag or the place in the file, for a wrong key or value; `Io`.
     pub(super) fn table(&self, files: &Files) -> Result<(toml::Table, Vec<String>)> {
-        let Settings { data, training, plan } = self;
         let (mut table, notes) = files.config.as_ref().map(Config::read).transpose()?.unwrap_or_default();
+        for (key, value) in keys_of(&self.flags(files)?) {
+            set_key(&mut table, &key, value)?;
+        }
+        let config = Config::of_table(&table)?;
+        let of_snapshots = self.data.every.is_some() || self.training.group.is_some();
+        if of_snapshots && !config.model.reads_snapshots() {
+            return Err(Error::usage(format!(
+                "--every and --group are of snapshots, and {} reads events",
+                config.model.name()
+            ))
+            .remedy(format!("give --model {}", ModelName::names(true))));
+        }
+        Ok((table, notes))
+    }
+    /// Returns the keys that the command line sets, and not a configuration file.
+    ///
+    /// # Errors
+    /// `Usage`, with the flag, for a wrong key or value.
+    pub(super) fn flags(&self, files: &Files) -> Result<toml::Table> {
+        let Settings { data, training, plan } = self;
+        let mut table = toml::Table::new();
         set_keys(&mut table, &training.set)?;
         if let (Some(first), Some(second)) = (&files.data, &data.data) {
             return Err(Error::usage(format!("the data are given twice: {first} and --data {second}"))
@@ -217,22 +240,14 @@ impl Settings {
         if training.no_eval {
             set_flag(&mut table, "evaluate", &false)?;
         }
-        let config = Config::of_table(&table)?;
-        if (data.every.is_some() || training.group.is_some()) && !config.model.reads_snapshots() {
-            return Err(Error::usage(format!(
-                "--every and --group are of snapshots, and {} reads events",
-                config.model.name()
-            ))
-            .remedy(format!("give --model {}", ModelName::names(true))));
-        }
-        Ok((table, notes))
+        Ok(table)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tgnn_training::task::config::table::{keys_of, text_of};
+    use tgnn_training::task::config::table::text_of;
 
     #[test]
     fn the_help_of_a_flag_has_the_default_of_the_key_that_it_sets() {

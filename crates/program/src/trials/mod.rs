@@ -17,6 +17,7 @@ use tgnn::error::{Error, Result};
 use tgnn_training::task::{
     Config,
     comparison::comparable_configs,
+    config::table::keys_of,
     search::{self, Space},
 };
 use toml::Value;
@@ -72,6 +73,15 @@ impl TrialArgs {
         let trials = space.trials(&base)?;
         let configs =
             trials.iter().map(|trial| Config::of_table(&trial.table)).collect::<Result<Vec<_>>>()?;
+        let tried = trials.iter().flat_map(|trial| keys_of(&trial.table).into_keys());
+        let of_base = keys_of(&base);
+        let tried = tried.filter(|key| !of_base.contains_key(key));
+        for key in keys_of(&self.settings.flags(files)?).into_keys().chain(tried) {
+            let refused: Vec<Result<()>> = configs.iter().map(|config| config.model_reads(&key)).collect();
+            if refused.iter().all(Result::is_err) {
+                refused.into_iter().collect::<Result<()>>()?;
+            }
+        }
         let named = trials.iter().zip(&configs).map(|(trial, config)| (trial.name.clone(), config));
         comparable_configs(named)?;
         if configs.iter().any(|config| !config.evaluate) {
