@@ -51,8 +51,9 @@ pub struct Predict {
     /// Write the embeddings of source and destination instead of the score
     #[arg(long, conflicts_with_all = ["top", "json"])]
     embeddings: bool,
-    /// Also write the K best destinations of each line, with their logits, as they are before its event: of the
-    /// line's `candidates`, or else of all destinations. A line without a destination is no event, and only asks
+    /// Also write the K best destinations of each line, with their logits, as they are before its event: of
+    /// the line's `candidates`, or else of all destinations. A line without a destination is no event, and
+    /// only asks
     #[arg(long, value_name = "K")]
     top: Option<usize>,
     /// Write a JSON object per line instead of CSV
@@ -390,8 +391,9 @@ impl Run {
     }
 }
 
-/// Returns the scores of a line as CSV: its event, the logit and the probability of the event, and the candidates as
-/// a list of JSON in one field. What the line does not have is empty; without candidates there is no field for them.
+/// Returns the scores of a line as CSV: its event, the logit and the probability of the event, and the
+/// candidates as a list of JSON in one field. What the line does not have is empty; without candidates there
+/// is no field for them.
 fn as_csv(event: &LaterEvent, scores: &Scores) -> Result<String> {
     let mut line = event.text.clone();
     match scores.logit {

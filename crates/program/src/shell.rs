@@ -53,8 +53,8 @@ fn script(shell: Shell, mut program: Command) -> Vec<u8> {
     text.replace(&format!("-o default {PLAIN}\n"), &format!("-o default {name}\n")).into_bytes()
 }
 
-/// Gives the flags that take names the values that a shell offers. The flags themselves parse their values, and
-/// say more about a wrong one than clap would.
+/// Gives the flags that take names the values that a shell offers. The flags themselves parse their values,
+/// and say more about a wrong one than clap would.
 fn with_values(command: Command) -> Command {
     let command = command.mut_args(|arg| match values(arg.get_id().as_str()) {
         Some(values) if arg.get_value_parser().possible_values().is_none() => {

@@ -2,7 +2,8 @@
 use crate::support::program::done;
 use std::{fs, path::Path, process::Command};
 
-/// Calls the completion function with the words of the script's arguments, the last of which is to be completed.
+/// Calls the completion function with the words of the script's arguments, the last of which is to be
+/// completed.
 const BASH: &str = r#"
 source ./completions.bash
 function=$(complete -p tgnn-bench | sed 's/.* -F \([^ ]*\) .*/\1/')
@@ -28,8 +29,8 @@ print -r -- ${${line##*<}%%>*}
 const FISH: &str =
     "source ./completions.fish; complete -C (string join -- ' ' $argv) | string split -f 1 \\t";
 
-/// Returns what a shell makes of a line, of which the last word is to be completed; `None`, with a note, if the
-/// shell is not installed.
+/// Returns what a shell makes of a line, of which the last word is to be completed; `None`, with a note, if
+/// the shell is not installed.
 fn completed(shell: &str, dir: &Path, line: &str) -> Option<Vec<String>> {
     let (script, flags) = match shell {
         "bash" => (BASH, &["--norc"][..]),

@@ -13,8 +13,8 @@ const LARGEST: u64 = 1 << 20;
 /// Arguments without a flag.
 #[derive(Args)]
 pub struct GivenFiles {
-    /// Data, as with --data: a file, a folder or `wikipedia`. Or a configuration file, which ends in .toml (every
-    /// key is optional) or .yml (TGL's). Or both
+    /// Data, as with --data: a file, a folder or `wikipedia`. Or a configuration file, which ends in .toml
+    /// (every key is optional) or .yml (TGL's). Or both
     #[arg(value_name = "DATA|CONFIG", num_args = 0..=2, help_heading = Resettable::Reset)]
     files: Vec<String>,
 }
@@ -55,8 +55,8 @@ impl GivenFiles {
     }
 }
 
-/// Whether a file is a configuration: by the end of its name, and else by its content. What is not there has the
-/// error of data that are not there.
+/// Whether a file is a configuration: by the end of its name, and else by its content. What is not there has
+/// the error of data that are not there.
 fn is_config(file: &str) -> Result<bool> {
     let path = Path::new(file);
     if path.extension().is_some_and(|end| ["toml", "yml", "yaml"].iter().any(|known| end == *known)) {

@@ -194,8 +194,8 @@ impl Settings {
     pub(super) fn gives_data(&self) -> bool {
         self.data.data.is_some()
     }
-    /// Returns the keys that the files and the flags set, and notes on settings of the configuration file that
-    /// have no counterpart.
+    /// Returns the keys that the files and the flags set, and notes on settings of the configuration file
+    /// that have no counterpart.
     ///
     /// # Errors
     /// `Usage`, with the flag or the place in the file, for a wrong key or value; `Io`.

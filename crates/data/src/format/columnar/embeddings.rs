@@ -5,8 +5,8 @@ use parquet::{arrow::ArrowWriter, errors::ParquetError};
 use std::sync::Arc;
 use tgnn::error::{Error, ErrorKind, Result};
 
-/// Returns a Parquet file with a row per node: its id in the column `node`, a number if all are, and the `width`
-/// values of its row of `values` in `z0`, `z1` and so on.
+/// Returns a Parquet file with a row per node: its id in the column `node`, a number if all are, and the
+/// `width` values of its row of `values` in `z0`, `z1` and so on.
 ///
 /// # Errors
 /// `Io` if the library refuses, which needs more columns or rows than fit into memory.

@@ -347,8 +347,8 @@ impl Rows {
         }))
     }
 
-    /// Returns the candidates of a row: those `listed` in JSON, or in the text of their column a list of JSON or
-    /// ids with commas between them.
+    /// Returns the candidates of a row: those `listed` in JSON, or in the text of their column a list of JSON
+    /// or ids with commas between them.
     fn candidates(&self, row: &dyn Row, listed: Option<&Value>) -> Result<Option<Vec<NodeId>>> {
         let column = self.places.candidates;
         let wrong = |what: &str| row.error(column, format!("the candidates are {what}")).remedy(LIST);

@@ -29,8 +29,8 @@ impl Config {
         let what = format!("{key} is set, and the model {} does not read it", self.model_name());
         Err(Error::usage(what).remedy(format!("leave it out, or give model={readers}")))
     }
-    /// Refuses a key of a section that the run does not read with this task and these rows of nodes, which may
-    /// [follow from the data](Self::fit_to).
+    /// Refuses a key of a section that the run does not read with this task and these rows of nodes, which
+    /// may [follow from the data](Self::fit_to).
     ///
     /// # Errors
     /// `Usage`, with the setting that would read it.

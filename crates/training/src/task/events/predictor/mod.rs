@@ -429,8 +429,8 @@ impl Predictor {
         let new = self.manifest.stream.as_ref().map_or(&[][..], |stream| &stream.new_nodes);
         NodeNames::new(self.ids.as_ref(), first, known, self.sizes.nodes, new)
     }
-    /// Returns the nodes of the data set that events lead to: its destinations, or all of its nodes if sources
-    /// and destinations are one kind.
+    /// Returns the nodes of the data set that events lead to: its destinations, or all of its nodes if
+    /// sources and destinations are one kind.
     pub fn destinations(&self) -> std::ops::Range<u32> {
         self.data.first_destination.unwrap_or(0)..self.manifest.data.1 as u32
     }
