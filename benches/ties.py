@@ -1,6 +1,7 @@
 """Counts the test events that share their time with events of earlier batches, and what knowing those is worth.
 
-    python benches/ties.py --out benches/results/NAME.json data/wikipedia.csv.gz path/to/contacts.txt.gz:sdt ...
+    wikipedia=crates/data/bundled/wikipedia.csv.gz
+    python benches/ties.py --out benches/results/NAME.json $wikipedia path/to/contacts.txt.gz:sdt ...
 
 What reads the events of all earlier batches may read some of the query's own time, where a batch ends within that time.
 The rule "local recency, then global recency" is tested as it is, and strictly: events of the query's time are held back

@@ -120,6 +120,17 @@ impl Error {
     pub fn io(file: impl AsRef<Path>, what: impl Into<String>, source: std::io::Error) -> Self {
         Self::new(ErrorKind::Io, what).in_file(file).caused_by(source)
     }
+    /// Returns the error for a name that is none of `names`: "there is no model `TGN`; did you mean `tgn`?".
+    /// If no name is similar, the remedy lists all of them.
+    #[cold]
+    pub fn unknown(kind: ErrorKind, what: &str, given: &str, names: &[&str]) -> Self {
+        let remedy = match (similar(names.iter().copied(), given), names) {
+            (Some(name), _) => format!("did you mean `{name}`?"),
+            (None, [first @ .., last]) if !first.is_empty() => format!("give {} or {last}", first.join(", ")),
+            (None, names) => format!("give {}", names.join("")),
+        };
+        Self::new(kind, format!("there is no {what} `{given}`")).remedy(remedy)
+    }
     /// Adds the file.
     #[must_use]
     pub fn in_file(mut self, file: impl AsRef<Path>) -> Self {
@@ -196,6 +207,39 @@ impl std::error::Error for Error {
     }
 }
 
+/// Returns the name that is most like `wanted`, in any case of letters, if a few edits make it the same and no
+/// other name is as near.
+#[doc(hidden)]
+pub fn similar<'a>(names: impl IntoIterator<Item = &'a str>, wanted: &str) -> Option<&'a str> {
+    let wanted = wanted.to_lowercase();
+    let (mut nearest, mut least) = (None, 2 + wanted.chars().count() / 4);
+    for name in names {
+        let edits = distance(&name.to_lowercase(), &wanted);
+        if edits < least {
+            (nearest, least) = (Some(name), edits);
+        } else if edits == least && nearest.is_some_and(|other| other != name) {
+            nearest = None;
+        }
+    }
+    nearest
+}
+
+/// Returns the number of single-character edits between two words, to suggest a name for a mistyped one.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, &y) in b.iter().enumerate() {
+            let change = diagonal + usize::from(x != y);
+            diagonal = row[j + 1];
+            row[j + 1] = change.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}
+
 /// Returns an [`ErrorKind::Shape`](crate::error::ErrorKind::Shape) error from the enclosing function if the
 /// condition is false: `ensure!(op, condition, "text", ..)`, where `op` is the name of what refuses.
 #[macro_export]
@@ -225,5 +269,30 @@ mod tests {
         assert_eq!(e.to_string(), "a.csv:17:9: `12x` is not a time; write seconds");
         let io = std::io::Error::other("two\n  lines");
         assert_eq!(Error::io("b", "cannot read", io).to_string(), "b: cannot read (two lines)");
+    }
+
+    #[test]
+    fn a_name_in_other_letters_or_with_few_edits_is_suggested_and_else_all_are_listed() {
+        let said = |given| Error::unknown(ErrorKind::Usage, "model", given, &["tgn", "jodie", "graph-mixer"]);
+        for (given, name) in [("TGN", "tgn"), ("Jodi", "jodie"), ("GraphMixer", "graph-mixer")] {
+            let want = format!("there is no model `{given}`; did you mean `{name}`?");
+            assert_eq!(said(given).to_string(), want);
+        }
+        assert_eq!(similar(["tgl", "tgb"], "tgbl"), None);
+        assert_eq!(similar(["tgl", "tgb", "tgbl"], "tgbl"), Some("tgbl"));
+        let all = "there is no model `transformer`; give tgn, jodie or graph-mixer";
+        assert_eq!(said("transformer").to_string(), all);
+        assert_eq!(
+            Error::unknown(ErrorKind::Device, "b", "x", &["long"]).to_string(),
+            "there is no b `x`; give long"
+        );
+    }
+
+    #[test]
+    fn distance_counts_single_character_edits() {
+        assert_eq!(
+            (distance("wikipedia", "wikipdia"), distance("wiki", "wiki"), distance("", "ab")),
+            (1, 0, 2)
+        );
     }
 }

@@ -1,11 +1,12 @@
 """Runs tgnn and a peer alternately on the same machine, and records both.
 
     cargo build --release
-    python benches/peers/compare.py --data data/wikipedia.csv.gz --out benches/results/NAME.json speed
-    python benches/peers/compare.py --data data/wikipedia.csv.gz --out benches/results/NAME.json speed --model apan
+    wikipedia=crates/data/bundled/wikipedia.csv.gz
+    python benches/peers/compare.py --data $wikipedia --out benches/results/NAME.json speed
+    python benches/peers/compare.py --data $wikipedia --out benches/results/NAME.json speed --model apan
     python benches/peers/compare.py --data FOLDER --out benches/results/NAME.json speed --model wd-gcn
-    python benches/peers/compare.py --data data/wikipedia.csv.gz --out benches/results/NAME.json history --model apan
-    python benches/peers/compare.py --data data/wikipedia.csv.gz --out benches/results/NAME.json quality
+    python benches/peers/compare.py --data $wikipedia --out benches/results/NAME.json history --model apan
+    python benches/peers/compare.py --data $wikipedia --out benches/results/NAME.json quality
 
 Without `--model` the peer is PyTorch Geometric's TGN (`pyg_tgn.py`). With `--model` it is the same model as ours in
 plain PyTorch: a model of events, where TGAT and TGN have two layers (`torch_models.py`), or a model of snapshots with

@@ -120,7 +120,8 @@ impl Predictor {
         py.detach(|| {
             let checkpoint = Checkpoint::at(folder);
             let config = config_of(&checkpoint, device)?;
-            let options = PredictorOptions { batch, nodes, slots, events: None, after: after.parse()? };
+            let options =
+                PredictorOptions { batch, nodes, slots, events: None, after: after.parse()?, scored: 0 };
             let predictor = task::Predictor::open(&checkpoint, &config, &config.open_device()?, &options)?;
             let names = predictor.names();
             Ok(Predictor(Mutex::new(State { predictor, names, batch })))

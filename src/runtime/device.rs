@@ -40,8 +40,8 @@ impl Device {
         }
         let (kind, ordinal) = name.split_once(':').unwrap_or((name, "0"));
         let (true, Ok(ordinal)) = (matches!(kind, "cuda" | "emu"), ordinal.parse()) else {
-            return Err(Error::new(ErrorKind::Device, format!("there is no device `{name}`"))
-                .remedy("give auto, cpu, cuda, cuda:N or emu"));
+            let names = ["auto", "cpu", "cuda", "cuda:N", "emu"];
+            return Err(Error::unknown(ErrorKind::Device, "device", name, &names));
         };
         if kind == "emu" {
             load_emulator()?;

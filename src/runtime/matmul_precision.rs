@@ -1,5 +1,5 @@
 //! The number format in which dense products multiply.
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use serde::{Deserialize, Serialize};
 use std::str::FromStr;
 
@@ -68,10 +68,8 @@ impl MatmulPrecision {
 impl FromStr for MatmulPrecision {
     type Err = Error;
     fn from_str(s: &str) -> Result<Self> {
-        Self::ALL
-            .into_iter()
-            .find(|p| p.name() == s)
-            .ok_or_else(|| Error::usage(format!("unknown precision `{s}`")).remedy("give f32 or tf32"))
+        let known = Self::ALL.into_iter().find(|p| p.name() == s);
+        known.ok_or_else(|| Error::unknown(ErrorKind::Usage, "precision", s, &Self::ALL.map(Self::name)))
     }
 }
 

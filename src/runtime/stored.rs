@@ -1,6 +1,6 @@
 //! Storage types of the real numbers of a stored table: f32 or 16 bits. A step always computes in f32.
 use super::spec::{DType, Element, Real};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use half::{bf16, f16, slice::HalfBitsSliceExt};
 use serde::{Deserialize, Serialize};
 use std::{fmt, str::FromStr};
@@ -90,9 +90,8 @@ impl fmt::Display for StoredAs {
 impl FromStr for StoredAs {
     type Err = Error;
     fn from_str(s: &str) -> Result<Self> {
-        Self::ALL.into_iter().find(|a| a.name() == s).ok_or_else(|| {
-            Error::usage(format!("unknown storage type `{s}`")).remedy("give f32, bf16 or f16")
-        })
+        let known = Self::ALL.into_iter().find(|a| a.name() == s);
+        known.ok_or_else(|| Error::unknown(ErrorKind::Usage, "storage type", s, &Self::ALL.map(Self::name)))
     }
 }
 

@@ -1,14 +1,4 @@
-//! Event streams: readers, synthetic streams, statistics and storage.
-//!
-//! ```no_run
-//! use tgnn_data::{ReadOptions};
-//!
-//! let bundled = tgnn_data::load("wikipedia", &ReadOptions::default())?;
-//! let events = tgnn_data::load("CollegeMsg.txt.gz", &ReadOptions::default())?;
-//! println!("{} events of {} nodes; {:?}", events.len(), events.nodes, events.notes);
-//! tgnn_data::save(&events, "college", false)?; // loads in milliseconds from now on
-//! # Ok::<(), tgnn::error::Error>(())
-//! ```
+#![doc = include_str!("../README.md")]
 //!
 //! [`load`] reads the layouts listed in [`format`](mod@format) and returns [`Events`]: in time order, with
 //! nodes numbered densely from 0 and time in exact integer ticks. [`Events::notes`] lists what the reader had
@@ -157,7 +147,7 @@ pub fn bundled() -> Result<Events> {
 }
 
 fn wikipedia(options: &ReadOptions) -> Result<Events> {
-    format::read_bytes("wikipedia", include_bytes!("../../../data/wikipedia.csv.gz"), options)
+    format::read_bytes("wikipedia", include_bytes!("../bundled/wikipedia.csv.gz"), options)
 }
 
 #[cfg(test)]

@@ -170,6 +170,11 @@ impl NodeNames {
         self.named
     }
 
+    /// Returns the maximum number of nodes.
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
     /// Whether a node's id is its number, so that no other id can be a node.
     pub fn are_numbers(&self) -> bool {
         self.by_id.is_none()

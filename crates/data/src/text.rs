@@ -1,5 +1,7 @@
 //! Formatting of numbers, spans and input fields in notes, errors and reports; errors of several readers.
 use tgnn::error::Error;
+#[doc(hidden)]
+pub use tgnn::error::similar;
 
 /// Formats a number with thousands separators: `1,234,567`.
 #[doc(hidden)]
@@ -49,33 +51,6 @@ pub fn shown(field: &[u8]) -> String {
         out.push('…');
     }
     format!("`{out}`")
-}
-
-/// Returns the name that is most like `wanted`, in any case of letters, if a few edits make it the same.
-#[doc(hidden)]
-pub fn similar<'a>(names: impl IntoIterator<Item = &'a str>, wanted: &str) -> Option<&'a str> {
-    let wanted = wanted.to_lowercase();
-    let edits = |name: &str| distance(&name.to_lowercase(), &wanted);
-    names
-        .into_iter()
-        .min_by_key(|name| edits(name))
-        .filter(|name| edits(name) <= 1 + wanted.chars().count() / 4)
-}
-
-/// Returns the number of single-character edits between two words, to suggest a name for a mistyped one.
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, &y) in b.iter().enumerate() {
-            let change = diagonal + usize::from(x != y);
-            diagonal = row[j + 1];
-            row[j + 1] = change.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
 }
 
 /// Returns the error of kind `Usage` for a mistake in the TOML `text`, with line and column.
@@ -139,13 +114,5 @@ mod tests {
     fn a_long_or_binary_field_is_shown_short_and_printable() {
         assert_eq!(shown(b"a\tb"), "`a·b`");
         assert_eq!(shown(&[b'x'; 5000]).chars().count(), 43);
-    }
-
-    #[test]
-    fn distance_counts_single_character_edits() {
-        assert_eq!(
-            (distance("wikipedia", "wikipdia"), distance("wiki", "wiki"), distance("", "ab")),
-            (1, 0, 2)
-        );
     }
 }

@@ -238,7 +238,7 @@ mod tests {
 
     #[test]
     fn an_invalid_value_is_refused_with_the_valid_ones() {
-        assert!(parse("info x --format jody").unwrap_err().to_string().contains("jodie, dyglib, tgl"));
+        assert!(parse("info x --format jody").unwrap_err().to_string().contains("did you mean `jodie`?"));
         assert!(parse("info x --columns src").is_err());
         let e = parse("info x --time-format Q").unwrap_err().to_string();
         assert!(e.contains("`Q` is not a format of times"), "{e}");

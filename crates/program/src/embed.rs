@@ -10,7 +10,7 @@ use std::{
     path::{Path, PathBuf},
 };
 use tgnn::error::{Error, Result};
-use tgnn_data::{Events, NodeNames, npy};
+use tgnn_data::{Events, NodeId, NodeNames, format::columnar::parquet_of, npy};
 use tgnn_training::task::{self, After, training::folder::write_whole};
 
 /// Arguments of `embed`.
@@ -20,8 +20,8 @@ pub struct Embed {
     trained: TrainedModelArgs,
     #[command(flatten)]
     moved: MovedData,
-    /// Nodes by their ids in the data: u36,p9 or a file with one per line [default: all]; src:3 or dst:3
-    /// where a source and a destination share an id
+    /// Nodes by their ids in the data: u36,p9 or a file with one per line [default: all]. An id with a comma
+    /// is quoted: '"Doe, J",p9'. src:3 or dst:3 where a source and a destination share an id
     #[arg(long, value_name = "LIST")]
     nodes: Option<String>,
     /// Time of each node, or one for all, written as in the data [default: after the last event]; not for
@@ -32,7 +32,8 @@ pub struct Embed {
     /// tests). Memory is from after these events, also for earlier --times
     #[arg(long, value_name = "PART", default_value = "stream")]
     after: After,
-    /// File to write: .npy, [nodes, width] in f32, in the order of the nodes; or .csv, with their ids
+    /// File to write: .npy, [nodes, width] in f32, in the order of the nodes; or .csv or .parquet, with their
+    /// ids
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
 }
@@ -40,6 +41,7 @@ pub struct Embed {
 impl Embed {
     /// Runs the command.
     pub fn run(&self) -> Result<()> {
+        let ending = Ending::of(&self.out)?;
         let (checkpoint, config) = self.trained.open(Some(&self.moved))?;
         let device = config.open_device()?;
         checkpoint.manifest()?.doubt().iter().for_each(|doubt| say(format_args!("note: {doubt}")));
@@ -47,7 +49,7 @@ impl Embed {
             Data::Events(events) => {
                 let nodes = self.nodes(&events.names(), events.nodes)?;
                 let times = self.times(&events, nodes.len())?;
-                let ids: Vec<String> = nodes.iter().map(|&v| events.id(v).to_string()).collect();
+                let ids: Vec<NodeId> = nodes.iter().map(|&v| events.id(v)).collect();
                 self.tell_earlier(&events, &times);
                 (ids, task::embed(&checkpoint, &config, &events, &device, self.after, &nodes, &times)?)
             }
@@ -61,14 +63,14 @@ impl Embed {
             }
             Data::Snapshots(data) => {
                 let nodes = self.nodes(&data.vertex_names(), data.nodes)?;
-                let ids = nodes.iter().map(|&v| data.vertex_id(v).to_string()).collect();
+                let ids = nodes.iter().map(|&v| data.vertex_id(v)).collect();
                 (ids, task::embed_snapshots(&checkpoint, &config, &data, &device, &nodes)?)
             }
         };
-        if self.out.extension().is_some_and(|end| end == "csv") {
-            write_csv(&self.out, &ids, width, &z)?;
-        } else {
-            npy::write(self.out.clone(), &[ids.len(), width], &z)?;
+        match ending {
+            Ending::Npy => npy::write(self.out.clone(), &[ids.len(), width], &z)?,
+            Ending::Csv => write_csv(&self.out, &ids, width, &z)?,
+            Ending::Parquet => write_whole(&self.out, &parquet_of(&ids, width, &z)?)?,
         }
         let known = match self.after {
             _ if config.model.reads_snapshots() => "the last snapshot",
@@ -129,16 +131,57 @@ impl Embed {
     }
 }
 
+/// What the name of a file of embeddings says that it holds.
+enum Ending {
+    Npy,
+    Csv,
+    Parquet,
+}
+
+impl Ending {
+    /// Returns the ending of a name.
+    fn of(path: &Path) -> Result<Self> {
+        match path.extension().and_then(|end| end.to_str()) {
+            Some("npy") => Ok(Ending::Npy),
+            Some("csv") => Ok(Ending::Csv),
+            Some("parquet") => Ok(Ending::Parquet),
+            _ => Err(Error::usage(format!("--out {}: embeddings are not written so", path.display()))
+                .remedy("let the name end in .npy, .csv or .parquet")),
+        }
+    }
+}
+
 /// Writes embeddings with the ids of their nodes.
-fn write_csv(path: &Path, ids: &[String], width: usize, z: &[f32]) -> Result<()> {
+fn write_csv(path: &Path, ids: &[NodeId], width: usize, z: &[f32]) -> Result<()> {
     let names = (0..width).map(|i| format!(",z{i}")).collect::<String>();
     let mut text = format!("node{names}\n");
     for (id, row) in ids.iter().zip(z.chunks_exact(width)) {
-        text += &csv_cell(id.clone());
+        text += &csv_cell(id.to_string());
         row.iter().for_each(|v| text += &format!(",{v}"));
         text.push('\n');
     }
     write_whole(path, text.as_bytes())
+}
+
+/// Returns the items of `text`, which commas separate. An item with a comma is in quotes, as in a CSV file.
+fn items(text: &str, flag: &str) -> Result<Vec<String>> {
+    let (mut items, mut item, mut quoted) = (Vec::new(), String::new(), false);
+    let mut rest = text.chars().peekable();
+    while let Some(c) = rest.next() {
+        match c {
+            '"' if quoted && rest.peek() == Some(&'"') => item.extend(rest.next()),
+            '"' if quoted || item.trim().is_empty() => quoted = !quoted,
+            ',' if !quoted => items.push(std::mem::take(&mut item)),
+            c => item.push(c),
+        }
+    }
+    if quoted {
+        return Err(Error::usage(format!("{flag} {text}: a quote does not end"))
+            .remedy("quote an id with a comma on both sides, as in '\"Doe, J\",p9'"));
+    }
+    items.push(item);
+    let trimmed = items.into_iter().map(|item| item.trim().to_owned());
+    Ok(trimmed.filter(|item| !item.is_empty()).collect())
 }
 
 /// Parses the items of `text`, separated by commas, or the lines of the file or pipe of that name; `-` is
@@ -149,12 +192,30 @@ fn each<T>(text: &str, flag: &str, parse: impl Fn(&str) -> Result<T>) -> Result<
         ("-", _) => io::read_to_string(io::stdin()),
         (_, false) => std::fs::read_to_string(path),
         (_, true) => {
-            let items = text.split(',').map(str::trim).filter(|item| !item.is_empty());
-            return items.map(|item| parse(item).map_err(|e| Error::usage(format!("{flag}: {e}")))).collect();
+            let parsed = |item: String| parse(&item).map_err(|e| Error::usage(format!("{flag}: {e}")));
+            return items(text, flag)?.into_iter().map(parsed).collect();
         }
     };
     let content = content.map_err(|e| Error::io(path, "cannot read", e))?;
     let lines = content.trim_start_matches('\u{feff}').lines().map(str::trim).enumerate();
     let lines = lines.filter(|(_, line)| !line.is_empty());
     lines.map(|(i, line)| parse(line).map_err(|e| e.in_file(path).at(i as u64 + 1, 0))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_with_commas_and_quotes_are_quoted_as_in_csv() {
+        for (text, want) in [
+            ("u36,p9", &["u36", "p9"][..]),
+            ("\"Doe, J1\", p9 ,", &["Doe, J1", "p9"]),
+            ("\"say \"\"hi\"\"\",5\" disk", &["say \"hi\"", "5\" disk"]),
+            ("", &[]),
+        ] {
+            assert_eq!(items(text, "--nodes").unwrap(), want);
+        }
+        assert!(items("\"Doe, J", "--nodes").unwrap_err().to_string().contains("a quote does not end"));
+    }
 }

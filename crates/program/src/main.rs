@@ -37,7 +37,7 @@ Exit codes:
 Start with:
   tgnn-bench train                          TGN on the bundled Wikipedia events
   tgnn-bench data info FILE                 what a data set holds
-  tgnn-bench train --data FILE --out DIR    train on your own events";
+  tgnn-bench train FILE --out DIR           train on your own events";
 
 #[derive(Parser)]
 #[command(name = "tgnn-bench", version, about = ABOUT, after_help = EXIT_CODES, max_term_width = 100)]
@@ -56,7 +56,7 @@ enum Command {
     Compare(Box<compare::Compare>),
     /// Test a checkpoint
     Eval(eval::Eval),
-    /// Write embeddings of given nodes at given times to a .npy file
+    /// Write embeddings of given nodes at given times to a file
     Embed(embed::Embed),
     /// Score events as they arrive, from a file or standard input, and update the model's memory with them
     Predict(predict::Predict),

@@ -1,7 +1,10 @@
 //! `tgnn-bench predict`: scores events as they arrive.
 use super::{output::tell, settings::TrainedModelArgs};
 use clap::Args;
+use serde::Serialize;
+use serde_json::Value;
 use std::{
+    collections::HashSet,
     fs::File,
     io::{self, BufWriter, Write},
     ops::Range,
@@ -20,9 +23,11 @@ use tgnn_data::{
     text::{counted, span},
 };
 use tgnn_training::task::{
-    After, Checkpoint, NewEvent, Predictor, PredictorOptions, training::folder::locked,
+    After, Checkpoint, Config, NewEvent, Predictor, PredictorOptions, training::folder::locked,
 };
 
+/// Maximum number of candidates that are scored together.
+const SCORED: usize = 1024;
 /// Maximum length of an input line, in bytes.
 const LONGEST_LINE: usize = 1 << 24;
 
@@ -44,8 +49,16 @@ pub struct Predict {
     #[arg(long, value_name = "N", default_value_t = 1)]
     batch: usize,
     /// Write the embeddings of source and destination instead of the score
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["top", "json"])]
     embeddings: bool,
+    /// Also write the K best destinations of each line, with their logits, as they are before its event: of
+    /// the line's `candidates`, or else of all destinations. A line without a destination is no event, and
+    /// only asks
+    #[arg(long, value_name = "K")]
+    top: Option<usize>,
+    /// Write a JSON object per line instead of CSV
+    #[arg(long)]
+    json: bool,
     /// Maximum number of nodes, including nodes that are yet to appear [default: those of the training data]
     #[arg(long, value_name = "N")]
     nodes: Option<usize>,
@@ -56,7 +69,8 @@ pub struct Predict {
     /// Folder to save the state to at the end, from which another `predict` can continue
     #[arg(long, value_name = "DIR")]
     save: Option<PathBuf>,
-    /// File to write instead of standard output: `src,dst,time,logit,probability`, one line per event
+    /// File to write instead of standard output: `src,dst,time,logit,probability`, one line per event; with
+    /// candidates a further field, a JSON list such as [["p9",1.5],["p4",0.2]], the best first
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 }
@@ -64,9 +78,7 @@ pub struct Predict {
 impl Predict {
     /// Runs the command.
     pub fn run(&self) -> Result<()> {
-        if self.batch == 0 || self.batch > 1 << 20 {
-            return Err(Error::usage(format!("--batch is {}", self.batch)).remedy("give 1 to 1048576"));
-        }
+        self.check()?;
         if let Some(dir) = &self.save {
             Checkpoint::at(dir).may_hold_stream()?;
         }
@@ -79,25 +91,20 @@ impl Predict {
             slots: self.slots,
             events: None,
             after: self.after,
+            scored: SCORED,
         };
         let predictor = Predictor::open(&checkpoint, &config, &device, &options)?;
         let known = known(&predictor, self.after);
         // After the model is ready, because this waits for the first bytes of a pipe.
         let input = LaterInput::open(&self.input)?;
-        let format = EventFormat {
-            scale: predictor.time_scale(),
-            encoding: predictor.encoding(),
-            has_names: predictor.has_feature_names(),
-            columns: config.data.columns.clone().unwrap_or_default(),
-            delimiter: config.data.delimiter,
-            missing: config.data.missing,
-            ids: IdRule::among(!predictor.names().are_names()),
-        };
+        let format = self.format(&predictor, &config);
         let mut run = Run {
-            names: predictor.names(),
+            nodes: Nodes::of(&predictor),
             pending: Vec::new(),
             batch: self.batch,
             embeddings: self.embeddings,
+            top: self.top,
+            json: self.json,
             latest: predictor.latest(),
             scale: predictor.time_scale(),
             told_far: false,
@@ -116,11 +123,43 @@ impl Predict {
         let seconds = started.elapsed().as_secs_f64();
         if let Some(dir) = &self.save {
             let _lock = locked(dir)?;
-            run.predictor.save(dir, run.names.added())?;
+            run.predictor.save(dir, run.nodes.names.added())?;
         }
         run.statistics.print(&known, seconds, self.batch, self.save.as_deref());
         events.notes().iter().for_each(|note| tell(format_args!("note: {note}")));
         Ok(())
+    }
+    /// Refuses flags that make no sense.
+    fn check(&self) -> Result<()> {
+        if self.batch == 0 || self.batch > 1 << 20 {
+            return Err(Error::usage(format!("--batch is {}", self.batch)).remedy("give 1 to 1048576"));
+        }
+        if self.top == Some(0) {
+            return Err(Error::usage("--top 0").remedy("give 1 or more"));
+        }
+        let Some(out) = &self.out else { return Ok(()) };
+        let wrong = match (out.extension().and_then(|end| end.to_str()), self.json) {
+            (Some("npy" | "parquet" | "arrow" | "feather" | "gz" | "zst" | "zip"), _) => "scores are text",
+            (Some("json" | "jsonl" | "ndjson"), false) => "scores are CSV without --json",
+            (Some("csv" | "tsv"), true) => "scores are JSON lines with --json",
+            _ => return Ok(()),
+        };
+        let ending = if self.json { ".jsonl" } else { ".csv" };
+        Err(Error::usage(format!("--out {}: {wrong}", out.display()))
+            .remedy(format!("let the name end in {ending}")))
+    }
+    /// Returns how the events are written.
+    fn format(&self, predictor: &Predictor, config: &Config) -> EventFormat {
+        EventFormat {
+            scale: predictor.time_scale(),
+            encoding: predictor.encoding(),
+            has_names: predictor.has_feature_names(),
+            columns: config.data.columns.clone().unwrap_or_default(),
+            delimiter: config.data.delimiter,
+            missing: config.data.missing,
+            ids: IdRule::among(!predictor.names().are_names()),
+            asks: !self.embeddings,
+        }
     }
 }
 
@@ -147,16 +186,29 @@ impl From<Error> for Stop {
     }
 }
 
-/// An event that was read and is not yet scored.
+/// A line that was read and is not yet scored.
 struct Pending {
-    nodes: [u32; 2],
+    src: u32,
+    /// `None` if the line only asks.
+    dst: Option<u32>,
+    /// The destinations to compare.
+    candidates: Option<Vec<u32>>,
     event: LaterEvent,
+}
+
+/// The scores of a line.
+#[derive(Default)]
+struct Scores {
+    /// Of its event.
+    logit: Option<f32>,
+    /// Destinations, the best first.
+    candidates: Option<Vec<(NodeId, f32)>>,
 }
 
 /// The state of the command.
 struct Run {
     predictor: Predictor,
-    names: NodeNames,
+    nodes: Nodes,
     pending: Vec<Pending>,
     /// Maximum number of pending events.
     batch: usize,
@@ -166,6 +218,9 @@ struct Run {
     /// Whether a note told of an event that is implausibly late.
     told_far: bool,
     embeddings: bool,
+    /// Maximum number of candidates that are written.
+    top: Option<usize>,
+    json: bool,
     out: Out,
     statistics: Statistics,
 }
@@ -241,25 +296,27 @@ impl Run {
             return Err(row.error(EventPart::Time, what).remedy("give events in order of time"));
         }
         self.tell_far(&event, row);
-        let mut nodes = [0; 2];
-        for (side, node) in nodes.iter_mut().enumerate() {
-            *node = self.node(&event.ends[side], side, row)?;
+        if self.embeddings && event.candidates.is_some() {
+            let e =
+                row.error(EventPart::End(1), "the line has candidates, and --embeddings writes no scores");
+            return Err(e.remedy("leave out one of them"));
         }
-        self.latest = Some(event.time);
-        self.pending.push(Pending { nodes, event });
+        // Those that the model knows before the line.
+        let all = self.top.filter(|_| event.candidates.is_none()).map(|_| self.nodes.destinations.clone());
+        let src = self.nodes.number(&event.src, 0, row)?;
+        let dst = event.dst.as_ref().map(|id| self.nodes.number(id, 1, row)).transpose()?;
+        let listed = event.candidates.as_ref();
+        let listed = listed.map(|ids| ids.iter().map(|id| self.nodes.number(id, 1, row)).collect());
+        let candidates = listed.transpose()?.or(all);
+        if dst.is_none() && candidates.is_none() {
+            let e = row.error(EventPart::End(1), "the line has neither a destination nor candidates");
+            return Err(e.remedy("give one of them, or --top K for the best of all destinations"));
+        }
+        if dst.is_some() {
+            self.latest = Some(event.time);
+        }
+        self.pending.push(Pending { src, dst, candidates, event });
         Ok(())
-    }
-    /// Returns the number of a node.
-    fn node(&mut self, id: &NodeId, side: usize, row: &EventRow<'_>) -> Result<u32> {
-        if let (NodeId::Text(text), true) = (id, self.names.are_numbers()) {
-            let e = row.error(EventPart::End(side), format!("`{text}` is not a node"));
-            return Err(e.remedy("nodes are whole numbers from 0"));
-        }
-        self.names.number(id, side == 1).ok_or_else(|| {
-            let nodes = self.predictor.nodes();
-            let what = format!("node {id} does not fit: the predictor holds {nodes} nodes");
-            row.error(EventPart::End(side), what).remedy("allow more with --nodes")
-        })
     }
     /// Tells, once, if an event is so late that its time must be in another unit.
     fn tell_far(&mut self, event: &LaterEvent, row: &EventRow<'_>) {
@@ -276,21 +333,23 @@ impl Run {
     fn score_batch(&mut self) -> Result<(), Stop> {
         if self.pending.len() == self.batch { self.score() } else { Ok(()) }
     }
-    /// Scores the pending events and writes the results.
+    /// Scores the pending lines and writes the results.
     fn score(&mut self) -> Result<(), Stop> {
         if self.pending.is_empty() {
             return Ok(());
         }
-        let events = self.pending.iter().map(|Pending { nodes: [src, dst], event }| NewEvent {
-            src: *src,
-            dst: *dst,
-            time: event.time,
-            features: &event.features,
-        });
-        let events: Vec<NewEvent<'_>> = events.collect();
-        let n = events.len();
         let started = Instant::now();
-        let logits = self.predictor.advance(&events)?;
+        let mut scores = self.candidates()?;
+        let asked = self.pending.iter().filter_map(|p| Some((p.dst?, p)));
+        let events: Vec<NewEvent<'_>> = asked
+            .map(|(dst, p)| NewEvent { src: p.src, dst, time: p.event.time, features: &p.event.features })
+            .collect();
+        let n = events.len();
+        if n > 0 {
+            let logits = self.predictor.advance(&events)?;
+            let of_events = self.pending.iter().zip(&mut scores).filter(|(p, _)| p.dst.is_some());
+            of_events.zip(logits).for_each(|((_, scores), logit)| scores.logit = Some(*logit));
+        }
         if self.embeddings {
             let [sources, destinations] = self.predictor.embeddings(n)?;
             self.statistics.add(started.elapsed(), n);
@@ -301,13 +360,141 @@ impl Run {
                 self.out.line(format_args!("{},{}", p.event.text, numbers.join(",")))?;
             }
         } else {
-            self.statistics.add(started.elapsed(), n);
-            for (p, logit) in self.pending.iter().zip(logits) {
-                self.out.line(format_args!("{},{logit},{}", p.event.text, logit.sigmoid()))?;
+            self.statistics.add(started.elapsed(), self.pending.len());
+            for (p, scores) in self.pending.iter().zip(&scores) {
+                let line = if self.json { as_json(&p.event, scores) } else { as_csv(&p.event, scores) };
+                self.out.line(format_args!("{}", line?))?;
             }
         }
         self.pending.clear();
         Ok(())
+    }
+    /// Scores the candidates of the pending lines, by the state before them.
+    fn candidates(&mut self) -> Result<Vec<Scores>> {
+        let mut all = Vec::with_capacity(self.pending.len());
+        for p in &self.pending {
+            let Some(candidates) = &p.candidates else {
+                all.push(Scores::default());
+                continue;
+            };
+            let pairs: Vec<[u32; 2]> = candidates.iter().map(|&dst| [p.src, dst]).collect();
+            let logits = self.predictor.score(&pairs, p.event.time)?;
+            self.statistics.candidates += pairs.len() as u64;
+            let mut best: Vec<(u32, f32)> = candidates.iter().copied().zip(logits).collect();
+            // Equal ones stay in their order.
+            best.sort_by(|a, b| b.1.total_cmp(&a.1));
+            best.truncate(self.top.unwrap_or(usize::MAX));
+            let named = best.into_iter().map(|(v, logit)| (self.nodes.id(&self.predictor, v), logit));
+            all.push(Scores { logit: None, candidates: Some(named.collect()) });
+        }
+        Ok(all)
+    }
+}
+
+/// Returns the scores of a line as CSV: its event, the logit and the probability of the event, and the
+/// candidates as a list of JSON in one field. What the line does not have is empty; without candidates there
+/// is no field for them.
+fn as_csv(event: &LaterEvent, scores: &Scores) -> Result<String> {
+    let mut line = event.text.clone();
+    match scores.logit {
+        Some(logit) => line += &format!(",{logit},{}", logit.sigmoid()),
+        None => line += ",,",
+    }
+    if let Some(candidates) = &scores.candidates {
+        line += &format!(",\"{}\"", json(candidates)?.replace('"', "\"\""));
+    }
+    Ok(line)
+}
+
+/// Returns a value as JSON in one line.
+fn json(value: &impl Serialize) -> Result<String> {
+    let text = serde_json::to_string(value);
+    text.map_err(|e| Error::new(ErrorKind::Io, "cannot write the scores").caused_by(e))
+}
+
+/// A line with its scores, as an object of JSON.
+#[derive(Serialize)]
+struct JsonLine<'a> {
+    src: &'a NodeId,
+    dst: Option<&'a NodeId>,
+    /// A number, or else text.
+    time: Value,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    logit: Option<f32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    probability: Option<f32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    candidates: Option<&'a [(NodeId, f32)]>,
+}
+
+/// Returns the scores of a line as an object of JSON.
+fn as_json(event: &LaterEvent, scores: &Scores) -> Result<String> {
+    let time = serde_json::from_str(&event.written);
+    json(&JsonLine {
+        src: &event.src,
+        dst: event.dst.as_ref(),
+        time: time.map_or_else(|_| Value::from(event.written.clone()), Value::Number),
+        logit: scores.logit,
+        probability: scores.logit.map(Real::sigmoid),
+        candidates: scores.candidates.as_deref(),
+    })
+}
+
+/// The nodes of a stream.
+struct Nodes {
+    names: NodeNames,
+    /// Number of nodes of the data set.
+    known: usize,
+    /// Whether only some nodes are destinations.
+    separate: bool,
+    /// The nodes that may be the best destination: those of the data set, and those that came later.
+    destinations: Vec<u32>,
+    /// Those that came later.
+    new: HashSet<u32>,
+}
+
+impl Nodes {
+    fn of(predictor: &Predictor) -> Self {
+        let names = predictor.names();
+        let known = predictor.destinations();
+        let mut nodes = Nodes {
+            known: known.end as usize,
+            separate: known.start > 0,
+            destinations: known.collect(),
+            new: HashSet::new(),
+            names,
+        };
+        let sides: Vec<u8> = nodes.names.added().iter().map(|(_, side)| *side).collect();
+        for (i, side) in sides.into_iter().enumerate() {
+            nodes.add((nodes.known + i) as u32, side.into());
+        }
+        nodes
+    }
+    /// Returns the number of a node, which may be new.
+    fn number(&mut self, id: &NodeId, side: usize, row: &EventRow<'_>) -> Result<u32> {
+        if let (NodeId::Text(text), true) = (id, self.names.are_numbers()) {
+            let e = row.error(EventPart::End(side), format!("`{text}` is not a node"));
+            return Err(e.remedy("nodes are whole numbers from 0"));
+        }
+        let node = self.names.number(id, side == 1).ok_or_else(|| {
+            let nodes = self.names.capacity();
+            let what = format!("node {id} does not fit: the predictor holds {nodes} nodes");
+            row.error(EventPart::End(side), what).remedy("allow more with --nodes")
+        })?;
+        self.add(node, side);
+        Ok(node)
+    }
+    /// Adds a node that events may lead to, if it is new.
+    fn add(&mut self, node: u32, side: usize) {
+        let leads = side == 1 || !self.separate;
+        if leads && node as usize >= self.known && self.new.insert(node) {
+            self.destinations.push(node);
+        }
+    }
+    /// Returns the original id of a node.
+    fn id(&self, predictor: &Predictor, node: u32) -> NodeId {
+        let new = || self.names.added().get(node as usize - self.known).map(|(id, _)| id.clone());
+        predictor.id(node).or_else(new).unwrap_or(NodeId::Number(node.into()))
     }
 }
 
@@ -453,6 +640,8 @@ impl Default for Latencies {
 #[derive(Default)]
 struct Statistics {
     events: u64,
+    /// Candidates of lines, beside their events.
+    candidates: u64,
     batches: u64,
     batch_latencies: Latencies,
     event_latencies: Latencies,
@@ -473,7 +662,11 @@ impl Statistics {
             let max = l.max.as_secs_f64() * 1e6;
             format!("p50 {p50:.0} us, p90 {p90:.0} us, p99 {p99:.0} us, at most {max:.0} us")
         };
-        let (events, steps) = (counted(self.events, "event"), counted(self.batches, "step"));
+        let (mut events, steps) = (counted(self.events, "event"), counted(self.batches, "step"));
+        if self.candidates > 0 {
+            events =
+                format!("{} and {}", counted(self.events, "line"), counted(self.candidates, "candidate"));
+        }
         tell(format_args!("scored    {events} in {steps} of at most {batch}, {known}"));
         tell(format_args!("speed     {:.0} events/s, {seconds:.2} s", self.events as f64 / seconds));
         tell(format_args!("a step    {}", line(&self.batch_latencies)));

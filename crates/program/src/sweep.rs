@@ -3,9 +3,10 @@
 use super::{
     compare::{Format, Timelines, compared, write},
     output::{print_json, say},
+    settings::GivenFiles,
     trials::{Outcome, TrialArgs, parse_seeds},
 };
-use clap::{Args, builder::Resettable};
+use clap::Args;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use tgnn::error::{Error, Result};
@@ -30,9 +31,8 @@ Examples:
   Twenty draws:
     tgnn-bench sweep --random learning_rate=log:1e-5..1e-2 --trials 20 --out s")]
 pub struct Sweep {
-    /// Configuration file of all trials: TOML, in which every key is optional, or TGL's YAML (.yml)
-    #[arg(help_heading = Resettable::Reset)]
-    config: Option<PathBuf>,
+    #[command(flatten)]
+    files: GivenFiles,
     /// TOML file of the sweep: [grid], [random], trials, seeds, sweep_seed; flags override it
     #[arg(long, value_name = "FILE")]
     space: Option<PathBuf>,
@@ -81,7 +81,7 @@ impl Sweep {
     pub fn run(&self) -> Result<()> {
         let space = self.space()?;
         let Outcome { finished, failed } =
-            self.trials_have.run(self.config.as_ref(), &space, &self.out, self.json)?;
+            self.trials_have.run(&self.files.sorted()?, &space, &self.out, self.json)?;
         let for_tgb = Format::Tgb.check(&finished).is_ok();
         let (comparison, _) = compared(finished, Vec::new())?;
         let best = comparison.best();

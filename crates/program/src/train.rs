@@ -2,7 +2,7 @@
 use super::{
     output::{command_line, print_json},
     plan::{LogFiles, LoggingWatch, fit},
-    settings::{Settings, headings::TRAINING, set_flag, with_flag},
+    settings::{Files, GivenFiles, Settings, headings::TRAINING, refuse_unread, set_flag, with_flag},
     train_data::Data,
     trials::end_with_parent,
     watch::Display,
@@ -19,8 +19,8 @@ use tgnn_training::task::{Config, RunOptions, Watch, config::table::keys_of, wit
 #[derive(Args)]
 #[command(disable_help_flag = true)]
 pub struct Train {
-    /// Configuration file: TOML, in which every key is optional, or TGL's YAML (.yml)
-    config: Option<PathBuf>,
+    #[command(flatten)]
+    files: GivenFiles,
     #[command(flatten)]
     settings: Settings,
     /// Start from the weights in a safetensors file, such as PyTorch's; names and shapes: docs/weights.md
@@ -68,8 +68,8 @@ struct OutputArgs {
 impl Train {
     /// Returns the configuration, the keys that the user has set, and notes on settings of the configuration
     /// file that have no counterpart.
-    fn config(&self) -> Result<(Config, toml::Table, Vec<String>)> {
-        let (mut table, notes) = self.settings.table(self.config.as_ref())?;
+    fn config(&self, files: &Files) -> Result<(Config, toml::Table, Vec<String>)> {
+        let (mut table, notes) = self.settings.table(files)?;
         if self.output.tensorboard {
             set_flag(&mut table, "tensorboard", &true)?;
         }
@@ -103,19 +103,22 @@ impl Train {
     }
     /// Runs the command.
     pub fn run(&self) -> Result<()> {
-        let (config, given, mut notes) = self.config()?;
+        let files = self.files.sorted()?;
+        let (config, given, mut notes) = self.config(&files)?;
+        let (given, flags) = (keys_of(&given), keys_of(&self.settings.flags(&files)?));
+        refuse_unread(&given, &flags, |key| config.model_reads(key), &mut notes)?;
         self.settings.ranks().prepare(&config);
         end_with_parent();
         fit::check(&config, self.settings.ranks())?;
         notes.extend(self.from.iter().map(|dir| format!("starts from the model of {}", dir.display())));
-        let load = Data::load(&config).map_err(|e| match &self.config {
-            Some(_) => with_flag(e, &config, self.settings.gives_data()),
+        let load = Data::load(&config).map_err(|e| match &files.config {
+            Some(_) => with_flag(e, &config, files.data.is_some() || self.settings.gives_data()),
             None => e,
         });
         let data = load?;
         let config = fit::fitted(config, &data, self.settings.ranks(), &mut notes)?;
-        let given = keys_of(&given);
         let config = data.fitted(config, |key| given.contains_key(key), &mut notes)?;
+        refuse_unread(&given, &flags, |key| config.run_reads(key), &mut notes)?;
         let options = RunOptions {
             out: self.output.out.clone(),
             resume: self.output.resume,

@@ -1,6 +1,9 @@
 //! The data of a run: events or snapshots, depending on its model.
-use super::{output::tell, scores::ScoreFile};
-use std::path::Path;
+use super::{
+    output::{folded, tell, terminal_width},
+    scores::ScoreFile,
+};
+use std::{io::IsTerminal, path::Path};
 use tgnn::{error::Result, runtime::Device};
 use tgnn_data::{Estimate, Events, ReadOptions, Snapshots, text::counted};
 use tgnn_training::task::{
@@ -139,8 +142,11 @@ impl Data {
     }
 }
 
-/// Tells on standard error how much memory a large file will take, before it is read.
+/// Tells on standard error how much memory a large file will take, or that a terminal is read.
 pub fn announce(path: &str, options: &ReadOptions) {
+    if path == "-" && std::io::stdin().is_terminal() {
+        tell("note: the events are read from this terminal, up to Ctrl-D");
+    }
     if let Some(Estimate { events, bytes, most_name_bytes }) = tgnn_data::estimate(path, options) {
         let gib = |bytes: u64| bytes as f64 / f64::from(1u32 << 30);
         let names = match most_name_bytes {
@@ -148,6 +154,7 @@ pub fn announce(path: &str, options: &ReadOptions) {
             more => format!(", up to {:.1} GiB if every id is another", gib(bytes + more)),
         };
         let events = counted(events, "event");
-        tell(format_args!("reading   about {events}: {:.1} GiB of memory{names}", gib(bytes)));
+        let line = format!("reading   about {events}: {:.1} GiB of memory{names}", gib(bytes));
+        tell(folded(&line, terminal_width(true).unwrap_or(usize::MAX), 10));
     }
 }

@@ -56,7 +56,9 @@ fn error(e: &clap::Error) -> Error {
         _ => "see --help".to_owned(),
     };
     // A value may have several lines.
-    Error::usage(what.lines().collect::<Vec<_>>().join(" ")).remedy(remedy)
+    let what = Error::usage(what.lines().collect::<Vec<_>>().join(" "));
+    // The crate's own errors have a remedy.
+    if e.source().is_some_and(|source| source.is::<Error>()) { what } else { what.remedy(remedy) }
 }
 
 /// Returns what a context names, in quotes.

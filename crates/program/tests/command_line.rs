@@ -373,7 +373,12 @@ fn an_error_of_the_command_line_says_in_one_line_what_is_wrong_and_what_to_give(
     for (words, said) in [
         ("train --epoch 3", "unexpected argument '--epoch' found; did you mean '--epochs'?"),
         ("train --bogus", "unexpected argument '--bogus' found; see --help"),
-        ("train a b", "unexpected argument 'b' found; see --help"),
+        ("train a b", "a and b are both data; give one of them"),
+        ("train a --data b", "the data are given twice: a and --data b; give one of them"),
+        (
+            "train a b c",
+            "unexpected value 'c' for '[DATA|CONFIG]...' found; no more were expected; see --help",
+        ),
         ("trian", "unrecognized subcommand 'trian'; did you mean 'train'?"),
         (
             "embed",
@@ -411,8 +416,20 @@ fn an_error_of_the_command_line_says_in_one_line_what_is_wrong_and_what_to_give(
         ),
         (
             "train --precision fp8",
-            "invalid value 'fp8' for '--precision <PRECISION>': unknown precision `fp8`; give f32 or tf32; \
-             see --help",
+            "invalid value 'fp8' for '--precision <PRECISION>': there is no precision `fp8`; give f32 or tf32",
+        ),
+        (
+            "train --model TGN",
+            "invalid value 'TGN' for '--model <MODEL>': there is no model `TGN`; did you mean `tgn`?",
+        ),
+        (
+            "eval --protocol Tgb",
+            "invalid value 'Tgb' for '--protocol <PROTOCOL>': there is no protocol `Tgb`; did you mean `tgb`?",
+        ),
+        (
+            "data info x --missing skip",
+            "invalid value 'skip' for '--missing <RULE>': there is no rule for missing values `skip`; give zero, \
+             drop or refuse",
         ),
     ] {
         let words: Vec<&str> = words.split(' ').collect();
@@ -421,6 +438,50 @@ fn an_error_of_the_command_line_says_in_one_line_what_is_wrong_and_what_to_give(
     refused(dir.path(), &["train", "--seed", "1\n2"], 2, &["invalid value '1 2' for '--seed <N>'"]);
     let bare = tgnn(dir.path(), &["data"]);
     assert!(bare.code == 2 && bare.out.is_empty() && bare.err.contains("Usage: tgnn-bench data <COMMAND>"));
+}
+
+#[test]
+fn data_and_a_configuration_are_told_apart_without_flags() {
+    let dir = made();
+    let dir = dir.path();
+    fs::write(
+        dir.join("events.csv"),
+        "src,dst,time\n".to_owned()
+            + &(0..60).map(|i| format!("{},{},{i}\n", i % 7, i % 5)).collect::<String>(),
+    )
+    .unwrap();
+    let summary =
+        |words: &[&str]| json(&done(dir, &[&["train"], words, &["--json", "--epochs", "1"]].concat()).out);
+    assert_eq!(summary(&["events.csv"])["data"]["events"], 60);
+    for words in [["events.csv", "small.toml"], ["small.toml", "events.csv"]] {
+        let both = summary(&words);
+        assert_eq!((&both["data"]["events"], &both["batch"]), (&60.into(), &50.into()));
+    }
+    assert_eq!(summary(&["small.toml"])["data"]["name"], "made");
+    assert_eq!(summary(&["made"])["data"]["name"], "made");
+    refused(dir, &["train", "nothing.csv"], 10, &["nothing.csv: cannot open", "give an event file"]);
+}
+
+#[test]
+fn a_key_that_nothing_reads_is_refused_in_a_command_line_and_noted_in_a_file() {
+    let dir = made();
+    let dir = dir.path();
+    for (words, said) in [
+        (
+            "train made --model jodie --set tgn.layers=2",
+            "tgn.layers is set, and the model jodie does not read it",
+        ),
+        ("train made --set snapshots.width=8", "snapshots.width is set, and the model tgn does not read it"),
+        ("train made --set property.rows=8", "property.rows is set, and the task is link"),
+        ("profile step --data made --set jodie.memory=8", "give model=jodie"),
+        ("sweep made --model jodie --grid tgn.layers=1,2 --out s", "tgn.layers is set, and the model jodie"),
+        ("sweep made --grid model=tgn,jodie --set apan.mails=2 --out s", "apan.mails is set"),
+    ] {
+        refused(dir, &words.split(' ').collect::<Vec<_>>(), 2, &[said]);
+    }
+    let noted = done(dir, &small(&["--model", "jodie", "--epochs", "1"]));
+    assert!(noted.out.contains("tgn.memory is set, and the model jodie does not read it"), "{}", noted.out);
+    assert!(!noted.out.contains("tgn.layers"), "a default is not noted: {}", noted.out);
 }
 
 #[test]

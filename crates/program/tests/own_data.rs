@@ -243,4 +243,41 @@ fn pipes_are_read_like_files_as_data_and_as_every_table_beside_it() {
     let (code, _, err) = piped(dir, &embed, "\u{feff}u1\r\np2\r\n".as_bytes());
     assert_eq!(code, 0, "{err}");
     assert_eq!(fs::read_to_string(dir.join("z.csv")).unwrap().lines().count(), 3);
+    // What was piped is gone.
+    let train = ["train", "-", "--epochs", "1", "--batch", "20", "--out", "piped"];
+    let (code, _, err) = piped(dir, &train, text.as_bytes());
+    assert_eq!(code, 0, "{err}");
+    for words in
+        [&["eval", "--checkpoint", "piped"][..], &["embed", "--checkpoint", "piped", "--out", "y.csv"]]
+    {
+        let said = "the run read its data from standard input; say with --data where they are now";
+        refused(dir, words, 2, &[said]);
+        done(dir, &[words, &["--data", "stdin.csv"]].concat());
+    }
+}
+
+#[test]
+fn embeddings_are_written_as_the_name_ends_and_ids_with_commas_are_quoted() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let line = |i: usize| format!("\"Doe, J{}\",p{},{}\n", i % 3, i % 4, 1_700_000_000 + i);
+    fs::write(dir.join("events.csv"), "user,page,time\n".to_owned() + &(0..60).map(line).collect::<String>())
+        .unwrap();
+    done(dir, &["train", "events.csv", "--epochs", "1", "--batch", "20", "--out", "run"]);
+    let embed = ["embed", "--checkpoint", "run", "--out"];
+    let nodes = ["--nodes", "\"Doe, J1\",p3"];
+    done(dir, &[&embed[..], &["z.csv"], &nodes].concat());
+    let z = fs::read_to_string(dir.join("z.csv")).unwrap();
+    assert!(
+        z.lines().nth(1).unwrap().starts_with("\"Doe, J1\",") && z.lines().nth(2).unwrap().starts_with("p3,")
+    );
+    done(dir, &[&embed[..], &["z.parquet"], &nodes].concat());
+    assert!(fs::read(dir.join("z.parquet")).unwrap().starts_with(b"PAR1"));
+    done(dir, &[&embed[..], &["z.npy"], &nodes].concat());
+    assert!(fs::read(dir.join("z.npy")).unwrap().starts_with(b"\x93NUMPY"));
+    for name in ["z.txt", "z", "z.CSV.gz"] {
+        refused(dir, &[&embed[..], &[name]].concat(), 2, &["end in .npy, .csv or .parquet", name]);
+    }
+    let open = ["z.npy", "--nodes", "\"Doe, J1,p3"];
+    refused(dir, &[&embed[..], &open].concat(), 2, &["a quote does not end; quote an id with a comma"]);
 }

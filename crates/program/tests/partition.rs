@@ -287,7 +287,7 @@ fn wrong_demands_and_options_are_refused() {
     }
     assert!(Traffic::count(&demand, &Partition::new(vec![0; 2], 1).unwrap()).is_err());
     assert!(
-        "best".parse::<Partitioner>().unwrap_err().to_string().contains("re-flex-bicut, range, interval")
+        "best".parse::<Partitioner>().unwrap_err().to_string().contains("re-flex-bicut, range or interval")
     );
 }
 
@@ -313,9 +313,10 @@ fn the_command_compares_partitioners_and_writes_the_chosen_partition() {
         assert!(text.lines().all(|line| line.chars().count() <= 110), "{text}");
     }
     refused(dir, &[&words[..], &more].concat(), 2, &["p.npy exists", "give a new file (--out)"]);
+    refused(dir, &["partition", "--ranks", "2", "--out", "p.csv"], 2, &["p.csv", "let the name end in .npy"]);
     refused(dir, &["partition", "--ranks", "0"], 2, &["0 ranks; give 1 to 1024 ranks"]);
     refused(dir, &["partition"], 2, &["--ranks"]);
-    refused(dir, &["partition", "--ranks", "2", "--by", "best"], 2, &["re-flex-bicut, range, interval"]);
+    refused(dir, &["partition", "--ranks", "2", "--by", "best"], 2, &["re-flex-bicut, range or interval"]);
     refused(dir, &["partition", "--ranks", "2", "--slack", "-1"], 2, &["slack -1; give a number, 0 or more"]);
     refused(dir, &["partition", "--ranks", "2", "--data", "none.csv"], 10, &["none.csv: cannot open"]);
     refused(dir, &["partition", "--ranks", "2", "--out", "no/p.npy"], 10, &["no/p.npy: cannot create"]);

@@ -482,8 +482,13 @@ fn events_and_options_that_do_not_fit_a_stream_are_refused_and_change_nothing() 
     let dir = TempDir::new().unwrap();
     let config = Config { batch: 50, eval_batch: 50, ..config(1, 4) };
     let checkpoint = trained(&config, &events, dir.path());
-    let options =
-        |nodes, slots| PredictorOptions { batch: 2, nodes, slots, events: None, after: After::Validation };
+    let options = |nodes, slots| PredictorOptions {
+        batch: 2,
+        nodes,
+        slots,
+        after: After::Validation,
+        ..PredictorOptions::default()
+    };
     let open = |config: &Config, options: &PredictorOptions| {
         Predictor::open(&checkpoint, config, &cpu, options).err().unwrap().to_string()
     };

@@ -1,5 +1,5 @@
 //! `tgnn-bench predict` as its users see it.
-use crate::support::program::{done, made, program, refused, small};
+use crate::support::program::{done, json, made, program, refused, small};
 use std::{
     fs,
     io::{BufRead, BufReader, Write},
@@ -311,4 +311,79 @@ fn a_header_of_later_events_counts_or_is_refused_and_what_is_doubtful_is_noted()
     let note =
         "note: later.csv:2:5: the event is 50650.4 years after the one before it; is its time in the unit";
     assert!(ran.err.matches("note: ").count() == 1 && ran.err.contains(note), "{}", ran.err);
+}
+
+/// Returns the destinations of a list and their logits.
+fn ranked(list: &serde_json::Value) -> Vec<(u64, f64)> {
+    let pair = |pair: &serde_json::Value| (pair[0].as_u64().unwrap(), pair[1].as_f64().unwrap());
+    list.as_array().unwrap().iter().map(pair).collect()
+}
+
+#[test]
+fn a_line_gets_its_best_destinations_of_all_or_of_its_own_and_a_question_is_no_event() {
+    let dir = trained();
+    let dir = dir.path();
+    let predict = |input: &str, flags: &[&str]| {
+        fs::write(dir.join("lines"), input).unwrap();
+        let words = ["predict", "--checkpoint", "run", "--after", "validation", "--input", "lines"];
+        done(dir, &[&words[..], flags].concat())
+    };
+    let plain = predict(&LINES.join("\n"), &[]).out;
+    let top = predict(&LINES.join("\n"), &["--top", "4"]);
+    assert!(top.err.contains("scored    3 lines and 30 candidates in 3 steps"), "{}", top.err);
+    assert_eq!(top.out.lines().count(), 3);
+    for (line, plain) in top.out.lines().zip(plain.lines()) {
+        let list = line.strip_prefix(plain).unwrap().strip_prefix(",\"").unwrap().strip_suffix('"').unwrap();
+        let best = ranked(&json(&list.replace("\"\"", "\"")));
+        assert!(best.len() == 4 && best.iter().all(|(dst, _)| (30..40).contains(dst)), "{line}");
+        assert!(best.is_sorted_by(|a, b| a.1 >= b.1), "{line}");
+    }
+    // The event's own destination is scored like any candidate, by the state before the event.
+    let all = predict(&LINES.join("\n"), &["--top", "99", "--json"]).out;
+    for (line, plain) in all.lines().zip(plain.lines()) {
+        let line = json(line);
+        let event: Vec<&str> = plain.split(',').collect();
+        let best = ranked(&line["candidates"]);
+        assert_eq!(best.len(), 10);
+        let own = best.iter().find(|(dst, _)| event[1] == dst.to_string()).unwrap().1;
+        assert_eq!(line["dst"].to_string(), event[1]);
+        let logit = line["logit"].as_f64().unwrap();
+        assert!((own - logit).abs() < 1e-4 && event[3].parse() == Ok(logit as f32), "{line} {plain}");
+    }
+    // A list of its own, and questions among the events, which change no score.
+    let with = [
+        r#"{"src": 0, "dst": 30, "time": 20000, "a": 0.1, "b": 0.2, "c": 0.3, "candidates": [33, 31, 39]}"#,
+        r#"{"src": 5, "dst": 31, "time": 20000, "a": -1, "b": 0, "c": 1}"#,
+        r#"{"src": 5, "dst": null, "time": 20007, "candidates": [30, 31]}"#,
+        r#"{"src": 0, "dst": 31, "time": 20007, "a": 0.5, "b": 0.5, "c": 0.5}"#,
+    ];
+    let own = predict(&with.join("\n"), &[]).out;
+    let own: Vec<&str> = own.lines().collect();
+    let plain: Vec<&str> = plain.lines().collect();
+    assert!(own[0].starts_with(plain[0]) && own[1] == plain[1], "{own:?}");
+    assert_eq!(own[3].replace("20007", "20007.0"), plain[2]);
+    assert!(own[2].starts_with("5,,20007,,,\"[["), "{own:?}");
+    let first = json(all.lines().next().unwrap());
+    let of_three: Vec<(u64, f64)> =
+        ranked(&first["candidates"]).into_iter().filter(|(dst, _)| [33, 31, 39].contains(dst)).collect();
+    let list = own[0].split_once(",\"").unwrap().1.trim_end_matches('"');
+    let listed: Vec<u64> = ranked(&json(list)).iter().map(|(dst, _)| *dst).collect();
+    assert_eq!(listed, of_three.iter().map(|(dst, _)| *dst).collect::<Vec<_>>());
+    for (input, flags, said) in [
+        ("0,,20000,0,0,0", &[][..], "lines:1:3: the line has neither a destination nor candidates; give one"),
+        (with[0], &["--embeddings"], "the line has candidates, and --embeddings writes no scores"),
+        ("0,,20000,0,0,0", &["--embeddings"], "lines:1:3: "),
+    ] {
+        fs::write(dir.join("lines"), input).unwrap();
+        let words = ["predict", "--checkpoint", "run", "--after", "validation", "--input", "lines"];
+        refused(dir, &[&words[..], flags].concat(), 3, &[said]);
+    }
+    for (flags, said) in [
+        (&["--top", "0"][..], "--top 0; give 1 or more"),
+        (&["--out", "s.parquet"], "--out s.parquet: scores are text; let the name end in .csv"),
+        (&["--out", "s.jsonl"], "scores are CSV without --json"),
+        (&["--json", "--out", "s.csv"], "scores are JSON lines with --json; let the name end in .jsonl"),
+    ] {
+        refused(dir, &[&["predict", "--checkpoint", "run"], flags].concat(), 2, &[said]);
+    }
 }

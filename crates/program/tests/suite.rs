@@ -5,6 +5,7 @@ mod ablation;
 mod classes;
 mod command_line;
 mod compare;
+mod completions;
 mod config_table;
 mod custom_models;
 mod damaged_data;

@@ -134,12 +134,9 @@ fn an_option_that_does_not_fit_the_model_task_or_protocol_is_refused_with_valid_
     let dir = made();
     let dir = dir.path();
     for (words, text) in [
-        (
-            &["--model=gcn"][..],
-            "no model `gcn`; give one of tgn, jodie, dyrep, apan, tgat, graph-mixer, static",
-        ),
+        (&["--model=gcn"][..], "no model `gcn`; give tgn, jodie, dyrep, apan, tgat, graph-mixer, static"),
         (&["--task=graph"], "no task `graph`; give link, node, edge, property or regression"),
-        (&["--negatives=easy"], "no negatives `easy`; give random, historical or inductive"),
+        (&["--negatives=easy"], "no kind of negatives `easy`; give random, historical or inductive"),
         (&["--protocol=tgbl"], "no protocol `tgbl`; give dyglib, tgl, disttgl or tgb"),
         (
             &["--negatives=historical", "--protocol=tgb"],

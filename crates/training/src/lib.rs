@@ -1,4 +1,6 @@
-//! Training of temporal graph neural networks: models, plans, and the tasks that train and test them.
+#![doc = include_str!("../README.md")]
+//!
+//! # Modules
 //!
 //! | module | what it is |
 //! | --- | --- |
@@ -13,26 +15,6 @@
 //! | --- | --- |
 //! | train a model on your own events, then score new ones | [`tgnn_data::Events::new`], [`task::train`], [`task::Predictor`] |
 //! | write a model of event streams | [`model::EventModel`], [`task::CustomModel`], `crates/training/examples/own_event_model.rs` |
-//!
-//! ```
-//! use tgnn::runtime::Device;
-//! use tgnn_data::{SynthOptions, synth};
-//! use tgnn_training::task::{Config, RunOptions, train};
-//!
-//! let events = synth(&SynthOptions { events: 2_000, ..SynthOptions::default() })?;
-//! let config = Config { epochs: 1, ..Config::default() };
-//! let summary = train(&config, &events, &Device::cpu(1)?, &RunOptions::default(), &mut ())?;
-//! let test = summary.test.expect("the run evaluates");
-//! assert!(test.transductive.ap.is_some_and(|ap| ap > 0.5));
-//! # Ok::<(), tgnn::error::Error>(())
-//! ```
-//!
-//! # Cargo features
-//!
-//! | feature | adds |
-//! | --- | --- |
-//! | `formats` (default) | all formats of `tgnn_data`, and TGL's YAML |
-//! | `metis` | partitions of node memory by METIS; needs a C compiler |
 //!
 //! # Determinism
 //!

@@ -3,7 +3,7 @@ use super::{columns::Columns, delimiter::Delimiter};
 use crate::time_format::TimeFormat;
 use serde::{Deserialize, Serialize};
 use std::{fmt, path::PathBuf, str::FromStr};
-use tgnn::error::{Error, Result};
+use tgnn::error::{Error, ErrorKind, Result};
 
 /// Layout of event files; see the [module](super).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -70,10 +70,8 @@ impl FromStr for Format {
     type Err = Error;
 
     fn from_str(name: &str) -> Result<Self> {
-        Format::ALL.into_iter().find(|format| format.name() == name).ok_or_else(|| {
-            Error::usage(format!("there is no format `{name}`"))
-                .remedy(format!("choose one of {}", Format::ALL.map(Format::name).join(", ")))
-        })
+        let known = Format::ALL.into_iter().find(|format| format.name() == name);
+        known.ok_or_else(|| Error::unknown(ErrorKind::Usage, "format", name, &Format::ALL.map(Format::name)))
     }
 }
 
@@ -93,17 +91,34 @@ pub enum Missing {
     Refuse,
 }
 
+impl Missing {
+    /// All rules.
+    pub const ALL: [Missing; 3] = [Missing::Zero, Missing::Drop, Missing::Refuse];
+
+    /// Returns the name in files and flags.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Missing::Zero => "zero",
+            Missing::Drop => "drop",
+            Missing::Refuse => "refuse",
+        }
+    }
+}
+
 impl FromStr for Missing {
     type Err = Error;
 
     fn from_str(name: &str) -> Result<Self> {
-        match name {
-            "zero" => Ok(Missing::Zero),
-            "drop" => Ok(Missing::Drop),
-            "refuse" => Ok(Missing::Refuse),
-            _ => Err(Error::usage(format!("`{name}` says not what to do about missing values"))
-                .remedy("choose one of zero, drop, refuse")),
-        }
+        let known = Missing::ALL.into_iter().find(|rule| rule.name() == name);
+        let unknown = || {
+            Error::unknown(
+                ErrorKind::Usage,
+                "rule for missing values",
+                name,
+                &Missing::ALL.map(Missing::name),
+            )
+        };
+        known.ok_or_else(unknown)
     }
 }
 

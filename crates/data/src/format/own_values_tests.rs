@@ -109,6 +109,7 @@ fn later_events_have_the_times_of_the_data() {
         delimiter: None,
         missing: Missing::Zero,
         ids: super::id_rule::IdRule::default(),
+        asks: false,
     };
     let mut times = Vec::new();
     let mut later = LaterEvents::new(Path::new("-"), format);

@@ -212,7 +212,7 @@ fn a_format_given_by_the_user_takes_precedence() {
             .parse::<Format>()
             .unwrap_err()
             .to_string()
-            .ends_with("choose one of jodie, dyglib, tgl, snap, signed, table, tgb, tkg, native")
+            .ends_with("give jodie, dyglib, tgl, snap, signed, table, tgb, tkg or native")
     );
     assert!(Format::ALL.iter().all(|f| f.to_string().parse::<Format>().unwrap() == *f));
 }

@@ -2,7 +2,7 @@
 use super::Every;
 use serde::{Deserialize, Serialize};
 use std::str::FromStr;
-use tgnn::error::{Error, Result};
+use tgnn::error::{Error, ErrorKind, Result};
 
 /// Maximum of `lags`, `horizon` and `width`.
 const MOST: usize = 1 << 16;
@@ -70,16 +70,25 @@ pub enum Presence {
     All,
 }
 
+impl Presence {
+    /// All of them.
+    pub const ALL: [Presence; 3] = [Presence::Seen, Presence::Active, Presence::All];
+    /// Returns the name in files and flags.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Presence::Seen => "seen",
+            Presence::Active => "active",
+            Presence::All => "all",
+        }
+    }
+}
+
 impl FromStr for Presence {
     type Err = Error;
     fn from_str(s: &str) -> Result<Self> {
-        match s {
-            "seen" => Ok(Presence::Seen),
-            "active" => Ok(Presence::Active),
-            "all" => Ok(Presence::All),
-            _ => Err(Error::usage(format!("there is no snapshots.presence `{s}`"))
-                .remedy("give seen, active or all")),
-        }
+        let known = Presence::ALL.into_iter().find(|presence| presence.name() == s);
+        let names = Presence::ALL.map(Presence::name);
+        known.ok_or_else(|| Error::unknown(ErrorKind::Usage, "snapshots.presence", s, &names))
     }
 }
 

@@ -11,6 +11,7 @@ pub(super) use page::Timelines;
 
 use super::{
     output::{json, print, say, tell, terminal_width},
+    settings::Files,
     trials::{Outcome, TrialArgs, parse_seeds},
 };
 use clap::{Args, ValueEnum, builder::Resettable};
@@ -149,7 +150,8 @@ impl Compare {
         }
         let format = self.written_as.unwrap_or(Format::Table);
         let quiet = format != Format::Table;
-        let Outcome { finished, failed } = self.trials.run(self.config.as_ref(), &space, out, quiet)?;
+        let Outcome { finished, failed } =
+            self.trials.run(&Files::of_config(self.config.as_ref()), &space, out, quiet)?;
         format.check(&finished)?;
         let notes = failed.iter().map(|(name, why)| format!("{name} failed: {why}")).collect();
         let (comparison, timelines) = compared(finished, notes)?;

@@ -61,6 +61,10 @@ impl PartitionArgs {
     /// # Errors
     /// Those of [`tgnn_data::load`], [`Demand::count`], [`Partitioner::partition`] and [`Partition::write`].
     pub fn run(&self) -> Result<()> {
+        if let Some(out) = self.out.as_ref().filter(|out| out.extension().is_none_or(|end| end != "npy")) {
+            let what = format!("--out {}: a partition is an array of NumPy", out.display());
+            return Err(Error::usage(what).remedy("let the name end in .npy"));
+        }
         if let Some(out) = self.out.as_ref().filter(|out| out.exists()) {
             return Err(Error::usage(format!("{} exists", out.display())).remedy("give a new file (--out)"));
         }

@@ -7,7 +7,7 @@ mod table;
 mod tool;
 mod training;
 
-use super::settings::Settings;
+use super::settings::{Files, Settings};
 use clap::{ArgAction, Args, builder::Resettable};
 use measured::{How, MeasuredOp};
 use op::OpCases;
@@ -133,13 +133,16 @@ impl ProfileArgs {
     }
     /// Returns the configuration of the training. Under a tool the device is a CUDA device by default.
     fn config(&self) -> Result<Config> {
-        let (mut table, _) = self.settings.table(self.config.as_ref())?;
+        let files = Files::of_config(self.config.as_ref());
+        let (mut table, _) = self.settings.table(&files)?;
         let given = keys_of(&table);
         let of_training = given.keys().find(|key| !KEYS_OF_OPS.contains(&key.as_str()));
         if let (Some(key), false) = (of_training, matches!(self.what.as_str(), "step" | "epoch")) {
             let what = format!("`{key}` is a setting of a training, and `{}` is an op", self.what);
             return Err(Error::usage(what).remedy("leave it out, or profile step or epoch"));
         }
+        let (config, flags) = (Config::of_table(&table)?, keys_of(&self.settings.flags(&files)?));
+        flags.keys().try_for_each(|key| config.model_reads(key))?;
         if self.settings.ranks().size()? > 1 {
             return Err(Error::usage("one rank is profiled, and there are several").remedy(
                 "leave out --ranks; `train --profile --ranks N` measures the first of several ranks",

@@ -30,16 +30,36 @@ macro_rules! keys {
 }
 pub(crate) use keys;
 
+/// The keys that have a default, with it.
+static DEFAULTS: LazyLock<IndexMap<String, toml::Value>> =
+    LazyLock::new(|| Config::default().to_table().map(|table| keys_of(&table)).unwrap_or_default());
+
 /// Adds to the help of a flag the default of the key that it sets, unless the help has a default of its own.
 pub fn with_default(arg: Arg, keys: Keys) -> Arg {
-    static DEFAULTS: LazyLock<IndexMap<String, toml::Value>> =
-        LazyLock::new(|| Config::default().to_table().map(|table| keys_of(&table)).unwrap_or_default());
     let key = keys.iter().find(|(flag, _)| arg.get_id() == flag).map(|(_, key)| *key);
     let help = arg.get_help().map(ToString::to_string).filter(|help| !help.contains("[default: "));
     match (key.and_then(|key| DEFAULTS.get(key)), help) {
         (Some(default), Some(help)) => arg.help(format!("{help} [default: {}]", text_of(default))),
         _ => arg,
     }
+}
+
+/// Refuses keys of the command line that `reads` refuses. Such keys of a configuration file, which may serve
+/// several models, are told in `notes` unless they have their defaults.
+pub fn refuse_unread(
+    given: &IndexMap<String, toml::Value>,
+    flags: &IndexMap<String, toml::Value>,
+    reads: impl Fn(&str) -> Result<()>,
+    notes: &mut Vec<String>,
+) -> Result<()> {
+    for (key, value) in given {
+        match reads(key) {
+            Err(e) if flags.contains_key(key) => return Err(e),
+            Err(e) if DEFAULTS.get(key) != Some(value) => notes.push(e.to_string()),
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 /// Sets the keys of `pairs`, one after another.

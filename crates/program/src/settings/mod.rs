@@ -1,17 +1,18 @@
 //! The arguments that several commands share: what decides a run, what was trained, how to read data, and how
 //! many ranks there are.
+mod files;
 mod keys;
 mod ranks;
 mod read;
 mod trained;
 
-pub(super) use keys::{Keys, keys, set_flag, set_keys, with_default};
+pub(super) use files::{Files, GivenFiles};
+pub(super) use keys::{Keys, keys, refuse_unread, set_flag, set_keys, with_default};
 pub(super) use ranks::{RankArgs, is_on_gpu};
 pub(super) use read::ReadArgs;
 pub(super) use trained::{MovedData, TrainedModelArgs, with_flag};
 
 use clap::Args;
-use std::path::PathBuf;
 use tgnn::{
     error::{Error, Result},
     runtime::MatmulPrecision,
@@ -19,7 +20,10 @@ use tgnn::{
 use tgnn_data::Every;
 use tgnn_training::{
     model::ModelName,
-    task::{Config, HistoryRule, NegativeKind, Protocol, TaskName},
+    task::{
+        Config, HistoryRule, NegativeKind, Protocol, TaskName,
+        config::table::{keys_of, set_key},
+    },
 };
 
 /// The headings of these arguments in help.
@@ -193,19 +197,46 @@ impl Settings {
     pub(super) fn ranks(&self) -> &RankArgs {
         &self.plan.ranks
     }
-    /// Whether the data are given.
+    /// Whether the data are given by a flag.
     pub(super) fn gives_data(&self) -> bool {
         self.data.data.is_some()
     }
-    /// Returns the keys that the file and the flags set, and notes on settings of the file that have no
-    /// counterpart.
+    /// Returns the keys that the files and the flags set, and notes on settings of the configuration file
+    /// that have no counterpart.
     ///
     /// # Errors
     /// `Usage`, with the flag or the place in the file, for a wrong key or value; `Io`.
-    pub(super) fn table(&self, file: Option<&PathBuf>) -> Result<(toml::Table, Vec<String>)> {
+    pub(super) fn table(&self, files: &Files) -> Result<(toml::Table, Vec<String>)> {
+        let (mut table, notes) = files.config.as_ref().map(Config::read).transpose()?.unwrap_or_default();
+        for (key, value) in keys_of(&self.flags(files)?) {
+            set_key(&mut table, &key, value)?;
+        }
+        let config = Config::of_table(&table)?;
+        let of_snapshots = self.data.every.is_some() || self.training.group.is_some();
+        if of_snapshots && !config.model.reads_snapshots() {
+            return Err(Error::usage(format!(
+                "--every and --group are of snapshots, and {} reads events",
+                config.model.name()
+            ))
+            .remedy(format!("give --model {}", ModelName::names(true))));
+        }
+        Ok((table, notes))
+    }
+    /// Returns the keys that the command line sets, and not a configuration file.
+    ///
+    /// # Errors
+    /// `Usage`, with the flag, for a wrong key or value.
+    pub(super) fn flags(&self, files: &Files) -> Result<toml::Table> {
         let Settings { data, training, plan } = self;
-        let (mut table, notes) = file.map(Config::read).transpose()?.unwrap_or_default();
+        let mut table = toml::Table::new();
         set_keys(&mut table, &training.set)?;
+        if let (Some(first), Some(second)) = (&files.data, &data.data) {
+            return Err(Error::usage(format!("the data are given twice: {first} and --data {second}"))
+                .remedy("give one of them"));
+        }
+        if let Some(path) = &files.data {
+            set_flag(&mut table, "data.path", path)?;
+        }
         data.set_given(&mut table)?;
         data.read.set(&mut table)?;
         training.set_given(&mut table)?;
@@ -219,22 +250,14 @@ impl Settings {
         if training.no_rules {
             set_flag(&mut table, "rules", &false)?;
         }
-        let config = Config::of_table(&table)?;
-        if (data.every.is_some() || training.group.is_some()) && !config.model.reads_snapshots() {
-            return Err(Error::usage(format!(
-                "--every and --group are of snapshots, and {} reads events",
-                config.model.name()
-            ))
-            .remedy(format!("give --model {}", ModelName::names(true))));
-        }
-        Ok((table, notes))
+        Ok(table)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tgnn_training::task::config::table::{keys_of, text_of};
+    use tgnn_training::task::config::table::text_of;
 
     #[test]
     fn the_help_of_a_flag_has_the_default_of_the_key_that_it_sets() {

@@ -30,6 +30,9 @@ impl MovedData {
                 config.data = DataConfig { train, val, random_edge_features, ..DataConfig::default() };
             }
             config.data.path = path.clone();
+        } else if config.data.path == "-" {
+            return Err(Error::usage("the run read its data from standard input")
+                .remedy("say with --data where they are now; - is standard input again"));
         }
         let mut table = config.to_table()?;
         self.read.set(&mut table)?;

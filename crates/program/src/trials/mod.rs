@@ -6,7 +6,7 @@ mod runner;
 pub(super) use child::end_with_parent;
 pub(super) use runner::Outcome;
 
-use super::settings::{Settings, headings::TRAINING};
+use super::settings::{Files, Settings, headings::TRAINING};
 use clap::{ArgAction, Args};
 use runner::{Runner, Words};
 use std::{
@@ -17,6 +17,7 @@ use tgnn::error::{Error, Result};
 use tgnn_training::task::{
     Config,
     comparison::comparable_configs,
+    config::table::keys_of,
     search::{self, Space},
 };
 use toml::Value;
@@ -52,7 +53,7 @@ impl TrialArgs {
     pub(super) fn given(&self) -> Result<bool> {
         let paths = self.weights.is_some() || self.from.is_some();
         let flags = self.profile || self.timeline || self.jobs.is_some();
-        Ok(paths || flags || !self.settings.table(None)?.0.is_empty())
+        Ok(paths || flags || !self.settings.table(&Files::default())?.0.is_empty())
     }
     /// Trains the trials of `space` that have not finished yet, in folders in `out`. If `quiet`, standard
     /// output stays empty.
@@ -60,14 +61,8 @@ impl TrialArgs {
     /// # Errors
     /// `Usage` if the trials make no sense, cannot be compared, or have other runs in their folders; the
     /// first failure if no trial finished.
-    pub(super) fn run(
-        &self,
-        config: Option<&PathBuf>,
-        space: &Space,
-        out: &Path,
-        quiet: bool,
-    ) -> Result<Outcome> {
-        let (mut base, notes) = self.settings.table(config)?;
+    pub(super) fn run(&self, files: &Files, space: &Space, out: &Path, quiet: bool) -> Result<Outcome> {
+        let (mut base, notes) = self.settings.table(files)?;
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         if self.jobs == Some(0) {
             return Err(Error::usage("--jobs 0").remedy("give 1 or more"));
@@ -78,6 +73,15 @@ impl TrialArgs {
         let trials = space.trials(&base)?;
         let configs =
             trials.iter().map(|trial| Config::of_table(&trial.table)).collect::<Result<Vec<_>>>()?;
+        let tried = trials.iter().flat_map(|trial| keys_of(&trial.table).into_keys());
+        let of_base = keys_of(&base);
+        let tried = tried.filter(|key| !of_base.contains_key(key));
+        for key in keys_of(&self.settings.flags(files)?).into_keys().chain(tried) {
+            let refused: Vec<Result<()>> = configs.iter().map(|config| config.model_reads(&key)).collect();
+            if refused.iter().all(Result::is_err) {
+                refused.into_iter().collect::<Result<()>>()?;
+            }
+        }
         let named = trials.iter().zip(&configs).map(|(trial, config)| (trial.name.clone(), config));
         comparable_configs(named)?;
         if configs.iter().any(|config| !config.evaluate) {

@@ -94,6 +94,7 @@ macro_rules! model_names {
 }
 
 use serde::{Deserialize, Serialize};
+use tgnn::error::{Error, ErrorKind, Result};
 for_each_model!(model_names);
 
 impl ModelName {
@@ -110,12 +111,11 @@ impl ModelName {
 }
 
 impl std::str::FromStr for ModelName {
-    type Err = tgnn::error::Error;
-    fn from_str(s: &str) -> tgnn::error::Result<Self> {
+    type Err = Error;
+    fn from_str(s: &str) -> Result<Self> {
         Self::ALL.iter().copied().find(|m| m.name() == s).ok_or_else(|| {
             let names: Vec<&str> = Self::ALL.iter().map(|m| m.name()).collect();
-            tgnn::error::Error::usage(format!("there is no model `{s}`"))
-                .remedy(format!("give one of {}", names.join(", ")))
+            Error::unknown(ErrorKind::Usage, "model", s, &names)
         })
     }
 }

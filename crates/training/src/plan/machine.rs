@@ -8,7 +8,7 @@ use super::CostModel;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use tgnn::{
-    error::{Error, Result},
+    error::{Error, ErrorKind, Result},
     runtime::comm::Sent,
 };
 use tgnn_data::text::toml_error;
@@ -106,9 +106,8 @@ impl Machine {
         }
         let path = Path::new(name);
         if path.extension().is_none_or(|e| e != "toml") {
-            let names: Vec<&str> = Self::presets().collect();
-            return Err(Error::usage(format!("there is no machine `{name}`"))
-                .remedy(format!("give {}, or a file: MACHINE.toml", names.join(", "))));
+            let names: Vec<&str> = Self::presets().chain(["a file: MACHINE.toml"]).collect();
+            return Err(Error::unknown(ErrorKind::Usage, "machine", name, &names));
         }
         let text = std::fs::read_to_string(path).map_err(|e| Error::io(path, "cannot read", e))?;
         Self::parse(&text).map_err(|e| e.in_file(path))

@@ -362,11 +362,9 @@ impl Plan {
         }
         let path = Path::new(name);
         if path.extension().is_none_or(|e| e != "toml") {
-            let what = format!("there is no plan `{name}`");
-            let names = Self::PRESETS.join(", ");
-            return Err(Error::usage(what).remedy(format!(
-                "give auto, {names}, disttgl:IxJxK, mspipe:k=K, pipetgl:k=K, or a file: PLAN.toml"
-            )));
+            let forms = ["disttgl:IxJxK", "mspipe:k=K", "pipetgl:k=K", "a file: PLAN.toml"];
+            let names = [&["auto"], &Self::PRESETS[..], &forms].concat();
+            return Err(Error::unknown(ErrorKind::Usage, "plan", name, &names));
         }
         let text = std::fs::read_to_string(path).map_err(|e| Error::io(path, "cannot read", e))?;
         Self::parse(&text).map_err(|e| e.in_file(path))

@@ -5,8 +5,11 @@
 //! numbers and text as in a text table. Where the names tell no features, all further columns of floats or of
 //! lists of numbers are features. Bytes are hexadecimal text.
 mod arrow;
+mod embeddings;
 mod parquet_file;
 mod parquet_pages;
+
+pub use embeddings::parquet_of;
 
 use super::{
     cell::{Cell, Row},

@@ -19,6 +19,7 @@ use crate::{
     EncodedColumn, Encoding, FeatureEncoding, LineCounts, NodeId, TimeScale, feature_columns::hash_words,
     text::counted,
 };
+use serde_json::Value;
 use std::{
     borrow::Cow,
     path::{Path, PathBuf},
@@ -29,14 +30,20 @@ use tgnn::error::{Error, Result};
 #[derive(Clone, Debug, PartialEq)]
 #[doc(hidden)]
 pub struct LaterEvent {
-    /// Original ids of source and destination.
-    pub ends: [NodeId; 2],
+    /// Original id of the source.
+    pub src: NodeId,
+    /// Original id of the destination; `None` if the row asks for destinations.
+    pub dst: Option<NodeId>,
+    /// Original ids of the destinations that the row wants to be compared.
+    pub candidates: Option<Vec<NodeId>>,
     /// Ticks since the first event of the data set.
     pub time: i64,
     /// Edge features, as many as the data set's edge feature width.
     pub features: Vec<f32>,
     /// `src,dst,time` as written in the row, joined by commas.
     pub text: String,
+    /// The time as it is written.
+    pub written: String,
 }
 
 /// How the events of a data set are written.
@@ -57,6 +64,8 @@ pub struct EventFormat {
     pub missing: Missing,
     /// How to read ids.
     pub ids: IdRule,
+    /// Whether a row may lack its destination, because it asks for some.
+    pub asks: bool,
 }
 
 impl EventFormat {
@@ -149,6 +158,8 @@ struct Places {
     ends: [usize; 2],
     time: Vec<usize>,
     features: Vec<usize>,
+    /// The column of candidates.
+    candidates: Option<usize>,
     /// The names of the columns, if there is a header.
     names: Vec<String>,
     /// Number of cells of a row.
@@ -162,7 +173,7 @@ impl Places {
     fn in_order(features: usize) -> Self {
         let features: Vec<usize> = (3..3 + features).collect();
         let (names, guesses, width) = (Vec::new(), Vec::new(), 3 + features.len());
-        Places { ends: [0, 1], time: vec![2], features, names, width, guesses }
+        Places { ends: [0, 1], time: vec![2], features, candidates: None, names, width, guesses }
     }
 
     /// Returns the places that a header names; the error says what it does not name.
@@ -185,7 +196,9 @@ impl Places {
             [] => vec![one(&None, named.time, "time")?],
             columns => columns.iter().map(given).collect::<Result<_, _>>()?,
         };
-        let others = [named.label, named.index].into_iter().flatten();
+        let is_feature = format.encoding.0.iter().any(|column| column.name == CANDIDATES);
+        let candidates = names.iter().position(|name| name == CANDIDATES).filter(|_| !is_feature);
+        let others = [named.label, named.index, candidates].into_iter().flatten();
         let taken: Vec<usize> = ends.iter().chain(&time).copied().chain(others).collect();
         let features = match named.features {
             Some((first, None)) if format.starts_at(&names[first]) => {
@@ -199,7 +212,7 @@ impl Places {
         // The rest of a note tells how to name columns of a data set.
         let guesses =
             named.notes.iter().filter_map(|note| Some(note.split_once(';')?.0.to_owned())).collect();
-        Ok(Places { ends, time, features, names: names.to_vec(), width, guesses })
+        Ok(Places { ends, time, features, candidates, names: names.to_vec(), width, guesses })
     }
 
     /// Returns the columns of features; the error is the name of one that is not there. Features without
@@ -288,7 +301,7 @@ impl LaterEvents {
                     self.rows.take_comment(self.comment.take(), splitter.writing, row.len());
                 }
                 self.begun = true;
-                self.counts.events += self.rows.row(&row, take)?;
+                self.counts.events += self.rows.row(&row, None, take)?;
             }
             _ => {
                 let object = json_lines::parse(&self.file, self.number, line)?;
@@ -299,7 +312,7 @@ impl LaterEvents {
                 self.begun = true;
                 let (path, number, names) = (place.0, place.1, &*self.keys);
                 let row = Object { path, number, names, object: &object };
-                self.counts.events += self.rows.row(&row, take)?;
+                self.counts.events += self.rows.row(&row, object.get(CANDIDATES), take)?;
             }
         }
         Ok(())
@@ -338,7 +351,7 @@ impl LaterEvents {
             self.rows.start(names, (&self.file, 0))?;
         }
         self.rows.places.guesses.extend_from_slice(&sample.notes);
-        source.0.for_each(&sample, &mut |row| self.rows.row(row, take).map(drop))?;
+        source.0.for_each(&sample, &mut |row| self.rows.row(row, None, take).map(drop))?;
         Ok(())
     }
 
@@ -410,9 +423,11 @@ impl Rows {
         Ok(true)
     }
 
-    /// Calls `take` with the event of a row. Returns the number of events: 0 if the row is left out.
-    fn row(&mut self, row: &dyn Row, take: &mut Take<'_>) -> Result<u64> {
-        if let Some(event) = self.event(row)? {
+    /// Calls `take` with the event of a row, whose candidates a line of JSON has as `listed`. Returns the number
+    /// of events: 0 if the row is left out.
+    fn row(&mut self, row: &dyn Row, listed: Option<&Value>, take: &mut Take<'_>) -> Result<u64> {
+        if let Some(mut event) = self.event(row)? {
+            event.candidates = self.candidates(row, listed)?;
             take(event, &EventRow { row, places: &self.places })?;
             return Ok(1);
         }
@@ -425,6 +440,7 @@ impl Rows {
         self.check_width(row)?;
         let [src, dst] = self.places.ends;
         let ids = self.format.ids;
+        let asks = self.format.asks && matches!(row.cell(dst), Cell::Missing | Cell::Text(b""));
         for i in [src, dst] {
             if ids.is_doubtful(&row.cell(i)) {
                 return Err(row
@@ -432,15 +448,63 @@ impl Rows {
                     .remedy(IDS));
             }
         }
-        let ends = [ids.node(row, src, IDS)?.into(), ids.node(row, dst, IDS)?.into()];
+        let source = ids.node(row, src, IDS)?.into();
+        let destination = if asks { None } else { Some(ids.node(row, dst, IDS)?.into()) };
         let (time, written) = self.time(row)?;
-        let Some(features) = self.features(row)? else { return Ok(None) };
+        // A question becomes no event, so that it needs no features.
+        let features = if asks { Some(Vec::new()) } else { self.features(row)? };
+        let Some(features) = features else { return Ok(None) };
         let [src, dst] = [src, dst].map(|i| match row.cell(i) {
             Cell::Text(field) => String::from_utf8_lossy(field).into_owned(),
             cell => cell.text().map(Cow::into_owned).unwrap_or_default(),
         });
-        let text = [src, dst, written].map(quoted).join(",");
-        Ok(Some(LaterEvent { ends, time, features, text }))
+        let text = [src, dst, written.clone()].map(quoted).join(",");
+        Ok(Some(LaterEvent {
+            src: source,
+            dst: destination,
+            candidates: None,
+            time,
+            features,
+            text,
+            written,
+        }))
+    }
+
+    /// Returns the candidates of a row: those `listed` in JSON, or in the text of their column a list of JSON
+    /// or ids with commas between them.
+    fn candidates(&self, row: &dyn Row, listed: Option<&Value>) -> Result<Option<Vec<NodeId>>> {
+        let column = self.places.candidates;
+        let wrong = |what: &str| row.error(column, format!("the candidates are {what}")).remedy(LIST);
+        let parsed;
+        let listed = match (listed, column.map(|i| row.cell(i))) {
+            (Some(listed), _) => listed,
+            (None, Some(Cell::Text(text))) if text.trim_ascii().starts_with(b"[") => {
+                let text = String::from_utf8_lossy(text);
+                parsed = serde_json::from_str(&text).map_err(|_| wrong("no list of JSON"))?;
+                &parsed
+            }
+            (None, Some(Cell::Text(text))) if !text.is_empty() => {
+                let text = String::from_utf8_lossy(text);
+                return Ok(Some(text.split(',').map(|id| NodeId::parse(id.trim())).collect()));
+            }
+            (None, Some(Cell::Number(number))) => {
+                return Ok(Some(vec![NodeId::parse(
+                    &Cell::Number(number).text().map_err(|_| wrong("no ids"))?,
+                )]));
+            }
+            (None, Some(Cell::Missing | Cell::Text(_)) | None) => return Ok(None),
+            (None, Some(_)) => return Err(wrong("no list of ids")),
+        };
+        let id = |value: &Value| match value {
+            Value::String(text) => Ok(NodeId::parse(text)),
+            Value::Number(number) => Ok(NodeId::parse(&number.to_string())),
+            _ => Err(wrong("no ids")),
+        };
+        match listed {
+            Value::Null => Ok(None),
+            Value::Array(ids) => ids.iter().map(id).collect::<Result<_>>().map(Some),
+            _ => Err(wrong("no list")),
+        }
     }
 
     /// Checks the number of cells of a row.
@@ -520,6 +584,10 @@ impl Counts {
 /// What receives each event.
 pub(crate) type Take<'a> = dyn FnMut(LaterEvent, &EventRow<'_>) -> Result<()> + 'a;
 
+/// The name of the column or key with the candidates of a row.
+const CANDIDATES: &str = "candidates";
+const LIST: &str =
+    "give a list such as [\"p9\", \"p4\"], or in CSV a quoted field with commas, such as \"p9,p4\"";
 const IDS: &str = "give the id of a node, as in the data";
 const VALUES: &str = "give a finite number, as in the data";
 const HEADER: &str = "name the columns as in the data, or leave out the header";

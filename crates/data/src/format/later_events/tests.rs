@@ -2,10 +2,24 @@
 use super::*;
 use crate::{EncodedColumn, TimeFormat};
 
+/// Returns the ids of source and destination.
+fn ends(event: &LaterEvent) -> [NodeId; 2] {
+    [event.src.clone(), event.dst.clone().unwrap()]
+}
+
 fn format(encoding: FeatureEncoding, has_names: bool) -> EventFormat {
     let scale = TimeScale { ticks_per_second: 1.0, origin: 0, format: TimeFormat::Seconds };
     let (columns, missing) = (Columns::default(), Missing::Zero);
-    EventFormat { scale, encoding, has_names, columns, delimiter: None, missing, ids: IdRule::default() }
+    EventFormat {
+        scale,
+        encoding,
+        has_names,
+        columns,
+        delimiter: None,
+        missing,
+        ids: IdRule::default(),
+        asks: false,
+    }
 }
 
 fn lines(width: usize, ticks_per_second: f64, origin: i64) -> LaterEvents {
@@ -38,7 +52,7 @@ fn named(names: &[&str]) -> LaterEvents {
 #[test]
 fn a_header_counts_or_is_refused_by_the_name_that_it_lacks() {
     let right = all(&mut named(&["value"]), "item_id,user_id,timestamp,value\n5,3,10,0.5").unwrap();
-    assert_eq!((&right[0].ends, right[0].time), (&[3, 5].map(NodeId::Number), 10));
+    assert_eq!((&ends(&right[0]), right[0].time), (&[3, 5].map(NodeId::Number), 10));
     let plain = all(&mut named(&["value"]), "3,5,10,0.5").unwrap();
     assert_eq!(plain, right);
     for (text, said) in [
@@ -64,17 +78,20 @@ fn a_header_counts_or_is_refused_by_the_name_that_it_lacks() {
     let header = "user_id,item_id,timestamp,state_label,comma_separated_list_of_features";
     let mut jodie = named(&["comma_separated_list_of_features", "6"]);
     let found = all(&mut jodie, &format!("{header}\n3,5,10,0,0.5,0.25")).unwrap();
-    assert_eq!((&found[0].ends, &found[0].features[..]), (&[3, 5].map(NodeId::Number), &[0.5, 0.25][..]));
+    assert_eq!((&ends(&found[0]), &found[0].features[..]), (&[3, 5].map(NodeId::Number), &[0.5, 0.25][..]));
     // A column that no name tells is told.
     let mut movies = named(&[]);
-    assert_eq!(all(&mut movies, "timestamp,user,movie\n10,3,5").unwrap()[0].ends, [3, 5].map(NodeId::Number));
+    assert_eq!(
+        ends(&all(&mut movies, "timestamp,user,movie\n10,3,5").unwrap()[0]),
+        [3, 5].map(NodeId::Number)
+    );
     assert_eq!(movies.notes(), ["no column is named like a destination: read `movie`"]);
     // Features without names of their own are the other columns.
     let labelled = all(&mut lines(1, 1.0, 0), "idx,u,i,ts,label,a\n7,3,5,10,1,0.5").unwrap();
-    assert_eq!((&labelled[0].ends, labelled[0].time), (&[3, 5].map(NodeId::Number), 10));
+    assert_eq!((&ends(&labelled[0]), labelled[0].time), (&[3, 5].map(NodeId::Number), 10));
     assert_eq!(labelled[0].features, [0.5]);
     let other = all(&mut lines(2, 1.0, 0), "t,a,i,u,b\n10,0.5,5,3,0.25").unwrap();
-    assert_eq!((&other[0].ends, &other[0].features[..]), (&[3, 5].map(NodeId::Number), &[0.5, 0.25][..]));
+    assert_eq!((&ends(&other[0]), &other[0].features[..]), (&[3, 5].map(NodeId::Number), &[0.5, 0.25][..]));
     assert!(all(&mut lines(2, 1.0, 0), "t,a,i,u\n10,0.5,5,3").is_err());
 }
 
@@ -88,7 +105,7 @@ fn json_lines_are_read_by_their_keys_in_any_order_and_may_lack_a_feature() {
     assert!(e.starts_with("x.csv:4: `to`: an empty field is not a node id; "), "{e}");
     let mut lines = named(&["value"]);
     let found = all(&mut lines, &text[..text.rfind('\n').unwrap()]).unwrap();
-    assert_eq!((&found[0].ends, &found[0].features[..]), (&[3, 5].map(NodeId::Number), &[0.5][..]));
+    assert_eq!((&ends(&found[0]), &found[0].features[..]), (&[3, 5].map(NodeId::Number), &[0.5][..]));
     assert_eq!((found[1].text.as_str(), &found[1].features[..]), ("4,5,11", &[0.0][..]));
     assert_eq!(lines.notes(), ["1 missing feature read as 0"]);
 }
@@ -106,8 +123,15 @@ fn times_between_two_ticks_are_cut_with_a_note() {
 fn headers_comments_and_blank_lines_are_skipped_and_any_delimiter_is_taken() {
     for text in ["u,i,t\n# x\n\n3,4,10", "3;4;10", "3\t4\t10", " 3  4 10 "] {
         let found = all(&mut lines(0, 1.0, 4), text).unwrap();
-        let want =
-            LaterEvent { ends: [3, 4].map(NodeId::Number), time: 6, features: vec![], text: "3,4,10".into() };
+        let want = LaterEvent {
+            src: NodeId::Number(3),
+            dst: Some(NodeId::Number(4)),
+            candidates: None,
+            time: 6,
+            features: vec![],
+            text: "3,4,10".into(),
+            written: "10".into(),
+        };
         assert_eq!(found, [want], "{text}");
     }
 }
@@ -150,11 +174,12 @@ fn a_header_places_the_columns_of_the_data_set() {
         delimiter: None,
         missing: Missing::Zero,
         ids: IdRule::default(),
+        asks: false,
     };
     let mut lines = LaterEvents::new(Path::new("x.csv"), format.clone());
     assert_eq!(parse(&mut lines, "day,clock,carrier,dest,origin,km,note").unwrap(), None);
     let event = parse(&mut lines, "1970-01-02,00:00:05,UA,\"LAX, CA\",EWR,,x").unwrap().unwrap();
-    assert_eq!((event.ends, event.time), (["EWR", "LAX, CA"].map(NodeId::parse), 86_405));
+    assert_eq!((ends(&event), event.time), (["EWR", "LAX, CA"].map(NodeId::parse), 86_405));
     assert_eq!(
         (event.features, event.text.as_str()),
         (vec![0.0, 0.0, 1.0], "EWR,\"LAX, CA\",1970-01-02 00:00:05")
@@ -173,7 +198,7 @@ fn among_numbers_a_number_in_any_notation_is_a_node_and_a_word_for_nothing_is_no
     let numbers = EventFormat { ids: IdRule::among(true), ..format(FeatureEncoding::numbers(0), false) };
     let mut among_numbers = LaterEvents::new(Path::new("x.csv"), numbers);
     let event = parse(&mut among_numbers, "1e+05,+25,7").unwrap().unwrap();
-    assert_eq!((event.ends, event.text.as_str()), ([100_000, 25].map(NodeId::Number), "1e+05,+25,7"));
+    assert_eq!((ends(&event), event.text.as_str()), ([100_000, 25].map(NodeId::Number), "1e+05,+25,7"));
     let e = parse(&mut among_numbers, "3,nan,7").unwrap_err().to_string();
     assert_eq!(e, "x.csv:2:3: `nan` is not a node id among numbers; give the id of a node, as in the data");
     let e = parse(&mut among_numbers, "3,-1,7").unwrap_err().to_string();
@@ -183,5 +208,49 @@ fn among_numbers_a_number_in_any_notation_is_a_node_and_a_word_for_nothing_is_no
     );
     let mut names = lines(0, 1.0, 0);
     let event = parse(&mut names, "1e+05,nan,7").unwrap().unwrap();
-    assert_eq!(event.ends, ["1e+05", "nan"].map(|name| NodeId::Text(name.into())));
+    assert_eq!(ends(&event), ["1e+05", "nan"].map(|name| NodeId::Text(name.into())));
+}
+
+#[test]
+fn a_row_may_ask_for_destinations_and_may_list_them_in_csv_and_json() {
+    let asking = || {
+        let format = EventFormat { asks: true, ..format(FeatureEncoding::numbers(1), false) };
+        LaterEvents::new(Path::new("x"), format)
+    };
+    let listed = |text: &str| {
+        let found = all(&mut asking(), text).unwrap();
+        let ids =
+            |e: &LaterEvent| e.candidates.as_ref().map(|ids| ids.iter().map(ToString::to_string).collect());
+        found.iter().map(|e| (e.dst.is_none(), ids(e))).collect::<Vec<(bool, Option<Vec<String>>)>>()
+    };
+    let some = |ids: &[&str]| Some(ids.iter().map(ToString::to_string).collect::<Vec<_>>());
+    let csv = "src,dst,time,weight,candidates\n3,4,10,1,\"5,u7\"\n3,,11,,\"[5, \"\"a,b\"\"]\"\n3,4,12,1,\n";
+    let want = [(false, some(&["5", "u7"])), (true, some(&["5", "a,b"])), (false, None)];
+    assert_eq!(listed(csv), want);
+    let json = r#"{"src": 3, "dst": 4, "time": 10, "weight": 1, "candidates": [5, "u7"]}
+{"src": 3, "dst": null, "time": 11, "candidates": ["5", "a,b"]}
+{"src": 3, "dst": 4, "time": 12, "weight": 1}
+"#;
+    assert_eq!(listed(json), want);
+    for (text, said) in [
+        (
+            "{\"src\": 3, \"dst\": 4, \"time\": 1, \"weight\": 1, \"candidates\": 5}",
+            "the candidates are no list",
+        ),
+        ("{\"src\": 3, \"dst\": 4, \"time\": 1, \"weight\": 1, \"candidates\": [[5]]}", "are no ids"),
+        (
+            "src,dst,time,weight,candidates\n3,4,1,1,\"[5\"",
+            "x:2:10: the candidates are no list of JSON; give",
+        ),
+    ] {
+        let e = all(&mut asking(), text).unwrap_err().to_string();
+        assert!(e.contains(said), "{e}");
+    }
+    let mut strict = LaterEvents::new(Path::new("x"), format(FeatureEncoding::numbers(0), false));
+    assert!(all(&mut strict, "3,,10").is_err(), "a destination is missing");
+    // A feature may have the name of the list.
+    let encoding = named(&["candidates"]).rows.format.encoding;
+    let mut feature = LaterEvents::new(Path::new("x"), format(encoding, true));
+    let found = all(&mut feature, "src,dst,time,candidates\n3,4,10,0.5").unwrap();
+    assert_eq!((&found[0].features[..], &found[0].candidates), (&[0.5][..], &None));
 }

@@ -7,7 +7,7 @@ use super::{
 };
 use serde::{Deserialize, Serialize};
 use std::{fmt, str::FromStr};
-use tgnn::error::{Error, Result};
+use tgnn::error::{Error, ErrorKind, Result};
 
 /// A way to assign nodes to ranks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -83,8 +83,7 @@ impl FromStr for Partitioner {
     fn from_str(name: &str) -> Result<Self> {
         Self::ALL.iter().find(|p| p.name() == name).copied().ok_or_else(|| {
             let names: Vec<&str> = Self::ALL.iter().map(|p| p.name()).collect();
-            Error::usage(format!("there is no partitioner `{name}`"))
-                .remedy(format!("give {}", names.join(", ")))
+            Error::unknown(ErrorKind::Usage, "partitioner", name, &names)
         })
     }
 }

@@ -2,7 +2,7 @@
 use serde::{Deserialize, Serialize};
 use std::str::FromStr;
 use tgnn::{
-    error::{Error, Result},
+    error::{Error, ErrorKind, Result},
     ops::sample_neighbors::History,
 };
 use tgnn_data::{Events, Snapshots, Split};
@@ -29,17 +29,6 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// All protocols.
-    pub const ALL: [Protocol; 4] = [Protocol::Dyglib, Protocol::Tgl, Protocol::Disttgl, Protocol::Tgb];
-    /// Returns the name in files and flags.
-    pub fn name(self) -> &'static str {
-        match self {
-            Protocol::Dyglib => "dyglib",
-            Protocol::Tgl => "tgl",
-            Protocol::Disttgl => "disttgl",
-            Protocol::Tgb => "tgb",
-        }
-    }
     /// Returns which events a query sees as neighbours. The authors of DyGLib and of TGL search by time
     /// alone; DistTGL has TGL's sampler. TGB's example code fills its neighbour loader with a batch after the
     /// batch is scored.
@@ -78,15 +67,6 @@ fn unique(nodes: &[u32]) -> Vec<u32> {
     nodes
 }
 
-impl FromStr for Protocol {
-    type Err = Error;
-    fn from_str(s: &str) -> Result<Self> {
-        Protocol::ALL.into_iter().find(|p| p.name() == s).ok_or_else(|| {
-            Error::usage(format!("there is no protocol `{s}`")).remedy("give dyglib, tgl, disttgl or tgb")
-        })
-    }
-}
-
 /// The kind of negatives in validation and test, for protocols that leave it open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -100,30 +80,6 @@ pub enum NegativeKind {
     Inductive,
 }
 
-impl NegativeKind {
-    /// Returns the name in files and flags.
-    pub fn name(self) -> &'static str {
-        match self {
-            NegativeKind::Random => "random",
-            NegativeKind::Historical => "historical",
-            NegativeKind::Inductive => "inductive",
-        }
-    }
-}
-
-impl FromStr for NegativeKind {
-    type Err = Error;
-    fn from_str(s: &str) -> Result<Self> {
-        match s {
-            "random" => Ok(NegativeKind::Random),
-            "historical" => Ok(NegativeKind::Historical),
-            "inductive" => Ok(NegativeKind::Inductive),
-            _ => Err(Error::usage(format!("there are no negatives `{s}`"))
-                .remedy("give random, historical or inductive")),
-        }
-    }
-}
-
 /// Which events a query sees as neighbours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -135,18 +91,6 @@ pub enum HistoryRule {
     Time,
     /// Those of earlier batches that are strictly earlier in time.
     Batch,
-}
-
-impl FromStr for HistoryRule {
-    type Err = Error;
-    fn from_str(s: &str) -> Result<Self> {
-        match s {
-            "auto" => Ok(HistoryRule::Auto),
-            "time" => Ok(HistoryRule::Time),
-            "batch" => Ok(HistoryRule::Batch),
-            _ => Err(Error::usage(format!("there is no history `{s}`")).remedy("give auto, time or batch")),
-        }
-    }
 }
 
 impl From<History> for HistoryRule {
@@ -176,16 +120,6 @@ pub enum TaskName {
 }
 
 impl TaskName {
-    /// Returns the name in files and flags.
-    pub fn name(self) -> &'static str {
-        match self {
-            TaskName::Link => "link",
-            TaskName::Node => "node",
-            TaskName::Edge => "edge",
-            TaskName::Regression => "regression",
-            TaskName::Property => "property",
-        }
-    }
     /// Returns the task that snapshots suit: values if they have values to predict, else classes of vertices
     /// if they have such, else links.
     pub fn suited_to(snapshots: &Snapshots) -> Self {
@@ -197,20 +131,38 @@ impl TaskName {
     }
 }
 
-impl FromStr for TaskName {
-    type Err = Error;
-    fn from_str(s: &str) -> Result<Self> {
-        match s {
-            "link" => Ok(TaskName::Link),
-            "node" => Ok(TaskName::Node),
-            "edge" => Ok(TaskName::Edge),
-            "regression" => Ok(TaskName::Regression),
-            "property" => Ok(TaskName::Property),
-            _ => Err(Error::usage(format!("there is no task `{s}`"))
-                .remedy("give link, node, edge, property or regression")),
+/// Names the values of a choice, in files and flags.
+macro_rules! names {
+    ($type:ident, $what:literal, [$($value:ident => $name:literal),*]) => {
+        impl $type {
+            /// All of them.
+            pub const ALL: &[$type] = &[$($type::$value),*];
+            /// Returns the name in files and flags.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $($type::$value => $name),*
+                }
+            }
         }
-    }
+
+        impl FromStr for $type {
+            type Err = Error;
+            fn from_str(s: &str) -> Result<Self> {
+                let known = Self::ALL.iter().copied().find(|value| value.name() == s);
+                known.ok_or_else(|| Error::unknown(ErrorKind::Usage, $what, s, &[$($name),*]))
+            }
+        }
+    };
 }
+
+names!(Protocol, "protocol", [Dyglib => "dyglib", Tgl => "tgl", Disttgl => "disttgl", Tgb => "tgb"]);
+names!(NegativeKind, "kind of negatives", [
+    Random => "random", Historical => "historical", Inductive => "inductive"
+]);
+names!(HistoryRule, "history", [Auto => "auto", Time => "time", Batch => "batch"]);
+names!(TaskName, "task", [
+    Link => "link", Node => "node", Edge => "edge", Property => "property", Regression => "regression"
+]);
 
 #[cfg(test)]
 mod tests {

@@ -1,6 +1,7 @@
 //! The configuration of a run: a TOML file, every key of which a flag may override.
 mod choices;
 mod custom;
+mod effect;
 mod fitted;
 mod optimizer;
 mod plan;

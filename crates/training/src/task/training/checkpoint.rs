@@ -33,7 +33,7 @@ use std::{
     path::{Path, PathBuf},
 };
 use tgnn::{
-    error::{Error, Result},
+    error::{Error, ErrorKind, Result},
     runtime::{BufferId, Rows, Spec, Store},
 };
 use tgnn_data::{ClassTable, Encodings, NodeId};
@@ -71,15 +71,23 @@ pub enum After {
     Validation,
 }
 
+impl After {
+    /// All of them.
+    pub const ALL: [After; 2] = [After::Stream, After::Validation];
+    /// Returns the name in flags.
+    pub const fn name(self) -> &'static str {
+        match self {
+            After::Stream => "stream",
+            After::Validation => "validation",
+        }
+    }
+}
+
 impl std::str::FromStr for After {
     type Err = Error;
     fn from_str(s: &str) -> Result<Self> {
-        match s {
-            "stream" => Ok(After::Stream),
-            "validation" => Ok(After::Validation),
-            _ => Err(Error::usage(format!("there is no part `{s}` to come after"))
-                .remedy("give stream or validation")),
-        }
+        let known = After::ALL.into_iter().find(|part| part.name() == s);
+        known.ok_or_else(|| Error::unknown(ErrorKind::Usage, "part", s, &After::ALL.map(After::name)))
     }
 }
 

@@ -61,11 +61,12 @@ pub(super) struct Built {
 }
 
 impl Built {
-    /// Builds the model and its programs, without a trained state.
+    /// Builds the model and its programs, without a trained state. At most `batch` events become history
+    /// together, and at most as many as the tables hold are only scored.
     ///
     /// # Errors
     /// `OutOfMemory`; the errors of recording.
-    pub fn new(config: &Config, sizes: &OpenEnd, device: &Device) -> Result<Self> {
+    pub fn new(config: &Config, sizes: &OpenEnd, batch: usize, device: &Device) -> Result<Self> {
         let lists = size_of::<Entry>().saturating_mul(sizes.nodes).saturating_mul(sizes.slots);
         let state = config.event_model()?.state_bytes(sizes.nodes, sizes.edge_width, config.memory_as);
         let state = state.saturating_add(lists);
@@ -87,9 +88,9 @@ impl Built {
         rows.into_iter().try_for_each(|id| store.clear(id))?;
         let width = config.event_model()?.width();
         let [outputs, looked] =
-            [Outputs::new(&mut store, sizes.batch, width)?, Outputs::new(&mut store, sizes.batch, width)?];
+            [Outputs::new(&mut store, batch, width)?, Outputs::new(&mut store, sizes.batch, width)?];
         let mut t = Tape::new(&store);
-        record(&mut t, &net, &tables, outputs, sizes.batch, true)?;
+        record(&mut t, &net, &tables, outputs, batch, true)?;
         check_neighbors(&t, config)?;
         let advance = Program::new(&t, &[], Precision::F32, Backend::for_device(device))?;
         Ok(Built { store, parameters, net, tables, arrivals, outputs, looked, advance, look: None })

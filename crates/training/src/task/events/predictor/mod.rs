@@ -70,6 +70,9 @@ pub struct PredictorOptions {
     pub events: Option<usize>,
     /// What the model knows at first, if the checkpoint is of a training run.
     pub after: After,
+    /// Maximum number of pairs that [`Predictor::score`] scores together; at least and by default `batch`. Of
+    /// many candidates it scores more in a second.
+    pub scored: usize,
 }
 
 /// A new event.
@@ -91,6 +94,8 @@ pub struct Predictor {
     manifest: Manifest,
     config: Config,
     device: Device,
+    /// Maximum number of events that become history together.
+    batch: usize,
     sizes: OpenEnd,
     /// Original ids of the nodes of the data set.
     ids: Option<Ids>,
@@ -162,7 +167,7 @@ fn batch_capacity(options: &PredictorOptions) -> Result<usize> {
 
 /// Returns the initial number of event ids if `held` events are kept.
 fn initial_event_ids(options: &PredictorOptions, edge_width: usize, held: usize) -> usize {
-    let needed = held.saturating_add(options.batch.max(1));
+    let needed = held.saturating_add(options.batch.max(options.scored).max(1));
     match (options.events, edge_width) {
         (Some(events), _) => events.max(needed),
         (None, 0) => MOST_ITEMS,
@@ -231,7 +236,7 @@ impl Predictor {
         let held = stream.as_ref().map_or(0, |r| r.next as usize);
         let sizes = OpenEnd {
             nodes,
-            batch,
+            batch: batch.max(options.scored.min(MOST_ITEMS)),
             slots,
             events: initial_event_ids(options, edge_width, held),
             edge_width,
@@ -240,12 +245,13 @@ impl Predictor {
             history: config.history(),
             memory_as: config.memory_as,
         };
-        let (built, ids) = (Built::new(config, &sizes, &device)?, extract.ids.take());
+        let (built, ids) = (Built::new(config, &sizes, batch, &device)?, extract.ids.take());
         let config = config.clone();
         let mut p = Predictor {
             manifest,
             config,
             device,
+            batch,
             sizes,
             ids,
             data,
@@ -311,7 +317,7 @@ impl Predictor {
     /// features of another width or that are not finite; `Usage` if there are more events than a batch may
     /// have. Nothing is changed then.
     pub fn advance(&mut self, events: &[NewEvent<'_>]) -> Result<&[f32]> {
-        self.check(events)?;
+        self.check(events, self.batch)?;
         let width = self.sizes.edge_width;
         for (i, e) in events.iter().enumerate() {
             if e.features.len() != width || e.features.iter().any(|x| !x.is_finite()) {
@@ -423,6 +429,18 @@ impl Predictor {
         let new = self.manifest.stream.as_ref().map_or(&[][..], |stream| &stream.new_nodes);
         NodeNames::new(self.ids.as_ref(), first, known, self.sizes.nodes, new)
     }
+    /// Returns the nodes of the data set that events lead to: its destinations, or all of its nodes if
+    /// sources and destinations are one kind.
+    pub fn destinations(&self) -> std::ops::Range<u32> {
+        self.data.first_destination.unwrap_or(0)..self.manifest.data.1 as u32
+    }
+    /// Returns the original id of a node of the data set; `None` for nodes that are new.
+    pub fn id(&self, node: u32) -> Option<NodeId> {
+        let known = (node as usize) < self.manifest.data.1;
+        known.then(|| {
+            self.ids.as_ref().and_then(|ids| ids.get(node as usize)).unwrap_or(NodeId::Number(node.into()))
+        })
+    }
     /// Returns the conversion between ticks and the times of the data set.
     pub fn time_scale(&self) -> TimeScale {
         let (ticks_per_second, origin) = (self.data.ticks_per_second, self.data.origin);
@@ -467,9 +485,9 @@ impl Predictor {
         if self.sizes.edge_width > 0 { events as usize } else { 0 }
     }
     /// Checks the number of events of a batch, and their nodes.
-    fn check(&self, events: &[NewEvent<'_>]) -> Result<()> {
-        if events.len() > self.sizes.batch {
-            return Err(Error::usage(format!("{} events, in batches of {}", events.len(), self.sizes.batch))
+    fn check(&self, events: &[NewEvent<'_>], batch: usize) -> Result<()> {
+        if events.len() > batch {
+            return Err(Error::usage(format!("{} events, in batches of {batch}", events.len()))
                 .remedy("open the predictor with a larger batch"));
         }
         let nodes = self.sizes.nodes;
@@ -494,7 +512,7 @@ impl Predictor {
     }
     /// Scores a batch and changes nothing.
     fn look(&mut self, events: &[NewEvent<'_>]) -> Result<()> {
-        self.check(events)?;
+        self.check(events, self.sizes.batch)?;
         self.reserve_ids()?;
         self.built.record_look(self.sizes.batch, &self.device)?;
         self.bring(events)?;
@@ -536,7 +554,7 @@ impl Predictor {
             return Ok(());
         }
         self.sizes.events = events;
-        let fresh = Built::new(&self.config, &self.sizes, &self.device)?;
+        let fresh = Built::new(&self.config, &self.sizes, self.batch, &self.device)?;
         let mut old = std::mem::replace(&mut self.built, fresh);
         let moved =
             |b: &Built| [&b.kept()[..], &[b.arrivals.entries, b.arrivals.edge], &b.outputs.sides].concat();
