@@ -207,8 +207,8 @@ impl std::error::Error for Error {
     }
 }
 
-/// Returns the name that is most like `wanted`, in any case of letters, if a few edits make it the same and no
-/// other name is as near.
+/// Returns the name that is most like `wanted`, in any case of letters, if a few edits make it the same and
+/// no other name is as near.
 #[doc(hidden)]
 pub fn similar<'a>(names: impl IntoIterator<Item = &'a str>, wanted: &str) -> Option<&'a str> {
     let wanted = wanted.to_lowercase();

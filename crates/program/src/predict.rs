@@ -126,6 +126,9 @@ impl Predict {
             run.predictor.save(dir, run.nodes.names.added())?;
         }
         run.statistics.print(&known, seconds, self.batch, self.save.as_deref());
+        if events.lines().all() > 0 {
+            tell(format_args!("lines     {}", events.lines()));
+        }
         events.notes().iter().for_each(|note| tell(format_args!("note: {note}")));
         Ok(())
     }

@@ -217,7 +217,7 @@ fn a_run_resumes_where_it_ended_and_no_folder_is_overwritten() {
 fn broken_event_files(good: &str) -> [(&'static str, String, &'static [&'static str]); 10] {
     [
         ("empty.csv", String::new(), &["empty.csv: ", "empty"]),
-        ("blank.csv", "\n# nothing\n".into(), &["blank.csv: ", "empty"]),
+        ("blank.csv", "\n# nothing\n".into(), &["blank.csv: ", "only comments"]),
         ("header.csv", "src,dst,time\n".into(), &["header.csv: ", "no event"]),
         ("narrow.csv", good.replace("20,0.5", "20"), &["narrow.csv:3", "3 columns", "4"]),
         ("wide.csv", good.replace("20,0.5", "20,0.5,7"), &["wide.csv:3:12", "5 columns"]),

@@ -47,7 +47,7 @@ impl<'a> Beginning<'a> {
         };
         let Some(plain) = lines.iter().enumerate().position(is_plain) else {
             let what = match lines.iter().any(|line| may_be_comment(line)) {
-                true => "every line starts with # or %, like a comment",
+                true => "there are only comments: every line starts with # or %",
                 false => "the file is empty",
             };
             return Err(Error::data(&input.path, what).remedy("write one event per line: src,dst,time"));

@@ -41,9 +41,14 @@ fn rows_that_start_like_comments_are_events_once_a_row_has_their_width() {
     let e = read("# hello\n#t1 b3 100\nt2 b3 101\n").unwrap();
     assert_eq!((e.len(), e.lines), (2, Some(lines(0, 1, 0, 2))));
     let said = fault("src,dst,time\na,b,1\n# the end\n", &ReadOptions::default());
-    assert!(said.starts_with("events.csv:3: this row has 1 columns, the first one has 3; "), "{said}");
+    assert!(
+        said.starts_with(
+            "events.csv:3: this row has 1 column, the first one has 3; comments stand before the first row"
+        ),
+        "{said}"
+    );
     let said = fault("#a,b,1\n#b,c,2\n", &ReadOptions::default());
-    assert!(said.contains("every line starts with # or %, like a comment"), "{said}");
+    assert!(said.contains("there are only comments: every line starts with # or %"), "{said}");
 }
 
 #[test]
@@ -230,6 +235,18 @@ fn a_padded_gzip_file_is_whole_and_foreign_texts_are_called_by_name() {
         let said = fault(text, &ReadOptions::default());
         assert!(said.starts_with(&format!("events.csv: {what}")), "{said}");
     }
+}
+
+#[test]
+fn a_date_in_three_columns_is_told_how_to_read() {
+    let text = "Year,Month,DayofMonth,Origin,Dest\n2008,1,3,a,b\n2008,12,28,b,c\n";
+    let said = fault(text, &ReadOptions::default());
+    assert!(said.ends_with("give --columns time=Year+Month+DayofMonth --time-format '%Y %m %d'"), "{said}");
+    let told = ReadOptions {
+        time_format: Some("%Y %m %d".parse().unwrap()),
+        ..columns("time=Year+Month+DayofMonth")
+    };
+    assert_eq!(read_with(text, &told).unwrap().time, [0, 360 * 86_400]);
 }
 
 #[test]

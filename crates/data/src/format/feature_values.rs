@@ -236,8 +236,8 @@ impl Group {
 struct Numbers {
     /// Indices of the cells.
     at: Vec<usize>,
-    /// Length of the list in each of them, 1 for a number; `None` until one is not missing, and meanwhile each
-    /// has one value.
+    /// Length of the list in each of them, 1 for a number; `None` until one is not missing, and meanwhile
+    /// each has one value.
     widths: Vec<Option<usize>>,
     /// Number of whole rows in `values`.
     rows: usize,

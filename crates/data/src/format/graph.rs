@@ -183,7 +183,7 @@ mod tests {
             Matrix { names, cols: 2, values: vec![1., 2., 3., 4.] }
         );
         for (text, said) in [
-            ("1,2\n3\n", "g.txt:2: this row has 1 columns"),
+            ("1,2\n3\n", "g.txt:2: this row has 1 column,"),
             ("1,2\n3,x\n", "g.txt:2:3: `x` is not a value"),
             ("1,2\n3,-1\n", "g.txt:2:3: -1 is below 0; "),
             ("", "g.txt: there is no row of numbers; "),

@@ -176,6 +176,16 @@ impl Resolver<'_> {
         let what: Vec<&str> = missing.iter().map(|m| m.0).collect();
         let roles: Vec<String> = missing.iter().map(|m| format!("{}=NAME", m.1)).collect();
         let error = Error::data(self.path, format!("no column is named like a {}", what.join(" or a ")));
+        let called = |words: &[&str]| {
+            self.names
+                .iter()
+                .find(|name| words.contains(&&*name.to_ascii_lowercase().replace(['_', ' '], "")))
+        };
+        let days = ["day", "dayofmonth", "mday"];
+        if let (Some(year), Some(month), Some(day)) = (called(&["year"]), called(&["month"]), called(&days)) {
+            let columns = format!("time={year}+{month}+{day}");
+            return error.remedy(format!("give --columns {columns} --time-format '%Y %m %d'"));
+        }
         error.remedy(format!("give --columns {}; the columns are {}", roles.join(","), listed(self.names)))
     }
 }

@@ -9,7 +9,10 @@ use super::{
     fields::{LineEnd, Span, Writing, is_blank, is_escaped, is_quoted, split, unescape},
     input::{Failure, Input},
 };
-use crate::{LineCounts, text::shown};
+use crate::{
+    LineCounts,
+    text::{counted, shown},
+};
 use std::{
     io::{BufRead, BufReader},
     path::Path,
@@ -366,8 +369,12 @@ impl Row for Record<'_> {
 #[cold]
 pub(super) fn wrong_width(row: &dyn Row, wanted: usize, due: &str) -> Error {
     let (width, at) = (row.len(), row.len().min(wanted));
-    let what = format!("this row has {width} columns, {due} {wanted}");
-    row.error((at < width).then_some(at), what).remedy("fix or remove the row")
+    let what = format!("this row has {}, {due} {wanted}", counted(width as u64, "column"));
+    let is_comment = width > 0 && matches!(row.cell(0), Cell::Text(field) if may_be_comment(field));
+    row.error((at < width).then_some(at), what).remedy(match is_comment {
+        true => "comments stand before the first row: remove the line",
+        false => "fix or remove the row",
+    })
 }
 
 #[cfg(test)]

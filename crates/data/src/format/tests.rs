@@ -280,7 +280,7 @@ fn every_error_names_line_and_column_and_a_remedy() {
         ),
         ("0,1,2,3\n", "events.csv: no known layout has 4 columns, separated by commas"),
         ("", "events.csv: the file is empty; "),
-        ("# only\n\n", "events.csv: every line starts with # or %, like a comment; "),
+        ("# only\n\n", "events.csv: there are only comments: every line starts with # or %; "),
         ("u,i,ts\n", "events.csv: there is a header but no event; "),
         ("{\"edges\":\n []}", "events.csv: is JSON, but not one object per line; "),
         ("PAR1\0\0", "events.csv: the Parquet file is damaged"),

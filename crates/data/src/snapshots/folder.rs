@@ -1,9 +1,10 @@
 //! A folder of edge lists, one file per step: the layout of AS-733 (Leskovec et al. 2005).
 //!
-//! Files are in the order of the dates in their names, else in natural order: `step2` before `step10`. A line is `src dst` or
-//! `src dst weight`. Ids may have gaps; vertices are numbered densely over all files. `features.npy` has one
-//! row per vertex, or one row per step and vertex. If its number of rows fits neither and all ids are below
-//! that number, ids are used as vertices directly, and ids without an edge are vertices, too.
+//! Files are in the order of the dates in their names, else in natural order: `step2` before `step10`. A line
+//! is `src dst` or `src dst weight`. Ids may have gaps; vertices are numbered densely over all files.
+//! `features.npy` has one row per vertex, or one row per step and vertex. If its number of rows fits neither
+//! and all ids are below that number, ids are used as vertices directly, and ids without an edge are
+//! vertices, too.
 use super::{
     SnapshotOptions, Snapshots,
     build::{Edges, weighs},

@@ -73,8 +73,8 @@ impl TimeFormat {
         fields.clone().all(|field| has_digits(field) && is_date(field)).then_some(pattern)
     }
 
-    /// Returns the unit in which to read the numbers `fields` of a column called `name`, if that is not told by
-    /// their size, and what to say about them.
+    /// Returns the unit in which to read the numbers `fields` of a column called `name`, if that is not told
+    /// by their size, and what to say about them.
     pub(crate) fn of_numbers(name: &str, fields: &[&[u8]]) -> (Option<Self>, Option<String>) {
         let Some(numbers) = Numbers::new(name, fields) else { return (None, None) };
         match numbers.unit_by_name() {

@@ -423,8 +423,8 @@ impl Rows {
         Ok(true)
     }
 
-    /// Calls `take` with the event of a row, whose candidates a line of JSON has as `listed`. Returns the number
-    /// of events: 0 if the row is left out.
+    /// Calls `take` with the event of a row, whose candidates a line of JSON has as `listed`. Returns the
+    /// number of events: 0 if the row is left out.
     fn row(&mut self, row: &dyn Row, listed: Option<&Value>, take: &mut Take<'_>) -> Result<u64> {
         if let Some(mut event) = self.event(row)? {
             event.candidates = self.candidates(row, listed)?;
