@@ -51,6 +51,8 @@ pub use event_columns::EventColumns;
 pub use events::Events;
 pub use feature_columns::{EncodedColumn, Encoding, Encodings, FeatureEncoding};
 pub use features::Features;
+#[doc(hidden)]
+pub use format::rows_read;
 pub use format::{ColumnName, Columns, Delimiter, Estimate, FeatureColumns, Format, Missing, ReadOptions};
 pub use ids::{Ids, NodeId};
 pub use label_columns::LabelColumns;

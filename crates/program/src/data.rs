@@ -1,10 +1,10 @@
 //! `tgnn-bench data`: imports, describes and generates event streams and snapshots.
 use super::{
     output::{print_json, say, tell},
+    reading::Reading,
     report,
     settings::{ReadArgs, with_default},
     snapshots::{Describe, MakeUp},
-    train_data::announce,
 };
 use clap::{Args, Subcommand, builder::PossibleValuesParser};
 use std::path::PathBuf;
@@ -143,8 +143,9 @@ impl Synth {
 pub fn run(command: &DataCommand) -> Result<()> {
     match command {
         DataCommand::Import(args) => {
-            announce(&args.file, &args.read.options());
+            let reading = Reading::of(&args.file, &args.read.options());
             let mut events = tgnn_data::load(&args.file, &args.read.options())?;
+            drop(reading);
             if let Some(name) = &args.name {
                 events.name.clone_from(name);
             }
@@ -165,8 +166,9 @@ pub fn run(command: &DataCommand) -> Result<()> {
             return Describe::new(&args.path, args.json).run();
         }
         DataCommand::Info(args) => {
-            announce(&args.path, &args.read.options());
+            let reading = Reading::of(&args.path, &args.read.options());
             let stats = Stats::new(&tgnn_data::load(&args.path, &args.read.options())?);
+            drop(reading);
             if args.json {
                 return print_json(&stats);
             }

@@ -11,6 +11,7 @@ mod output;
 mod plan;
 mod predict;
 mod profile;
+mod reading;
 mod report;
 mod scores;
 mod settings;

@@ -1,11 +1,8 @@
 //! The data of a run: events or snapshots, depending on its model.
-use super::{
-    output::{folded, tell, terminal_width},
-    scores::ScoreFile,
-};
-use std::{io::IsTerminal, path::Path};
+use super::{reading::Reading, scores::ScoreFile};
+use std::path::Path;
 use tgnn::{error::Result, runtime::Device};
-use tgnn_data::{Estimate, Events, ReadOptions, Snapshots, text::counted};
+use tgnn_data::{Events, Snapshots, text::counted};
 use tgnn_training::task::{
     self, Checkpoint, Config, EventTask, PropertyTask, RunOptions, SnapshotTask, Summary, Task, TaskName,
     Watch,
@@ -23,7 +20,7 @@ impl Data {
         match c.model.reads_snapshots() {
             true => c.load_snapshots().map(|snapshots| Data::Snapshots(Box::new(snapshots))),
             false => {
-                announce(&c.data.path, &c.data.read_options());
+                let _reading = Reading::of(&c.data.path, &c.data.read_options());
                 c.load().map(|events| Data::Events(Box::new(events)))
             }
         }
@@ -139,22 +136,5 @@ impl Data {
                 )
             }
         }
-    }
-}
-
-/// Tells on standard error how much memory a large file will take, or that a terminal is read.
-pub fn announce(path: &str, options: &ReadOptions) {
-    if path == "-" && std::io::stdin().is_terminal() {
-        tell("note: the events are read from this terminal, up to Ctrl-D");
-    }
-    if let Some(Estimate { events, bytes, most_name_bytes }) = tgnn_data::estimate(path, options) {
-        let gib = |bytes: u64| bytes as f64 / f64::from(1u32 << 30);
-        let names = match most_name_bytes {
-            0 => String::new(),
-            more => format!(", up to {:.1} GiB if every id is another", gib(bytes + more)),
-        };
-        let events = counted(events, "event");
-        let line = format!("reading   about {events}: {:.1} GiB of memory{names}", gib(bytes));
-        tell(folded(&line, terminal_width(true).unwrap_or(usize::MAX), 10));
     }
 }

@@ -7,7 +7,7 @@
 use super::{
     input::{Failure, Input},
     records::{Records, Shape, Splitter, never_closed},
-    table::Table,
+    table::{Table, add_rows_read},
 };
 use crate::LineCounts;
 use memchr::{memchr_iter, memmem, memrchr};
@@ -125,6 +125,13 @@ impl<'a> InOrder<'_, 'a> {
 
     /// Appends a block that was parsed, or reads it again.
     fn append(&mut self, (block, parsed): (Block, Option<Parsed<'a>>)) -> Result<()> {
+        let before = self.counts.events;
+        self.append_rows(block, parsed)?;
+        add_rows_read(self.counts.events - before);
+        Ok(())
+    }
+
+    fn append_rows(&mut self, block: Block, parsed: Option<Parsed<'a>>) -> Result<()> {
         let escapes = self.splitter.writing.escapes != self.shape.writing.escapes
             || !self.splitter.writing.escapes && memmem::find(&block.bytes, b"\\\"").is_some();
         let fits = |parsed: &Parsed<'a>| parsed.whole && self.table.fits(&parsed.table);
@@ -170,7 +177,7 @@ pub(super) fn read(input: Input, shape: Shape, table: &mut Table<'_>) -> Result<
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "formats"))]
 mod tests {
     use super::super::tests::{fault, read_with};
     use super::*;

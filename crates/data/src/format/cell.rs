@@ -22,7 +22,7 @@ pub(super) enum Cell<'a> {
     /// Point in time, in seconds since 1970-01-01 UTC.
     Time(Decimal),
     /// Time of day, or a span of time, in seconds.
-    #[cfg_attr(not(feature = "formats"), expect(dead_code, reason = "only typed tables have it"))]
+    #[cfg_attr(not(any(feature = "formats", test)), expect(dead_code, reason = "only typed tables have it"))]
     Clock(Decimal),
     /// Numbers of a list; NaN where one is missing.
     List(Cow<'a, [f32]>),

@@ -15,6 +15,7 @@ use super::{
     options::ReadOptions,
     sample::Sample,
     source::{Outcome, Source},
+    table::{Table, add_rows_read},
 };
 use std::{
     collections::HashMap,
@@ -153,6 +154,9 @@ fn same_bytes(a: impl Read, b: impl Read) -> io::Result<bool> {
         }
     }
 }
+
+/// What reads a file of a set, given its own sample without rows, and the cells that its rows get.
+type ReadFile<'a> = dyn FnMut(Source, &Sample, &[Cell<'_>]) -> Result<Outcome> + 'a;
 
 /// Files of one layout, in natural order of their names.
 pub(super) struct FileSet {
@@ -417,6 +421,25 @@ impl FileSet {
         sample: &Sample,
         take: &mut dyn FnMut(&dyn Row) -> Result<()>,
     ) -> Result<Outcome> {
+        self.for_each_file(sample, &mut |source, of_file, cells| match cells {
+            [] => source.for_each(of_file, take),
+            _ => source.for_each(of_file, &mut |row| take(&WiderRow { row, cells })),
+        })
+    }
+
+    /// Reads all rows into a table.
+    pub(super) fn read_into(&self, sample: &Sample, table: &mut Table<'_>) -> Result<Outcome> {
+        self.for_each_file(sample, &mut |source, of_file, cells| match cells {
+            [] => source.read_into(of_file, table),
+            _ => source.for_each(of_file, &mut |row| {
+                add_rows_read(1);
+                table.push(&WiderRow { row, cells })
+            }),
+        })
+    }
+
+    /// Calls `read` with every file.
+    fn for_each_file(&self, sample: &Sample, read: &mut ReadFile<'_>) -> Result<Outcome> {
         let names = sample.header.as_deref().unwrap_or_default();
         let (own, added) = names.split_at(names.len() - sample.added);
         let is_partition = self.files[0].partitions().iter().any(|(column, _)| column == TIME);
@@ -424,7 +447,6 @@ impl FileSet {
         let days = if by_name { self.days()?.0 } else { Vec::new() };
         let mut outcome = Outcome::default();
         for (index, file) in self.files.iter().enumerate() {
-            let source = self.open(file)?;
             let shape = sample.shapes.get(index).copied().unwrap_or(sample.shape);
             let of_file = Sample { shape, ..Sample::of_table(own.to_vec(), Vec::new(), Vec::new()) };
             let partitions: HashMap<String, Option<String>> = file.partitions().into_iter().collect();
@@ -435,11 +457,7 @@ impl FileSet {
                 _ => Cell::Missing,
             };
             let cells: Vec<Cell<'_>> = added.iter().map(cell).collect();
-            let read = match cells[..] {
-                [] => source.for_each(&of_file, take),
-                _ => source.for_each(&of_file, &mut |row| take(&WiderRow { row, cells: &cells })),
-            };
-            outcome.add(read?);
+            outcome.add(read(self.open(file)?, &of_file, &cells)?);
         }
         Ok(outcome)
     }

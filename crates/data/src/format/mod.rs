@@ -94,6 +94,8 @@ pub use later_events::{EventFormat, EventPart, EventRow, LaterEvent, LaterEvents
 pub use later_input::{LaterBytes, LaterInput, LaterTable};
 pub(super) use names::{files_by_name, folder_name, stem};
 pub use options::{Format, Missing, ReadOptions};
+#[doc(hidden)]
+pub use table::rows_read;
 
 use super::{Events, native, raw::Raw};
 use feature_files::attach;

@@ -9,7 +9,7 @@ use super::{
     options::ReadOptions,
     records::records,
     sample::Sample,
-    table::Table,
+    table::{Table, add_rows_read},
 };
 #[cfg(feature = "formats")]
 use super::{
@@ -185,7 +185,11 @@ impl Source {
                 let lines = Some(blocks::read(input, sample.shape, table)?);
                 Ok(Outcome { lines, ..Outcome::default() })
             }
-            other => other.for_each(sample, &mut |row| table.push(row)),
+            Source::Set(files) => files.read_into(sample, table),
+            other => other.for_each(sample, &mut |row| {
+                add_rows_read(1);
+                table.push(row)
+            }),
         }
     }
 

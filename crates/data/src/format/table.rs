@@ -16,7 +16,11 @@ use crate::{
     text::counted,
     time_format::TimeFormat,
 };
-use std::{borrow::Cow, path::Path};
+use std::{
+    borrow::Cow,
+    path::Path,
+    sync::atomic::{AtomicU64, Ordering},
+};
 use tgnn::error::{Error, Result};
 
 /// Remedies for fields that are not an id, a time or a feature.
@@ -25,6 +29,20 @@ pub(super) const TIMES: &str = "write seconds, as an integer or a decimal number
 pub(super) const VALUES: &str = "write a finite number";
 /// Remedy for a cell that is missing.
 pub(super) const MISSING: &str = "fill it in, or leave out such rows with --missing drop";
+
+/// Number of rows that this process has read.
+static ROWS: AtomicU64 = AtomicU64::new(0);
+
+/// Returns about how many rows of tables this process has read so far, to show how far a large one is.
+#[doc(hidden)]
+pub fn rows_read() -> u64 {
+    ROWS.load(Ordering::Relaxed)
+}
+
+/// Adds rows to those that this process has read.
+pub(super) fn add_rows_read(rows: u64) {
+    ROWS.fetch_add(rows, Ordering::Relaxed);
+}
 
 /// Events from the rows of a table, read so far.
 pub(super) struct Table<'a> {
