@@ -10,19 +10,17 @@ use super::{
     file_dates::{self, FileDates},
     header::HeaderColumns,
     input::Input,
-    names::{LeftOut, ends_in, entries, natural, uncompressed},
+    names::{LeftOut, entries, natural, uncompressed},
     number::Decimal,
     options::ReadOptions,
     sample::Sample,
+    set_file::{Content, Member, Partition, WiderRow, is_member, partition, same_bytes},
     source::{Outcome, Source},
     table::{Table, add_rows_read},
 };
 use std::{
     collections::HashMap,
-    fs::File,
-    io::{self, BufReader, Read},
     path::{Path, PathBuf},
-    sync::Arc,
 };
 use tgnn::error::{Error, Result};
 
@@ -30,23 +28,6 @@ use tgnn::error::{Error, Result};
 const TIME: &str = "time";
 /// Place and content of the mark of a tar archive.
 const MARK: (usize, &[u8]) = (257, b"ustar");
-/// Endings of the names of files with events; an additional ending of a compression is allowed.
-const ENDS: [&str; 12] = [
-    ".txt",
-    ".csv",
-    ".tsv",
-    ".edges",
-    ".edgelist",
-    ".el",
-    ".jsonl",
-    ".ndjson",
-    ".json",
-    ".parquet",
-    ".arrow",
-    ".feather",
-];
-/// Name that Hive gives to a partition of missing values.
-const NO_VALUE: &str = "__HIVE_DEFAULT_PARTITION__";
 /// Log of a Delta table, whose folder has files that do not count.
 const DELTA: &str = "_delta_log";
 
@@ -64,97 +45,6 @@ pub(super) fn has_events(dir: &Path) -> bool {
     named.is_some_and(|named| named.src.and(named.dst).and(named.time).is_some())
 }
 
-/// Content of a file of a set.
-enum Content {
-    /// Member of an archive.
-    #[cfg_attr(not(feature = "formats"), expect(dead_code, reason = "this build reads no archives"))]
-    Bytes(Arc<[u8]>),
-    /// File of a folder.
-    File(PathBuf),
-}
-
-/// A file of a set.
-struct Member {
-    /// Path within the folder or archive.
-    name: String,
-    content: Content,
-}
-
-impl Member {
-    /// Returns the size in bytes.
-    fn size(&self) -> u64 {
-        match &self.content {
-            Content::Bytes(bytes) => bytes.len() as u64,
-            Content::File(path) => path.metadata().map_or(0, |meta| meta.len()),
-        }
-    }
-
-    /// Opens the content as it is.
-    fn bytes(&self) -> io::Result<Box<dyn Read + '_>> {
-        Ok(match &self.content {
-            Content::Bytes(bytes) => Box::new(&bytes[..]),
-            Content::File(path) => Box::new(File::open(path)?),
-        })
-    }
-
-    /// Opens the content, decompressed.
-    fn decompressed(&self) -> io::Result<Box<dyn Read + Send>> {
-        let input = match &self.content {
-            Content::Bytes(bytes) => Input::of_bytes(Path::new(&self.name), bytes.clone()),
-            Content::File(path) => Input::open(path),
-        };
-        Ok(Box::new(input.map_err(io::Error::other)?.into_reader().0))
-    }
-
-    /// Returns the partitions that the file is in.
-    fn partitions(&self) -> Vec<Partition> {
-        let folders = self.name.rsplit_once('/').map_or("", |(folders, _)| folders);
-        folders.split('/').filter_map(partition).collect()
-    }
-}
-
-/// A column and its value, which is `None` if it is missing.
-type Partition = (String, Option<String>);
-
-/// Returns the partition that a folder is.
-fn partition(folder: &str) -> Option<Partition> {
-    let (column, value) = folder.split_once('=').filter(|(column, _)| !column.is_empty())?;
-    let value = (value != NO_VALUE).then(|| decoded(value));
-    Some((decoded(column), value))
-}
-
-/// Replaces `%3A` and the like by the bytes that they stand for.
-fn decoded(text: &str) -> String {
-    let (mut bytes, mut rest) = (Vec::new(), text.as_bytes());
-    while let Some((&first, after)) = rest.split_first() {
-        let code =
-            rest.get(1..3).and_then(|code| u8::from_str_radix(std::str::from_utf8(code).ok()?, 16).ok());
-        match (first, code) {
-            (b'%', Some(byte)) => {
-                bytes.push(byte);
-                rest = &rest[3..];
-            }
-            _ => {
-                bytes.push(first);
-                rest = after;
-            }
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
-}
-
-/// Whether two readers have the same bytes; the first difference decides.
-fn same_bytes(a: impl Read, b: impl Read) -> io::Result<bool> {
-    let (mut a, mut b) = (BufReader::new(a).bytes(), BufReader::new(b).bytes());
-    loop {
-        match (a.next().transpose()?, b.next().transpose()?) {
-            (None, None) => return Ok(true),
-            (a, b) if a != b => return Ok(false),
-            _ => {}
-        }
-    }
-}
-
 /// What reads a file of a set, given its own sample without rows, and the cells that its rows get.
 type ReadFile<'a> = dyn FnMut(Source, &Sample, &[Cell<'_>]) -> Result<Outcome> + 'a;
 
@@ -169,6 +59,7 @@ impl FileSet {
     /// Reads the files of an archive.
     #[cfg(feature = "formats")]
     pub(super) fn of_archive(input: Input) -> Result<Self> {
+        use std::io::Read;
         let mut set = FileSet { path: input.path.clone(), files: Vec::new(), left_out: LeftOut::default() };
         let (reader, failure) = input.into_reader();
         let mut archive = tar::Archive::new(reader);
@@ -479,56 +370,5 @@ fn has_no_time(sample: &Sample) -> bool {
     match &sample.header {
         Some(names) => HeaderColumns::find(names, sample).is_ok_and(|named| named.time.is_none()),
         None => sample.width() == 2,
-    }
-}
-
-/// Whether a file of an archive or a folder may have events: its name has a known ending, or is that of a
-/// part that Hadoop wrote.
-fn is_member(path: &str) -> bool {
-    let name = path.rsplit('/').next().unwrap_or(path);
-    ends_in(name, &ENDS) || name.starts_with("part-") && !name.contains('.')
-}
-
-/// A row with the values of its partitions, or the time of its file, as the last cells.
-struct WiderRow<'a> {
-    row: &'a dyn Row,
-    cells: &'a [Cell<'a>],
-}
-
-impl Row for WiderRow<'_> {
-    fn len(&self) -> usize {
-        self.row.len() + self.cells.len()
-    }
-
-    fn cell(&self, i: usize) -> Cell<'_> {
-        match i.checked_sub(self.row.len()) {
-            None => self.row.cell(i),
-            Some(i) => self.cells[i].clone(),
-        }
-    }
-
-    fn lines(&self) -> u64 {
-        self.row.lines()
-    }
-
-    fn floats(&self, at: &[usize], to: &mut Vec<f32>) -> bool {
-        at.iter().all(|i| *i < self.row.len()) && self.row.floats(at, to)
-    }
-
-    fn error(&self, i: Option<usize>, what: String) -> Error {
-        self.row.error(i, what)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_folder_can_be_a_partition() {
-        assert_eq!(partition("date=2023-11-14"), Some(("date".into(), Some("2023-11-14".into()))));
-        assert_eq!(partition("at=22%3A13%2"), Some(("at".into(), Some("22:13%2".into()))));
-        assert_eq!(partition("kind=__HIVE_DEFAULT_PARTITION__"), Some(("kind".into(), None)));
-        assert_eq!((partition("more"), partition("=x")), (None, None));
     }
 }

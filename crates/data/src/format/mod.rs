@@ -67,6 +67,7 @@ mod own_data_tests;
 mod own_values_tests;
 mod records;
 mod sample;
+mod set_file;
 mod signed;
 mod snap;
 mod source;

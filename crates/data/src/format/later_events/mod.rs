@@ -298,7 +298,10 @@ impl LaterEvents {
                         self.counts.header += 1;
                         return Ok(());
                     }
-                    self.rows.take_comment(self.comment.take(), splitter.writing, row.len());
+                    if self.rows.take_comment(self.comment.take(), splitter.writing, row.len()) {
+                        self.counts.comments -= 1;
+                        self.counts.header += 1;
+                    }
                 }
                 self.begun = true;
                 self.counts.events += self.rows.row(&row, None, take)?;
@@ -343,7 +346,6 @@ impl LaterEvents {
         let options = ReadOptions {
             columns: Some(format.columns.clone()).filter(|columns| *columns != Columns::default()),
             time_format: Some(format.scale.format.clone()),
-            delimiter: format.delimiter,
             ..ReadOptions::default()
         };
         let sample = source.0.sample(&options)?;
@@ -390,10 +392,11 @@ impl Rows {
     }
 
     /// Takes the last comment before the first row, of `width` fields, for a header if it names all parts.
-    fn take_comment(&mut self, comment: Option<Vec<u8>>, writing: Writing, width: usize) {
-        let Some(comment) = comment else { return };
+    /// Returns whether it does.
+    fn take_comment(&mut self, comment: Option<Vec<u8>>, writing: Writing, width: usize) -> bool {
+        let Some(comment) = comment else { return false };
         let Some(mark) = comment.iter().position(|b| !matches!(b, b'#' | b'%' | b' ' | b'\t')) else {
-            return;
+            return false;
         };
         let (text, mut spans) = (&comment[mark..], Vec::new());
         for delimiter in [writing.delimiter, Delimiter::of_lines(&[text])] {
@@ -403,9 +406,10 @@ impl Rows {
             let places = Places::named(&names, &self.format).ok().filter(|_| names.len() == width);
             if let Some(places) = places.filter(|places| places.guesses.is_empty()) {
                 self.places = places;
-                return;
+                return true;
             }
         }
+        false
     }
 
     /// Whether the first row is a header, from which it takes the names of the columns.

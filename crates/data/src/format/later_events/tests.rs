@@ -254,3 +254,33 @@ fn a_row_may_ask_for_destinations_and_may_list_them_in_csv_and_json() {
     let found = all(&mut feature, "src,dst,time,candidates\n3,4,10,0.5").unwrap();
     assert_eq!((&found[0].features[..], &found[0].candidates), (&[0.5][..], &None));
 }
+
+#[test]
+fn every_line_is_counted_and_a_row_may_start_like_a_comment() {
+    let mut header = lines(0, 1.0, 0);
+    let text = "# about, these\nsource,target,time\n#ai,user1,10\n\nrust,#x,11\n%y,\"a \\\"b\\\", c\",12";
+    let found = all(&mut header, text).unwrap();
+    let ends: Vec<String> = found.iter().map(|event| event.src.to_string()).collect();
+    assert_eq!(
+        (ends, found[0].text.as_str()),
+        (vec!["#ai".into(), "rust".into(), "%y".into()], "\"#ai\",user1,10")
+    );
+    assert_eq!(found[2].text, "\"%y\",\"a \"\"b\"\", c\",12");
+    let counts = LineCounts { header: 1, comments: 1, blank: 1, events: 3, incomplete: 0 };
+    assert_eq!(header.lines(), counts);
+    // Without a header, a row has the width of the data and a time.
+    let mut plain = lines(0, 1.0, 0);
+    assert_eq!(all(&mut plain, "# a b\n#ai,user1,10\n#ml,user1,11").unwrap().len(), 2);
+    assert_eq!(plain.lines(), LineCounts { comments: 1, events: 2, ..LineCounts::default() });
+    let mut ordered = lines(0, 1.0, 0);
+    let found = all(&mut ordered, "# time,dst,src\n10,5,3").unwrap();
+    assert_eq!((found[0].src.clone(), found[0].time, ordered.lines().header), (NodeId::Number(3), 10, 1));
+    for (text, said) in [
+        ("1,2,3\n# end", "events.csv:2: 1 field; give src,dst,time"),
+        ("\"a\"b,2,3", "events.csv:1:4: `b,2,3` follows a closing quote; "),
+        ("1,\"2,3", "events.csv:1:3: a quote is opened and never closed; "),
+    ] {
+        let e = all(&mut lines(0, 1.0, 0), text).unwrap_err().to_string();
+        assert!(e.starts_with(said), "{e}");
+    }
+}

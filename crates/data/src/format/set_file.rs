@@ -1,0 +1,173 @@
+//! A file of a set: its content, the partitions that it is in, and the rows that it gives.
+use super::{
+    cell::{Cell, Row},
+    input::Input,
+    names::ends_in,
+};
+use std::{
+    fs::File,
+    io::{self, BufReader, Read},
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+use tgnn::error::Error;
+
+/// Endings of the names of files with events; an additional ending of a compression is allowed.
+const ENDS: [&str; 12] = [
+    ".txt",
+    ".csv",
+    ".tsv",
+    ".edges",
+    ".edgelist",
+    ".el",
+    ".jsonl",
+    ".ndjson",
+    ".json",
+    ".parquet",
+    ".arrow",
+    ".feather",
+];
+/// Name that Hive gives to a partition of missing values.
+const NO_VALUE: &str = "__HIVE_DEFAULT_PARTITION__";
+
+/// Content of a file of a set.
+pub(super) enum Content {
+    /// Member of an archive.
+    #[cfg_attr(not(feature = "formats"), expect(dead_code, reason = "this build reads no archives"))]
+    Bytes(Arc<[u8]>),
+    /// File of a folder.
+    File(PathBuf),
+}
+
+/// A file of a set.
+pub(super) struct Member {
+    /// Path within the folder or archive.
+    pub name: String,
+    pub content: Content,
+}
+
+impl Member {
+    /// Returns the size in bytes.
+    pub(super) fn size(&self) -> u64 {
+        match &self.content {
+            Content::Bytes(bytes) => bytes.len() as u64,
+            Content::File(path) => path.metadata().map_or(0, |meta| meta.len()),
+        }
+    }
+
+    /// Opens the content as it is.
+    pub(super) fn bytes(&self) -> io::Result<Box<dyn Read + '_>> {
+        Ok(match &self.content {
+            Content::Bytes(bytes) => Box::new(&bytes[..]),
+            Content::File(path) => Box::new(File::open(path)?),
+        })
+    }
+
+    /// Opens the content, decompressed.
+    pub(super) fn decompressed(&self) -> io::Result<Box<dyn Read + Send>> {
+        let input = match &self.content {
+            Content::Bytes(bytes) => Input::of_bytes(Path::new(&self.name), bytes.clone()),
+            Content::File(path) => Input::open(path),
+        };
+        Ok(Box::new(input.map_err(io::Error::other)?.into_reader().0))
+    }
+
+    /// Returns the partitions that the file is in.
+    pub(super) fn partitions(&self) -> Vec<Partition> {
+        let folders = self.name.rsplit_once('/').map_or("", |(folders, _)| folders);
+        folders.split('/').filter_map(partition).collect()
+    }
+}
+
+/// A column and its value, which is `None` if it is missing.
+pub(super) type Partition = (String, Option<String>);
+
+/// Returns the partition that a folder is.
+pub(super) fn partition(folder: &str) -> Option<Partition> {
+    let (column, value) = folder.split_once('=').filter(|(column, _)| !column.is_empty())?;
+    let value = (value != NO_VALUE).then(|| decoded(value));
+    Some((decoded(column), value))
+}
+
+/// Replaces `%3A` and the like by the bytes that they stand for.
+fn decoded(text: &str) -> String {
+    let (mut bytes, mut rest) = (Vec::new(), text.as_bytes());
+    while let Some((&first, after)) = rest.split_first() {
+        let code =
+            rest.get(1..3).and_then(|code| u8::from_str_radix(std::str::from_utf8(code).ok()?, 16).ok());
+        match (first, code) {
+            (b'%', Some(byte)) => {
+                bytes.push(byte);
+                rest = &rest[3..];
+            }
+            _ => {
+                bytes.push(first);
+                rest = after;
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// Whether two readers have the same bytes; the first difference decides.
+pub(super) fn same_bytes(a: impl Read, b: impl Read) -> io::Result<bool> {
+    let (mut a, mut b) = (BufReader::new(a).bytes(), BufReader::new(b).bytes());
+    loop {
+        match (a.next().transpose()?, b.next().transpose()?) {
+            (None, None) => return Ok(true),
+            (a, b) if a != b => return Ok(false),
+            _ => {}
+        }
+    }
+}
+
+/// Whether a file of an archive or a folder may have events: its name has a known ending, or is that of a
+/// part that Hadoop wrote.
+pub(super) fn is_member(path: &str) -> bool {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    ends_in(name, &ENDS) || name.starts_with("part-") && !name.contains('.')
+}
+
+/// A row with the values of its partitions, or the time of its file, as the last cells.
+pub(super) struct WiderRow<'a> {
+    pub row: &'a dyn Row,
+    pub cells: &'a [Cell<'a>],
+}
+
+impl Row for WiderRow<'_> {
+    fn len(&self) -> usize {
+        self.row.len() + self.cells.len()
+    }
+
+    fn cell(&self, i: usize) -> Cell<'_> {
+        match i.checked_sub(self.row.len()) {
+            None => self.row.cell(i),
+            Some(i) => self.cells[i].clone(),
+        }
+    }
+
+    fn lines(&self) -> u64 {
+        self.row.lines()
+    }
+
+    fn floats(&self, at: &[usize], to: &mut Vec<f32>) -> bool {
+        at.iter().all(|i| *i < self.row.len()) && self.row.floats(at, to)
+    }
+
+    fn error(&self, i: Option<usize>, what: String) -> Error {
+        self.row.error(i, what)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_can_be_a_partition() {
+        assert_eq!(partition("date=2023-11-14"), Some(("date".into(), Some("2023-11-14".into()))));
+        assert_eq!(partition("at=22%3A13%2"), Some(("at".into(), Some("22:13%2".into()))));
+        assert_eq!(partition("kind=__HIVE_DEFAULT_PARTITION__"), Some(("kind".into(), None)));
+        assert_eq!((partition("more"), partition("=x")), (None, None));
+    }
+}
