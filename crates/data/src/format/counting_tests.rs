@@ -212,6 +212,15 @@ fn files_without_rows_and_folders_of_partitions_are_read() {
     ]);
     let e = load_path(hive.path()).unwrap();
     assert_eq!((e.time.clone(), e.time_scale().text(0)), (vec![0, 2 * 86_400], "2023-11-14T00:00:00".into()));
+    let milliseconds = ReadOptions {
+        format: Some(super::Format::Table),
+        time_format: Some("ms".parse().unwrap()),
+        ..ReadOptions::default()
+    };
+    let days = folder(&[("2023-11-14.csv", b"src,dst\n1,2\n"), ("2023-11-15.csv", b"src,dst\n2,3\n")]);
+    let e = load(days.path().to_str().unwrap(), &milliseconds).unwrap();
+    assert_eq!((e.time, e.ticks_per_second), (vec![0, 86_400], 1.0));
+    assert!(e.notes.iter().any(|note| note.contains("--time-format only says how")), "{:?}", e.notes);
     let hadoop = folder(&[("part-00000", b"1 2 3\n"), ("part-00001", b"2 3 4\n")]);
     let snap = ReadOptions { format: Some(super::Format::Snap), ..ReadOptions::default() };
     assert_eq!(load(hadoop.path().to_str().unwrap(), &snap).unwrap().len(), 2);

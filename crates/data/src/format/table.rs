@@ -53,6 +53,8 @@ pub(super) struct Table<'a> {
     /// How times are written, once it is known.
     time_format: Option<TimeFormat>,
     clock: Clock,
+    /// Whether a time was a typed value, which has no format.
+    has_timestamps: bool,
     labels: LabelValues,
     /// Features and number of cells of a row, set by the first row.
     features: Option<(FeatureValues, usize)>,
@@ -76,6 +78,7 @@ impl<'a> Table<'a> {
             options,
             time_format: options.time_format.clone().or_else(|| layout.dates.clone()),
             clock: Clock::default(),
+            has_timestamps: false,
             labels: LabelValues::default(),
             features: None,
             rolls: [0; 3],
@@ -178,6 +181,7 @@ impl<'a> Table<'a> {
         }
         self.rolls.iter_mut().zip(other.rolls).for_each(|(own, other)| *own += other);
         self.numbers.extend(other.numbers);
+        self.has_timestamps |= other.has_timestamps;
         self.doubtful += other.doubtful;
         self.inexact += other.inexact;
     }
@@ -220,6 +224,7 @@ impl<'a> Table<'a> {
             Cell::Number(value) => TimeFormat::guess(value.text().as_bytes()),
             _ => TimeFormat::Iso,
         });
+        self.has_timestamps |= matches!(cell, Cell::Time(_));
         let at = parts.first().copied();
         let is_guessed = self.options.time_format.is_none() && self.layout.dates.is_some();
         let fault = |f: Fault| {
@@ -310,6 +315,9 @@ impl<'a> Table<'a> {
                 "times read in {}, by their size; else give --time-format s",
                 unit.described()
             )),
+        }
+        if self.has_timestamps && self.options.time_format.is_some() {
+            notes.push("the times are timestamps, so that --time-format only says how they are shown".into());
         }
         notes
             .extend(self.features.as_ref().and_then(|(features, _)| features.note_large(&self.layout.names)));
