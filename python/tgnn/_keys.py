@@ -197,6 +197,7 @@ class Keys(TypedDict, total=False):
     learning_rate: float
     deterministic: bool
     evaluate: bool
+    rules: bool
     data: Data
     optimizer: Optimizer
     snapshots: Snapshots
