@@ -96,6 +96,9 @@ fn trimmed(field: &[u8]) -> &[u8] {
 
 /// Returns the number that `field` writes without leading zeros.
 fn number(field: &[u8]) -> Option<u64> {
+    if !field.first().is_some_and(u8::is_ascii_digit) {
+        return None;
+    }
     let padded = field.len() > 1 && field[0] == b'0' && field[1].is_ascii_digit();
     parse_id(field).ok().filter(|_| !padded)
 }

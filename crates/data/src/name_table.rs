@@ -44,8 +44,17 @@ impl Texts {
 #[derive(Debug, Default)]
 pub(super) struct NameTable {
     names: Texts,
-    /// Hash and number of each name.
-    places: HashTable<(u64, usize)>,
+    places: HashTable<Place>,
+}
+
+/// Where a name is. Its letters are named here, too, because a look into `ends` would be one more into memory
+/// that is far away.
+#[derive(Debug)]
+struct Place {
+    hash: u64,
+    start: usize,
+    end: usize,
+    number: usize,
 }
 
 impl NameTable {
@@ -60,14 +69,17 @@ impl NameTable {
     }
 
     fn number_hashed(&mut self, name: &str, hash: u64) -> u64 {
-        let names = &self.names;
-        let is_it = |place: &(u64, usize)| place.0 == hash && names.get(place.1) == name;
+        let letters = self.names.letters.as_bytes();
+        let is_it = |place: &Place| {
+            place.hash == hash && letters.get(place.start..place.end) == Some(name.as_bytes())
+        };
         if let Some(place) = self.places.find(hash, is_it) {
-            return place.1 as u64;
+            return place.number as u64;
         }
-        let number = self.names.len();
-        self.places.insert_unique(hash, (hash, number), |place| place.0);
+        let (number, start) = (self.names.len(), self.names.letters.len());
         self.names.push_hashed(name, hash);
+        let place = Place { hash, start, end: start + name.len(), number };
+        self.places.insert_unique(hash, place, |place| place.hash);
         number as u64
     }
 

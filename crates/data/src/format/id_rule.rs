@@ -58,10 +58,11 @@ impl IdRule {
 
     /// Returns the id in a cell. Among numbers, a number in any notation is one.
     pub(super) fn id<'a>(self, cell: &Cell<'a>) -> Result<IdField<'a>, Fault> {
-        if self.lacks(cell) {
+        let id = cell.id()?;
+        if self.numbers && cell.is_missing() {
             return Err(Fault::Empty);
         }
-        match (cell.id()?, cell) {
+        match (id, cell) {
             (IdField::Text(text), Cell::Text(_)) if self.numbers => match in_other_notation(&text) {
                 Some(number) => Ok(IdField::Number(number)),
                 None => Ok(IdField::Text(text)),
