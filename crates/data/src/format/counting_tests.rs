@@ -146,6 +146,17 @@ fn keys_of_objects_count_wherever_they_first_occur() {
 }
 
 #[test]
+fn an_object_with_one_key_twice_is_refused() {
+    let text = "{\"src\":1,\"dst\":2,\"time\":3}\n{\"src\":1,\"dst\":2,\"time\":4,\"src\":5}\n";
+    let said = fault(text, &ReadOptions::default());
+    assert!(
+        said.starts_with("events.csv:2:")
+            && said.ends_with("two values have the key `src`; give every key once"),
+        "{said}"
+    );
+}
+
+#[test]
 fn a_name_that_two_columns_have_is_refused_and_a_number_may_be_a_name() {
     let text = "Account,to,time,Account,amount,Amount\n1,2,3,4,5,6\n2,3,4,5,6,7\n";
     let said = fault(text, &columns("src=Account,dst=to"));

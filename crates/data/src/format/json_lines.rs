@@ -13,10 +13,15 @@ use super::{
     source::Outcome,
 };
 use crate::{LineCounts, scalar::Scalar};
+use serde::{
+    Deserialize, Deserializer,
+    de::{self, MapAccess, Visitor},
+};
 use serde_json::{Map, Value};
 use std::{
     borrow::Cow,
     collections::HashMap,
+    fmt,
     io::{BufRead, BufReader},
     path::{Path, PathBuf},
 };
@@ -146,9 +151,39 @@ pub(super) fn for_each(
     }
 }
 
+/// How the error of a key that occurs twice begins.
+const TWICE: &str = "two values have the key";
+
+/// An object in which no key occurs twice: of two values, neither is the one that is meant.
+struct UniqueKeys(Map<String, Value>);
+
+impl<'de> Deserialize<'de> for UniqueKeys {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(UniqueKeys(Map::new()))
+    }
+}
+
+impl<'de> Visitor<'de> for UniqueKeys {
+    type Value = Self;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<Self, A::Error> {
+        while let Some(key) = map.next_key::<String>()? {
+            if self.0.contains_key(&key) {
+                return Err(de::Error::custom(format_args!("{TWICE} `{key}`")));
+            }
+            self.0.insert(key, map.next_value()?);
+        }
+        Ok(self)
+    }
+}
+
 /// Parses a line.
 pub(super) fn parse(path: &Path, number: u64, line: &[u8]) -> Result<Map<String, Value>> {
-    serde_json::from_slice(line).map_err(|e| {
+    serde_json::from_slice::<UniqueKeys>(line).map(|object| object.0).map_err(|e| {
         let place = |at: usize| (line[..at].iter().filter(|b| !b.is_ascii_control()).count() + 1) as u64;
         let error = |what: String, column| Error::data(path, what).at(number, column);
         match no_json(line) {
@@ -158,6 +193,11 @@ pub(super) fn parse(path: &Path, number: u64, line: &[u8]) -> Result<Map<String,
                 let cause = cause.split(" at line").next().unwrap_or_default();
                 error(format!("the line is not JSON: {cause}"), e.column() as u64)
                     .remedy("write one whole object per line")
+            }
+            None if e.to_string().starts_with(TWICE) => {
+                let what = e.to_string();
+                let what = what.split(" at line").next().unwrap_or_default().to_owned();
+                error(what, e.column() as u64).remedy("give every key once")
             }
             None => error("the line is not a JSON object".into(), e.column() as u64)
                 .remedy("write one object per line, such as {\"src\": 1, \"dst\": 2, \"time\": 3}"),
