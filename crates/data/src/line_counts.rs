@@ -1,7 +1,7 @@
 //! What became of the lines of a text.
 use super::text::{counted, grouped};
 use serde::{Deserialize, Serialize};
-use std::{fmt, ops::AddAssign};
+use std::{fmt, ops::AddAssign, path::Path};
 
 /// Numbers of the lines of the text that events come from. Every line is counted once, so the numbers add up
 /// to the lines of the file, or of all files of a folder.
@@ -44,18 +44,38 @@ impl AddAssign for LineCounts {
     }
 }
 
-impl fmt::Display for LineCounts {
-    /// Writes `302: 1 header, 1 comment, 300 of events`.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl LineCounts {
+    /// Counts so many rows as headers, which nothing but their reader could tell.
+    pub(crate) fn with_headers(self, headers: u64) -> Self {
+        let headers = headers.min(self.events);
+        LineCounts { header: self.header + headers, events: self.events - headers, ..self }
+    }
+
+    /// Lists the numbers. `rows` is what the rows are, such as `events`.
+    fn listed(&self, rows: &str) -> String {
         let parts = [
             (self.header, counted(self.header, "header")),
             (self.comments, counted(self.comments, "comment")),
             (self.blank, format!("{} blank", grouped(self.blank))),
-            (self.events, format!("{} of events", grouped(self.events))),
+            (self.events, format!("{} of {rows}", grouped(self.events))),
             (self.incomplete, format!("{} left out for a missing value", grouped(self.incomplete))),
         ];
         let parts: Vec<String> = parts.into_iter().filter(|part| part.0 > 0).map(|part| part.1).collect();
-        write!(f, "{}: {}", grouped(self.all()), parts.join(", "))
+        parts.join(", ")
+    }
+
+    /// Says what the lines of a table of labels or features are, if some belong to no row.
+    pub(crate) fn note(&self, file: &Path) -> Option<String> {
+        let lines = counted(self.all(), "line");
+        let others = self.comments + self.blank + self.incomplete;
+        (others > 0).then(|| format!("{lines} of {}: {}", file.display(), self.listed("rows")))
+    }
+}
+
+impl fmt::Display for LineCounts {
+    /// Writes `302: 1 header, 1 comment, 300 of events`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", grouped(self.all()), self.listed("events"))
     }
 }
 
@@ -70,7 +90,10 @@ mod tests {
             counts.to_string(),
             "1,304: 1 header, 2 comments, 1,300 of events, 1 left out for a missing value"
         );
+        let note = counts.note(Path::new("labels.csv")).unwrap();
+        assert!(note.starts_with("1,304 lines of labels.csv: 1 header, 2 comments, 1,300 of rows"), "{note}");
         counts += counts;
         assert_eq!(counts.all(), 2_608);
+        assert_eq!(LineCounts { header: 1, events: 9, ..LineCounts::default() }.note(Path::new("x")), None);
     }
 }

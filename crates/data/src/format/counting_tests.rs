@@ -347,3 +347,52 @@ proptest! {
         prop_assert!(said.starts_with(&place) && said.contains("follows a closing quote"), "{}", said);
     }
 }
+
+#[test]
+fn the_lines_of_labels_and_features_are_told_and_their_keys_count_wherever_they_occur() {
+    let events = b"src,dst,time\na,b,100\nb,a,101\n";
+    let label = |weight: &str| format!("{{\"time\": 100, \"node\": \"a\", \"label\": \"x\"{weight}}}\n");
+    let late_label = label("").repeat(150) + "\n" + &label(", \"weight\": 0.5").replace("\"x\"", "\"y\"");
+    let node = |id: usize, age: &str| format!("{{\"id\": \"n{id}\", \"height\": 1{age}}}\n");
+    let late_node: String =
+        (0..150).map(|id| node(id, "")).chain([node(150, ", \"age\": 7").replace("n150", "a")]).collect();
+    let edges = b"# made by hand\nspeed\n1.5\n\n2.5\n";
+    let dir = folder(&[
+        ("events.csv", events),
+        ("labels.jsonl", late_label.as_bytes()),
+        ("nodes.jsonl", late_node.as_bytes()),
+        ("edges.csv", edges),
+    ]);
+    let at = |name: &str| Some(dir.path().join(name));
+    let options = ReadOptions {
+        labels: at("labels.jsonl"),
+        node_features: at("nodes.jsonl"),
+        edge_features: at("edges.csv"),
+        ..ReadOptions::default()
+    };
+    let e = load(at("events.csv").unwrap().to_str().unwrap(), &options).unwrap();
+    let labels = e.node_labels.as_ref().unwrap();
+    assert_eq!(labels.row(0).map(|(_, weight)| weight).collect::<Vec<_>>(), [1.0, 0.5]);
+    let nodes = e.node_features.as_ref().unwrap();
+    assert_eq!((nodes.cols(), nodes.row(0), nodes.row(1)), (2, &[1.0, 7.0][..], &[0.0, 0.0][..]));
+    assert_eq!(e.edge_features.as_ref().unwrap().values(), [1.5, 2.5]);
+    for (file, said) in [("labels.jsonl", "152 lines of "), ("edges.csv", "5 lines of ")] {
+        let note = e.notes.iter().find(|note| note.starts_with(said) && note.contains(file));
+        assert!(note.is_some_and(|note| note.contains("1 blank")), "{:?}", e.notes);
+    }
+}
+
+#[test]
+fn a_folder_of_tgb_names_the_entries_that_do_not_belong_to_its_edge_list() {
+    let list = b"user_id,item_id,timestamp,state_label,features\n0,0,5,0\n0,1,6,0\n";
+    let dir = folder(&[
+        ("tgbl-wiki_edgelist_v2.csv", list),
+        ("tgbl-wiki_edgelist.csv", list),
+        ("tgbl-wiki_val_ns_v2.pkl", b""),
+        ("ml_tgbl-wiki.pkl", b""),
+        ("more/part-1.csv", list),
+    ]);
+    let e = load_path(dir.path()).unwrap();
+    let note = e.notes.iter().find(|note| note.starts_with("2 of 5 entries")).unwrap();
+    assert!(note.ends_with("are read, not ml_tgbl-wiki.pkl, more, tgbl-wiki_edgelist.csv"), "{note}");
+}

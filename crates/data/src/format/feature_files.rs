@@ -8,7 +8,7 @@ use super::{
     options::{Missing, ReadOptions},
     records::wrong_width,
     sample::Sample,
-    source::Source,
+    source::read_beside,
 };
 use crate::{
     FeatureEncoding, Features, NodeId,
@@ -194,50 +194,97 @@ fn feature_table(
     options: &ReadOptions,
     notes: &mut Vec<String>,
 ) -> Result<FeatureTable> {
-    let source = Source::open(file)?;
-    let sample = source.sample(&ReadOptions::default())?;
-    notes.extend(sample.notes.iter().map(|note| format!("{}: {note}", file.display())));
-    let names = sample.header.clone().unwrap_or_default();
-    let width = if names.is_empty() { sample.width() } else { names.len() };
-    let id = if with_id { Some(id_column(file, &names, width, options, notes)?) } else { None };
-    let number = if with_id { None } else { names.iter().position(|name| role(name) == Role::Index) };
-    let others: Vec<usize> = if with_id { id.into_iter().collect() } else { event_columns(&names, notes) };
-    let columns = feature_columns(&sample, width, &others, &names, notes);
-    let (mut features, mut ids, mut incomplete, mut at, mut first) = (None, Vec::new(), Vec::new(), 0, None);
-    source.for_each(&sample, &mut |row| {
-        if row.len() != width {
-            return Err(wrong_width(row, width, "the first one has"));
+    let begin = |sample: &Sample| TableReader::new(file, sample, with_id, options);
+    let (reader, told) =
+        read_beside(file, "write a row for each event or node", begin, |reader, row| reader.push(row))?;
+    notes.extend(told);
+    reader.finish(file, notes)
+}
+
+/// A table of features while its rows are read.
+struct TableReader {
+    missing: Missing,
+    names: Vec<String>,
+    width: usize,
+    /// The columns of the ids of nodes, and of the numbers of events.
+    id: Option<usize>,
+    number: Option<usize>,
+    columns: Vec<FeatureColumns>,
+    notes: Vec<String>,
+    /// Number of rows that were read.
+    at: usize,
+    /// The number of the first event.
+    first: Option<u64>,
+    ids: Vec<NodeId>,
+    features: Option<FeatureValues>,
+    incomplete: Vec<usize>,
+}
+
+impl TableReader {
+    fn new(file: &Path, sample: &Sample, with_id: bool, options: &ReadOptions) -> Result<Self> {
+        let mut notes = Vec::new();
+        let names = sample.header.clone().unwrap_or_default();
+        let width = if names.is_empty() { sample.width() } else { names.len() };
+        let id = if with_id { Some(id_column(file, &names, width, options, &mut notes)?) } else { None };
+        let number = if with_id { None } else { names.iter().position(|name| role(name) == Role::Index) };
+        let others: Vec<usize> =
+            if with_id { id.into_iter().collect() } else { event_columns(&names, &mut notes) };
+        let columns = feature_columns(sample, width, &others, &names, &mut notes);
+        Ok(TableReader {
+            missing: options.missing,
+            names,
+            width,
+            id,
+            number,
+            columns,
+            notes,
+            at: 0,
+            first: None,
+            ids: Vec::new(),
+            features: None,
+            incomplete: Vec::new(),
+        })
+    }
+
+    fn push(&mut self, row: &dyn Row) -> Result<()> {
+        if row.len() != self.width {
+            return Err(wrong_width(row, self.width, "the first one has"));
         }
-        ids.extend(id.map(|i| cell::id(row, i, "a node id", IDS)).transpose()?);
-        let features = match &mut features {
+        self.ids.extend(self.id.map(|i| cell::id(row, i, "a node id", IDS)).transpose()?);
+        let features = match &mut self.features {
             Some(features) => features,
-            None => features.insert(FeatureValues::new(row, &columns, &names)?),
+            None => self.features.insert(FeatureValues::new(row, &self.columns, &self.names)?),
         };
-        if let Some(i) = number {
-            check_number(row, i, at, &mut first)?;
+        if let Some(i) = self.number {
+            check_number(row, i, self.at, &mut self.first)?;
         }
-        match (options.missing, features.missing_in(row)) {
+        match (self.missing, features.missing_in(row)) {
             (Missing::Refuse, Some(i)) => {
                 return Err(row
                     .error(Some(i), row.cell(i).describe(Fault::Empty, "a feature"))
                     .remedy(FILL_IN));
             }
-            (Missing::Drop, Some(_)) => incomplete.push(at),
+            (Missing::Drop, Some(_)) => self.incomplete.push(self.at),
             _ => {}
         }
-        at += 1;
+        self.at += 1;
         features.push(row)
-    })?;
-    if options.missing == Missing::Zero {
-        notes.extend(filled_note(file, features.as_ref().map_or(0, |features| features.missing)));
     }
-    notes.extend(features.as_ref().and_then(|features| features.note_large(&names)));
-    let none =
-        || Error::data(file, "the table has no features").remedy("write a column of numbers or categories");
-    let features = features.map(|features| features.finish(&names)).transpose()?.flatten();
-    let (features, encoding) = features.ok_or_else(none)?;
-    let rows = FeatureRows { features, encoding: Some(encoding), incomplete };
-    Ok(FeatureTable { ids, id_name: id.and_then(|i| names.get(i).cloned()).unwrap_or_default(), rows })
+
+    fn finish(self, file: &Path, notes: &mut Vec<String>) -> Result<FeatureTable> {
+        let TableReader { names, ids, id, features, incomplete, .. } = self;
+        notes.extend(self.notes);
+        if self.missing == Missing::Zero {
+            notes.extend(filled_note(file, features.as_ref().map_or(0, |features| features.missing)));
+        }
+        notes.extend(features.as_ref().and_then(|features| features.note_large(&names)));
+        let features = features.map(|features| features.finish(&names)).transpose()?.flatten();
+        let (features, encoding) = features.ok_or_else(|| {
+            Error::data(file, "the table has no features").remedy("write a column of numbers or categories")
+        })?;
+        let rows = FeatureRows { features, encoding: Some(encoding), incomplete };
+        Ok(FeatureTable { ids, id_name: id.and_then(|i| names.get(i).cloned()).unwrap_or_default(), rows })
+    }
 }
 
 /// Returns the column of ids: the one that the options name, one that is called so, or like a source or a

@@ -6,6 +6,7 @@ use super::{
     records::{Record, Records, Shape, is_empty, may_be_comment, records, wrong_width},
     table::{VALUES, take},
 };
+use crate::LineCounts;
 use std::{
     io::{BufRead, Read},
     path::Path,
@@ -23,6 +24,8 @@ pub(crate) struct EdgeList {
     pub edges: Vec<(u64, u64, f32)>,
     /// Whether there is a third column; `None` if there is no edge.
     pub weighted: Option<bool>,
+    /// What the lines are; those of edges count as events.
+    pub lines: LineCounts,
 }
 
 /// Reads a text file of edges, optionally gzipped, with or without a header. `weights` says whether to read a
@@ -30,7 +33,7 @@ pub(crate) struct EdgeList {
 pub(crate) fn edge_list(path: &Path, weights: bool) -> Result<EdgeList> {
     let mut list = EdgeList::default();
     let mut rows = open(path)?;
-    let mut width = 0;
+    let (mut width, mut headers) = (0, 0);
     while let Some(row) = rows.next()? {
         if width == 0 {
             width = row.len();
@@ -41,6 +44,7 @@ pub(crate) fn edge_list(path: &Path, weights: bool) -> Result<EdgeList> {
             }
             let header = (0..2).all(|i| !is_number(row.field(i)));
             if header {
+                headers = 1;
                 continue;
             }
         }
@@ -56,6 +60,7 @@ pub(crate) fn edge_list(path: &Path, weights: bool) -> Result<EdgeList> {
         list.edges.push((id(0)?, id(1)?, weight));
         list.weighted = Some(width == 3);
     }
+    list.lines = rows.counts().with_headers(headers);
     Ok(list)
 }
 
@@ -67,11 +72,13 @@ pub(crate) struct Matrix {
     pub cols: usize,
     /// Values in row-major order.
     pub values: Vec<f32>,
+    /// What the lines are; rows count as events.
+    pub lines: LineCounts,
 }
 
 /// Reads a table of numbers, each at least `least`; `header` says whether the first line is a header.
 pub(crate) fn matrix(path: &Path, header: bool, least: f32) -> Result<Matrix> {
-    let mut matrix = Matrix { names: Vec::new(), cols: 0, values: Vec::new() };
+    let mut matrix = Matrix { names: Vec::new(), cols: 0, values: Vec::new(), lines: LineCounts::default() };
     let mut rows = open(path)?;
     while let Some(row) = rows.next()? {
         if matrix.cols == 0 {
@@ -92,6 +99,7 @@ pub(crate) fn matrix(path: &Path, header: bool, least: f32) -> Result<Matrix> {
             matrix.values.push(value);
         }
     }
+    matrix.lines = rows.counts().with_headers(header.into());
     if matrix.values.is_empty() {
         return Err(
             Error::data(path, "there is no row of numbers").remedy("write one row of numbers per line")
@@ -147,16 +155,22 @@ mod tests {
 
     #[test]
     fn edges_are_read_below_comments_and_headers_with_and_without_weights() {
-        let plain = EdgeList { edges: vec![(1, 7, 1.0), (7, 3, 1.0)], weighted: Some(false) };
-        for text in ["# a\n1 7\n7\t3\n", "src,dst\n1,7\n7,3", "FromNodeId\tToNodeId\n1\t7\n7\t3\n"] {
+        let header = LineCounts { header: 1, events: 2, ..LineCounts::default() };
+        for (text, lines) in [
+            ("# a\n1 7\n\n7\t3\n", LineCounts { comments: 1, blank: 1, events: 2, ..LineCounts::default() }),
+            ("src,dst\n1,7\n7,3", header),
+            ("FromNodeId\tToNodeId\n1\t7\n7\t3\n", header),
+        ] {
             let (_dir, path) = file(text);
-            assert_eq!(edge_list(&path, true).unwrap(), plain, "{text}");
+            let wanted = EdgeList { edges: vec![(1, 7, 1.0), (7, 3, 1.0)], weighted: Some(false), lines };
+            assert_eq!(edge_list(&path, true).unwrap(), wanted, "{text}");
         }
         let (_dir, path) = file("1 7 0.5\n");
         assert_eq!(edge_list(&path, true).unwrap().edges, [(1, 7, 0.5)]);
         assert_eq!(edge_list(&path, false).unwrap().edges, [(1, 7, 1.0)]);
         let (_dir, path) = file("# nothing\n");
-        assert_eq!(edge_list(&path, true).unwrap(), EdgeList::default());
+        let none = edge_list(&path, true).unwrap();
+        assert_eq!((none.edges, none.weighted, none.lines.comments), (vec![], None, 1));
     }
 
     #[test]
@@ -180,7 +194,12 @@ mod tests {
         let names = ["a", "b"].map(str::to_owned).to_vec();
         assert_eq!(
             matrix(&path, true, 0.0).unwrap(),
-            Matrix { names, cols: 2, values: vec![1., 2., 3., 4.] }
+            Matrix {
+                names,
+                cols: 2,
+                values: vec![1., 2., 3., 4.],
+                lines: LineCounts { header: 1, events: 2, ..LineCounts::default() }
+            }
         );
         for (text, said) in [
             ("1,2\n3\n", "g.txt:2: this row has 1 column,"),

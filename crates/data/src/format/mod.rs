@@ -146,7 +146,11 @@ pub(super) fn read_folder(path: &Path, options: &ReadOptions) -> Result<Events> 
         };
     }
     if let Some(file) = tgb::edge_list(path) {
-        return read_file(&file, options);
+        let mut events = read_file(&file, options)?;
+        if options.format.is_none() && options.columns.is_none() {
+            events.notes.extend(names::others(path, |name| tgb::belongs_to(&file, name)));
+        }
+        return Ok(events);
     }
     if options.format.is_none_or(|format| format == Format::Tkg) && tkg::is_here(path) {
         no_delimiter(options, "the files of a temporal knowledge graph have blanks")?;
@@ -158,9 +162,9 @@ pub(super) fn read_folder(path: &Path, options: &ReadOptions) -> Result<Events> 
         true => tgl::beside(&table),
         false => dyglib::beside(&table),
     };
-    let read: Vec<&Path> =
-        [Some(&table), edges.as_ref(), nodes.as_ref()].into_iter().flatten().map(|file| &**file).collect();
-    events.notes.extend(names::others(path, &read));
+    let read = [Some(&table), edges.as_ref(), nodes.as_ref()];
+    let is_read = |name: &str| read.iter().flatten().any(|file| file.ends_with(name));
+    events.notes.extend(names::others(path, is_read));
     Ok(events)
 }
 

@@ -115,12 +115,11 @@ pub(crate) fn files_by_name(dir: &Path, ends: &[&str], beside: &[&str]) -> Resul
     Ok((files, left_out))
 }
 
-/// Says which entries of a folder are not read, beside those called `read`.
-pub(super) fn others(dir: &Path, read: &[&Path]) -> Option<String> {
-    let is_read = |path: &PathBuf| read.iter().any(|read| read.file_name() == path.file_name());
+/// Says which entries of a folder are not read, beside those that `is_read` says are.
+pub(super) fn others(dir: &Path, is_read: impl Fn(&str) -> bool) -> Option<String> {
     let (mut left_out, mut known) = (LeftOut::default(), 0);
-    for (name, path) in entries(dir).ok()? {
-        if is_read(&path) {
+    for (name, _) in entries(dir).ok()? {
+        if is_read(&name) {
             known += 1;
         } else {
             left_out.add(name);

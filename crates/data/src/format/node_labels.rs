@@ -3,10 +3,9 @@ use super::{
     cell::{self, Row},
     column_names::{Role, listed, role, side},
     number::Fault,
-    options::ReadOptions,
     records::wrong_width,
     sample::Sample,
-    source::Source,
+    source::read_beside,
     table::value,
 };
 use crate::{Events, LabelColumns, NodeId, node_names::Side, time_format::TimeScale};
@@ -63,16 +62,16 @@ struct LabelTable {
 
 impl LabelTable {
     fn read(file: &Path, scale: &TimeScale) -> Result<Self> {
-        let source = Source::open(file)?;
-        let sample = source.sample(&ReadOptions::default()).map_err(|e| e.remedy(SYNTAX))?;
-        let columns = TableColumns::find(file, &sample)?;
-        let note = columns.note.as_ref().map(|name| {
+        let begin = |sample: &Sample| {
+            let columns = TableColumns::find(file, sample)?;
+            Ok((LabelTable { side: columns.side, ..LabelTable::default() }, columns))
+        };
+        let ((mut table, columns), notes) =
+            read_beside(file, SYNTAX, begin, |(table, columns), row| table.push(row, columns, scale))?;
+        let note = columns.note.map(|name| {
             format!("no column of {} is named `label`; the labels are those of `{name}`", file.display())
         });
-        let told = sample.notes.iter().map(|note| format!("{}: {note}", file.display()));
-        let mut table =
-            LabelTable { notes: told.chain(note).collect(), side: columns.side, ..LabelTable::default() };
-        source.for_each(&sample, &mut |row| table.push(row, &columns, scale))?;
+        table.notes = notes.into_iter().chain(note).collect();
         Ok(table)
     }
 

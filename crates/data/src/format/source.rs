@@ -215,6 +215,33 @@ impl Source {
     }
 }
 
+/// Reads a table that belongs to the events: `begin` makes something of its header and first rows, to which `push`
+/// adds every row. If objects have keys that the first ones lack, the file is read once more. Returns what the
+/// user should know, too. `syntax` says what to write into an empty file.
+pub(super) fn read_beside<T>(
+    file: &Path,
+    syntax: &str,
+    begin: impl Fn(&Sample) -> Result<T>,
+    push: impl Fn(&mut T, &dyn Row) -> Result<()>,
+) -> Result<(T, Vec<String>)> {
+    let mut late: Vec<LateKey> = Vec::new();
+    loop {
+        let source = Source::open(file)?;
+        let mut sample = source.sample(&ReadOptions::default()).map_err(|e| e.remedy(syntax))?;
+        sample.add_late(&late);
+        let mut table = begin(&sample)?;
+        let outcome = source.for_each(&sample, &mut |row| push(&mut table, row))?;
+        if !outcome.late.is_empty() && !is_stream(file) {
+            late.extend(outcome.late);
+            continue;
+        }
+        let own = sample.notes.iter().cloned().chain(outcome.late_note());
+        let mut notes: Vec<String> = own.map(|note| format!("{}: {note}", file.display())).collect();
+        notes.extend(outcome.lines.and_then(|lines| lines.note(file)));
+        return Ok((table, notes));
+    }
+}
+
 /// Returns the number of rows of a text of `size` bytes, given the bytes of the sampled rows.
 fn rows_of_text(size: u64, compressed: bool, sample: &Sample) -> Option<u64> {
     let bytes: usize = sample.rows.iter().flatten().map(|field| field.len() + 1).sum();

@@ -44,7 +44,7 @@ pub(super) fn read(dir: &Path, name: String, options: &ReadOptions) -> Result<Ev
     let sizes = FILES.iter().zip(events).map(|(f, n)| format!("{f} has {}", counted(n, "event")));
     facts.raw.notes.push(sizes.collect::<Vec<_>>().join(", "));
     let mut raw = facts.labelled()?;
-    raw.notes.extend(others(dir, &FILES.map(Path::new)));
+    raw.notes.extend(others(dir, |name| FILES.contains(&name)));
     attach(&mut raw, options, (None, None))?;
     raw.build(Some(options.bipartite.unwrap_or(false)))
 }

@@ -10,7 +10,7 @@ use super::{
     build::{Edges, weighs},
 };
 use crate::{
-    Features, Ids,
+    Features, Ids, LineCounts,
     format::{
         file_dates::{self, FileDates},
         files_by_name, folder_name,
@@ -41,6 +41,8 @@ pub(super) fn read(dir: &Path, options: &SnapshotOptions) -> Result<Snapshots> {
     let weights = options.reads_weights(dir)?;
     let results: Vec<Result<EdgeList>> = files.par_iter().map(|f| edge_list(f, weights)).collect();
     let lists = results.into_iter().collect::<Result<Vec<_>>>()?;
+    let mut lines = LineCounts::default();
+    lists.iter().for_each(|list| lines += list.lines);
     let weighted = weighted(&files, &lists)? && weights;
     let features = dir.join(FEATURES);
     let features = features.is_file().then(|| Features::read(&features)).transpose()?;
@@ -81,6 +83,7 @@ pub(super) fn read(dir: &Path, options: &SnapshotOptions) -> Result<Snapshots> {
     s.ids = renumbered.then(|| Ids::new(ids));
     s.mark_present(options.presence)?;
     s.notes.extend(left_out.note(dir, files.len()));
+    s.notes.extend(lines.note(dir));
     Ok(s)
 }
 

@@ -172,9 +172,11 @@ pub(super) fn read_tables(
     let edges: Edges = a.values.iter().enumerate().filter_map(edge).collect();
     let name = adjacency.file_stem().map(|n| n.to_string_lossy().replace("_adj", "")).unwrap_or_default();
     let ids = ids(&values);
+    let notes = [a.lines.note(adjacency), values.lines.note(signal)];
     let signal = Signal::of_column(values.values, v);
     let mut s = Snapshots::of_series(name, (vec![edges], weighted), signal, options)?;
     s.ids = ids;
+    s.notes.extend(notes.into_iter().flatten());
     Ok(s)
 }
 

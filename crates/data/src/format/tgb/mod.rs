@@ -103,6 +103,21 @@ pub(crate) fn negatives(data: &Path, part: Part) -> Option<PathBuf> {
     Some(list.with_file_name(format!("{set}_{}_ns{version}.pkl", part.name()))).filter(|f| f.is_file())
 }
 
+/// Whether the file called `name`, in the folder of an edge list, belongs to it: the edge list itself, its negatives,
+/// or the labels, types or features of its nodes, all of its version.
+pub(super) fn belongs_to(list: &Path, name: &str) -> bool {
+    let Some((set, version)) = named(list) else { return false };
+    let plain = name.strip_suffix(".gz").unwrap_or(name);
+    let beside = [
+        format!("{set}_val_ns{version}.pkl"),
+        format!("{set}_test_ns{version}.pkl"),
+        format!("{set}_node_labels{version}.csv"),
+        format!("{set}_nodetype.csv"),
+        format!("airport_node_feat{version}.csv"),
+    ];
+    list.ends_with(name) || beside.iter().any(|known| known == plain)
+}
+
 /// Reads the edge list `file`, a path that [`edge_list`] returned.
 pub(super) fn read(file: &Path, options: &ReadOptions) -> Result<Raw> {
     let Some((set, version)) = named(file) else {
@@ -135,7 +150,10 @@ pub(super) fn read(file: &Path, options: &ReadOptions) -> Result<Raw> {
     if kind == SetKind::Flight {
         let airports = file.with_file_name(format!("airport_node_feat{version}.csv"));
         match airports.is_file() {
-            true => raw.node_features = Some((node_files::airports(&airports, &reader.names)?, airports)),
+            true => {
+                let rows = node_files::airports(&airports, &reader.names, &mut raw.notes)?;
+                raw.node_features = Some((rows, airports));
+            }
             false => raw.notes.push(format!("there is no {}, so no node features", airports.display())),
         }
     }

@@ -85,7 +85,7 @@ pub(super) fn read(file: &Path, set: &Set, version: &str, options: &ReadOptions)
     if !values.is_empty() {
         raw.edge_features = Some(Features::from_vec(raw.time.len(), set.features.len(), values)?);
     }
-    raw.node_labels = Some(labels(&label_file(file, set.name, version), &nodes)?);
+    raw.node_labels = Some(labels(&label_file(file, set.name, version), &nodes, &mut raw.notes)?);
     Ok(raw)
 }
 
@@ -96,9 +96,9 @@ fn label_file(file: &Path, name: &str, version: &str) -> PathBuf {
 }
 
 /// Reads the labels of nodes that the edge list has named.
-fn labels(file: &Path, nodes: &Nodes) -> Result<RawLabels> {
+fn labels(file: &Path, nodes: &Nodes, notes: &mut Vec<String>) -> Result<RawLabels> {
     let mut labels = Vec::new();
-    for_each_row(file, 4, |row| {
+    let lines = for_each_row(file, 4, |row| {
         let (tick, _) = time(row)?;
         let unknown = |i: usize, what: &str| {
             let what = format!("`{}` is not {what} of the edge list", String::from_utf8_lossy(row.field(i)));
@@ -109,6 +109,7 @@ fn labels(file: &Path, nodes: &Nodes) -> Result<RawLabels> {
         labels.push((tick, node, class as u32, take(row, 3, parse_f32, "a weight", VALUES)?));
         Ok(())
     })?;
+    notes.extend(lines.note(file));
     Ok(RawLabels { classes: nodes.others.len(), labels })
 }
 

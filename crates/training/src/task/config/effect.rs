@@ -3,8 +3,13 @@ use super::{Config, TaskName};
 use crate::model::{ModelName, StaticMode};
 use tgnn::error::{Error, Result};
 
+/// Keys outside of sections that only models of events read. A configuration with some others is refused as a
+/// whole ([`Config::validate`]).
+const OF_EVENTS: [&str; 7] =
+    ["batch", "features_as", "features_on", "memory_as", "memory_on", "negatives", "settle"];
+
 impl Config {
-    /// Refuses a key of a section that the model does not read, such as `tgn.layers` for `jodie`.
+    /// Refuses a key that the model does not read, such as `tgn.layers` for `jodie`.
     ///
     /// # Errors
     /// `Usage`, with the models that read it.
@@ -14,6 +19,9 @@ impl Config {
         let of_section = ModelName::ALL.iter().filter(|model| model.section() == section);
         let readers: Vec<&str> = match section {
             "snapshots" | "group" if !snapshots => return self.unread(key, &ModelName::names(true)),
+            "" if snapshots && OF_EVENTS.contains(&key) => {
+                return self.unread(key, &ModelName::names(false));
+            }
             // Any model of events may have rows of nodes.
             "static" if snapshots => return self.unread(key, &ModelName::names(false)),
             "static" => return Ok(()),
@@ -77,6 +85,7 @@ mod tests {
                 "the model jodie does not read it; leave it out, or give model=tgn",
             ),
             (ModelName::TGcn, "evolve-gcn.width", "give model=evolve-gcn-o or evolve-gcn-h"),
+            (ModelName::TGcn, "batch", "the model t-gcn does not read it; leave it out, or give model=tgn, "),
             (ModelName::Tgn, "snapshots.every", "give model=wd-gcn, t-gcn, evolve-gcn-o or evolve-gcn-h"),
             (
                 ModelName::TGcn,
