@@ -69,6 +69,9 @@ struct State {
     batch: usize,
 }
 
+/// Gives a node its number: of an event, or of a question.
+type Number = fn(&mut NodeNames, &NodeId, bool) -> Option<u32>;
+
 impl State {
     /// Runs `work`; if it fails, ids that it saw first are unknown again.
     fn or_forget<T>(&mut self, work: impl FnOnce(&mut Self) -> Result<T, Error>) -> Result<T, Error> {
@@ -79,14 +82,22 @@ impl State {
         }
         result
     }
-    /// Returns the node numbers of pairs of ids.
-    fn pairs(&mut self, src: &IdColumn, dst: &IdColumn) -> Result<Vec<[u32; 2]>, Error> {
+    /// Answers a question, after which ids that it saw first are unknown again.
+    fn answer<T>(&mut self, work: impl FnOnce(&mut Self) -> Result<T, Error>) -> Result<T, Error> {
+        let known = self.names.added().len();
+        let answer = work(self);
+        self.names.forget(known);
+        answer
+    }
+    /// Returns the node numbers of pairs of ids, by what gives one to those that are new.
+    fn pairs(&mut self, src: &IdColumn, dst: &IdColumn, number: Number) -> Result<Vec<[u32; 2]>, Error> {
         let (src, dst) = (src.ids()?, dst.ids()?);
-        src.iter().zip(&dst).map(|(src, dst)| Ok([self.node(src, false)?, self.node(dst, true)?])).collect()
+        let pairs = src.iter().zip(&dst);
+        pairs.map(|(src, dst)| Ok([self.node(src, false, number)?, self.node(dst, true, number)?])).collect()
     }
     /// Returns the node number of an id.
-    fn node(&mut self, id: &NodeId, destination: bool) -> Result<u32, Error> {
-        self.names.number(id, destination).ok_or_else(|| {
+    fn node(&mut self, id: &NodeId, destination: bool, number: Number) -> Result<u32, Error> {
+        number(&mut self.names, id, destination).ok_or_else(|| {
             if self.names.are_numbers() && matches!(id, NodeId::Text(_)) {
                 let what = format!("node {id} is text, and the ids of the data are numbers");
                 return Error::new(ErrorKind::Data, what).remedy("give numbers from 0");
@@ -170,7 +181,7 @@ impl Predictor {
             let features =
                 features.as_ref().map(|f| Ok::<_, Error>((f.shape()?[1], f.values::<f32>()?))).transpose()?;
             let (width, rows) = features.unwrap_or((0, &[]));
-            let nodes = state.or_forget(|state| state.pairs(&src, &dst))?;
+            let nodes = state.or_forget(|state| state.pairs(&src, &dst, NodeNames::number))?;
             let time = time.values::<i64>()?;
             let events: Vec<NewEvent<'_>> = nodes
                 .iter()
@@ -192,8 +203,8 @@ impl Predictor {
     fn score(&self, py: Python<'_>, src: IdColumn, dst: IdColumn, time: i64) -> Result<Buffer> {
         py.detach(|| {
             let state = &mut *self.state();
-            let logits = state.or_forget(|state| {
-                let pairs = state.pairs(&src, &dst)?;
+            let logits = state.answer(|state| {
+                let pairs = state.pairs(&src, &dst, NodeNames::asked)?;
                 state.predictor.score(&pairs, time)
             })?;
             let n = logits.len();
@@ -205,9 +216,9 @@ impl Predictor {
         py.detach(|| {
             let state = &mut *self.state();
             let ids = ids.ids()?;
-            let (nodes, z) = state.or_forget(|state| {
-                let nodes: Vec<u32> =
-                    ids.iter().map(|id| state.node(id, destinations)).collect::<Result<_, Error>>()?;
+            let (nodes, z) = state.answer(|state| {
+                let number = |id| state.node(id, destinations, NodeNames::asked);
+                let nodes: Vec<u32> = ids.iter().map(number).collect::<Result<_, Error>>()?;
                 let z = state.predictor.embed(&nodes, time.values()?)?;
                 Ok((nodes, z))
             })?;

@@ -421,10 +421,14 @@ impl Events {
         }
     }
 
-    /// Returns a note about the labels that mean that there is none, if there are some.
+    /// Returns a note about the labels that mean that there is none, if there are some by `table`, or else by
+    /// the labels themselves.
     #[doc(hidden)]
-    pub fn note_of_no_label(&self) -> Option<String> {
+    pub fn note_of_no_label(&self, table: Option<&ClassTable>) -> Option<String> {
         let (values, true) = self.label_values().ok()? else { return None };
+        if table.is_some_and(|table| !table.has_no_label_number()) {
+            return None;
+        }
         let minus = self.label.iter().flatten().filter(|&&l| f64::from(l) == NO_LABEL).count();
         let listed = ClassTable::Values(values).listed();
         let labels = counted(minus as u64, "label");
@@ -498,7 +502,7 @@ mod tests {
         assert_eq!(table(&[f32::NAN]), "test: no event has a label; name another column");
         let events = events(&[0.0, -1.0, 1.0, f32::NAN]);
         assert_eq!(classes(&events, &events.class_table().unwrap()).unwrap(), [-1, -2, 0, -2]);
-        let note = events.note_of_no_label().unwrap();
+        let note = events.note_of_no_label(None).unwrap();
         assert!(note.starts_with("1 label -1 beside 0, 1: no label; "), "{note}");
     }
 

@@ -28,6 +28,8 @@ pub struct NodeNames {
     capacity: usize,
     /// The nodes that [`added`](Self::added) returns.
     new: Vec<(NodeId, u8)>,
+    /// Places in `new` by node number, if a node's id is its number.
+    new_numbers: HashMap<u32, usize>,
 }
 
 impl NodeNames {
@@ -59,8 +61,9 @@ impl NodeNames {
             by_id = Some(maps);
         }
         let named = ids.is_some_and(|ids| ids.names().is_some());
-        let mut names = NodeNames { by_id, named, separate, known, capacity, new: Vec::new() };
-        for (id, side) in new {
+        let (new_numbers, added) = (HashMap::new(), new);
+        let mut names = NodeNames { by_id, named, separate, known, capacity, new: Vec::new(), new_numbers };
+        for (id, side) in added {
             names.number(id, *side == 1);
         }
         names
@@ -74,13 +77,28 @@ impl NodeNames {
         }
     }
 
-    /// Returns the number of the node `id`, as a source or as a destination. An unknown id gets the next free
-    /// number; `None` if the capacity is used up.
+    /// Returns the number of the node `id` of an event, as its source or as its destination. An unknown id gets
+    /// the next free number; `None` if the capacity is used up.
     pub fn number(&mut self, id: &NodeId, destination: bool) -> Option<u32> {
+        let v = self.asked(id, destination)?;
+        if let Some(at) = self.place_of_added(v) {
+            self.new[at].1 |= u8::from(destination);
+        }
+        Some(v)
+    }
+
+    /// Returns the number of the node `id` of a question, as [`number`](Self::number) does. Whoever asks
+    /// [forgets](Self::forget) the nodes that it added.
+    pub fn asked(&mut self, id: &NodeId, destination: bool) -> Option<u32> {
         let id = self.as_written(id);
         let Some(by_id) = &mut self.by_id else {
             let NodeId::Number(n) = &*id else { return None };
-            return u32::try_from(*n).ok().filter(|&v| (v as usize) < self.capacity);
+            let v = u32::try_from(*n).ok().filter(|&v| (v as usize) < self.capacity)?;
+            if v as usize >= self.known && !self.new_numbers.contains_key(&v) {
+                self.new_numbers.insert(v, self.new.len());
+                self.new.push((id.into_owned(), 0));
+            }
+            return Some(v);
         };
         let side = usize::from(destination && self.separate);
         if let Some(&v) = by_id[side].get(&*id) {
@@ -92,8 +110,17 @@ impl NodeNames {
         }
         let id = id.into_owned();
         by_id[side].insert(id.clone(), v as u32);
+        // Of a shared id, this says which of the two nodes it is.
         self.new.push((id, side as u8));
         Some(v as u32)
+    }
+
+    /// Returns the place of a node in [`added`](Self::added).
+    fn place_of_added(&self, node: u32) -> Option<usize> {
+        match self.by_id {
+            None => self.new_numbers.get(&node).copied(),
+            Some(_) => (node as usize).checked_sub(self.known),
+        }
     }
 
     /// Returns the node that a user calls `text`: its id, with `src:` or `dst:` before it if a source and a
@@ -182,17 +209,31 @@ impl NodeNames {
 
     /// Forgets the nodes that the data set does not have, but for the first `kept` of them.
     pub fn forget(&mut self, kept: usize) {
-        for (id, side) in self.new.drain(kept.min(self.new.len())..) {
+        for (id, destination) in self.new.drain(kept.min(self.new.len())..) {
             if let Some(by_id) = &mut self.by_id {
-                by_id[usize::from(side)].remove(&id);
+                by_id[usize::from(destination == 1 && self.separate)].remove(&id);
             }
+        }
+        self.new_numbers.retain(|_, at| *at < kept);
+    }
+
+    /// Returns the nodes that the data set does not have, in the order in which they came: the original id,
+    /// and 1 for one that was a destination, else 0.
+    pub fn added(&self) -> &[(NodeId, u8)] {
+        &self.new
+    }
+
+    /// Returns the number of the node at place `i` of [`added`](Self::added).
+    pub fn number_of_added(&self, i: usize) -> u32 {
+        match (&self.by_id, &self.new[i].0) {
+            (None, NodeId::Number(n)) => *n as u32,
+            _ => (self.known + i) as u32,
         }
     }
 
-    /// Returns the nodes that the data set does not have, in the order of their numbers: the original id, and
-    /// 1 for a destination if sources and destinations share ids, else 0.
-    pub fn added(&self) -> &[(NodeId, u8)] {
-        &self.new
+    /// Returns the original id of a node that the data set does not have; `None` if nobody asked for it.
+    pub fn id_of_added(&self, node: u32) -> Option<&NodeId> {
+        self.new.get(self.place_of_added(node)?).map(|(id, _)| id)
     }
 }
 
@@ -215,7 +256,15 @@ mod tests {
         let found = [3, 5, 6, u64::MAX].map(|id| names.number(&NodeId::Number(id), false));
         assert_eq!(found, [Some(3), Some(5), None, None]);
         assert_eq!(names.number(&NodeId::parse("x"), false), None);
-        assert!(names.added().is_empty());
+        assert_eq!((names.added(), names.number_of_added(0)), (&[(NodeId::Number(5), 0)][..], 5));
+        names.number(&NodeId::Number(5), true);
+        assert_eq!(
+            (names.added(), names.id_of_added(5)),
+            (&[(NodeId::Number(5), 1)][..], Some(&NodeId::Number(5)))
+        );
+        assert_eq!(self::names(None, 6, names.added()).added(), names.added());
+        names.forget(0);
+        assert_eq!((names.added(), names.id_of_added(5)), (&[][..], None));
         assert_eq!(names.find("3").unwrap(), 3);
         assert_eq!(names.find("4").unwrap_err().to_string(), "`4` is not a node; nodes are 0 to 3");
     }
@@ -227,10 +276,11 @@ mod tests {
         let found = [("40", true), ("30", false), ("x", false), ("8", true), ("x", true), ("9", false)];
         let found = found.map(|(id, destination)| first.number(&NodeId::parse(id), destination));
         assert_eq!(found, [Some(3), Some(2), Some(4), Some(5), Some(4), None]);
-        assert_eq!(first.added(), [(NodeId::parse("x"), 0), (NodeId::Number(8), 0)]);
+        assert_eq!(first.added(), [(NodeId::parse("x"), 1), (NodeId::Number(8), 1)]);
+        assert_eq!((first.number_of_added(1), first.id_of_added(5)), (5, Some(&NodeId::Number(8))));
         first.forget(1);
         assert_eq!(first.number(&NodeId::Number(9), false), Some(5));
-        assert_eq!(first.added(), [(NodeId::parse("x"), 0), (NodeId::Number(9), 0)]);
+        assert_eq!(first.added(), [(NodeId::parse("x"), 1), (NodeId::Number(9), 0)]);
         first.forget(1);
         assert_eq!(first.number(&NodeId::Number(8), true), Some(5));
         let mut again = names(Some(&ids), 7, first.added());

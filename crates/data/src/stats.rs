@@ -274,7 +274,7 @@ impl Stats {
                 gaps.iter().zip(GAPS).map(|(&count, g)| Bucket { label: g.1.into(), count }).collect(),
             ),
             lines: events.lines,
-            notes: events.notes.iter().cloned().chain(events.note_of_no_label()).collect(),
+            notes: events.notes.iter().cloned().chain(events.note_of_no_label(None)).collect(),
         }
     }
 }

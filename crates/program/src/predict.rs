@@ -194,9 +194,15 @@ struct Pending {
     src: u32,
     /// `None` if the line only asks.
     dst: Option<u32>,
-    /// The destinations to compare.
-    candidates: Option<Vec<u32>>,
+    candidates: Option<Candidates>,
     event: LaterEvent,
+}
+
+/// The destinations that a line compares.
+enum Candidates {
+    Listed(Vec<u32>),
+    /// So many of the first destinations: those that the model knew before the line.
+    All(usize),
 }
 
 /// The scores of a line.
@@ -304,13 +310,10 @@ impl Run {
                 row.error(EventPart::End(1), "the line has candidates, and --embeddings writes no scores");
             return Err(e.remedy("leave out one of them"));
         }
-        // Those that the model knows before the line.
-        let all = self.top.filter(|_| event.candidates.is_none()).map(|_| self.nodes.destinations.clone());
-        let src = self.nodes.number(&event.src, 0, row)?;
-        let dst = event.dst.as_ref().map(|id| self.nodes.number(id, 1, row)).transpose()?;
-        let listed = event.candidates.as_ref();
-        let listed = listed.map(|ids| ids.iter().map(|id| self.nodes.number(id, 1, row)).collect());
-        let candidates = listed.transpose()?.or(all);
+        let all = self.top.filter(|_| event.candidates.is_none()).map(|_| self.nodes.destinations.len());
+        let ends = event.dst.as_ref().map(|dst| self.nodes.ends(&event.src, dst, row)).transpose()?;
+        let (src, listed) = self.nodes.asked(&event, ends, row)?;
+        let (dst, candidates) = (ends.map(|[_, dst]| dst), listed.or(all.map(Candidates::All)));
         if dst.is_none() && candidates.is_none() {
             let e = row.error(EventPart::End(1), "the line has neither a destination nor candidates");
             return Err(e.remedy("give one of them, or --top K for the best of all destinations"));
@@ -332,9 +335,9 @@ impl Run {
         tell(format_args!("note: {}", row.error(EventPart::Time, what)));
         self.told_far = true;
     }
-    /// Scores the pending events if they are a full batch.
+    /// Scores the pending events if they are a full batch, or if the last one asks for nodes without an event.
     fn score_batch(&mut self) -> Result<(), Stop> {
-        if self.pending.len() == self.batch { self.score() } else { Ok(()) }
+        if self.pending.len() == self.batch || self.nodes.kept.is_some() { self.score() } else { Ok(()) }
     }
     /// Scores the pending lines and writes the results.
     fn score(&mut self) -> Result<(), Stop> {
@@ -370,6 +373,7 @@ impl Run {
             }
         }
         self.pending.clear();
+        self.nodes.forget_asked();
         Ok(())
     }
     /// Scores the candidates of the pending lines, by the state before them.
@@ -379,6 +383,10 @@ impl Run {
             let Some(candidates) = &p.candidates else {
                 all.push(Scores::default());
                 continue;
+            };
+            let candidates = match candidates {
+                Candidates::Listed(nodes) => nodes,
+                Candidates::All(known) => &self.nodes.destinations[..*known],
             };
             let pairs: Vec<[u32; 2]> = candidates.iter().map(|&dst| [p.src, dst]).collect();
             let logits = self.predictor.score(&pairs, p.event.time)?;
@@ -454,6 +462,8 @@ struct Nodes {
     destinations: Vec<u32>,
     /// Those that came later.
     new: HashSet<u32>,
+    /// How many new nodes stay when the pending lines are scored, if the last one asks for nodes without an event.
+    kept: Option<usize>,
 }
 
 impl Nodes {
@@ -465,27 +475,64 @@ impl Nodes {
             separate: known.start > 0,
             destinations: known.collect(),
             new: HashSet::new(),
+            kept: None,
             names,
         };
-        let sides: Vec<u8> = nodes.names.added().iter().map(|(_, side)| *side).collect();
-        for (i, side) in sides.into_iter().enumerate() {
-            nodes.add((nodes.known + i) as u32, side.into());
+        for i in 0..nodes.names.added().len() {
+            nodes.add(nodes.names.number_of_added(i), nodes.names.added()[i].1.into());
         }
         nodes
     }
-    /// Returns the number of a node, which may be new.
-    fn number(&mut self, id: &NodeId, side: usize, row: &EventRow<'_>) -> Result<u32> {
+    /// Returns the numbers of the ends of an event, which may be new.
+    fn ends(&mut self, src: &NodeId, dst: &NodeId, row: &EventRow<'_>) -> Result<[u32; 2]> {
+        let src = self.node(src, 0, row, NodeNames::number)?;
+        self.add(src, 0);
+        let dst = self.node(dst, 1, row, NodeNames::number)?;
+        self.add(dst, 1);
+        Ok([src, dst])
+    }
+    /// Returns the numbers of the source of a line and of its candidates, if it lists some. Those that had no
+    /// event yet have a number only until the line is scored: a question changes nothing.
+    fn asked(
+        &mut self,
+        line: &LaterEvent,
+        ends: Option<[u32; 2]>,
+        row: &EventRow<'_>,
+    ) -> Result<(u32, Option<Candidates>)> {
+        let kept = self.names.added().len();
+        let mut number = |id, side| self.node(id, side, row, NodeNames::asked);
+        let src = ends.map_or_else(|| number(&line.src, 0), |[src, _]| Ok(src));
+        let listed = line.candidates.as_ref().map(|ids| ids.iter().map(|id| number(id, 1)).collect());
+        self.kept = (self.names.added().len() > kept).then_some(kept);
+        let found = src.and_then(|src| Ok((src, listed.transpose()?.map(Candidates::Listed))));
+        if found.is_err() {
+            self.forget_asked();
+        }
+        found
+    }
+    /// Forgets the nodes that were only asked for.
+    fn forget_asked(&mut self) {
+        if let Some(kept) = self.kept.take() {
+            self.names.forget(kept);
+        }
+    }
+    /// Returns the number of a node, by what gives one to those that are new.
+    fn node(
+        &mut self,
+        id: &NodeId,
+        side: usize,
+        row: &EventRow<'_>,
+        number: fn(&mut NodeNames, &NodeId, bool) -> Option<u32>,
+    ) -> Result<u32> {
         if let (NodeId::Text(text), true) = (id, self.names.are_numbers()) {
             let e = row.error(EventPart::End(side), format!("`{text}` is not a node"));
             return Err(e.remedy("nodes are whole numbers from 0"));
         }
-        let node = self.names.number(id, side == 1).ok_or_else(|| {
+        number(&mut self.names, id, side == 1).ok_or_else(|| {
             let nodes = self.names.capacity();
             let what = format!("node {id} does not fit: the predictor holds {nodes} nodes");
             row.error(EventPart::End(side), what).remedy("allow more with --nodes")
-        })?;
-        self.add(node, side);
-        Ok(node)
+        })
     }
     /// Adds a node that events may lead to, if it is new.
     fn add(&mut self, node: u32, side: usize) {
@@ -496,7 +543,7 @@ impl Nodes {
     }
     /// Returns the original id of a node.
     fn id(&self, predictor: &Predictor, node: u32) -> NodeId {
-        let new = || self.names.added().get(node as usize - self.known).map(|(id, _)| id.clone());
+        let new = || self.names.id_of_added(node).cloned();
         predictor.id(node).or_else(new).unwrap_or(NodeId::Number(node.into()))
     }
 }

@@ -369,6 +369,16 @@ fn a_line_gets_its_best_destinations_of_all_or_of_its_own_and_a_question_is_no_e
     let list = own[0].split_once(",\"").unwrap().1.trim_end_matches('"');
     let listed: Vec<u64> = ranked(&json(list)).iter().map(|(dst, _)| *dst).collect();
     assert_eq!(listed, of_three.iter().map(|(dst, _)| *dst).collect::<Vec<_>>());
+    // Nodes without an event are scored, and unknown again: a question takes no room from events.
+    let unknown = [
+        r#"{"src": 77, "dst": null, "time": 20000, "candidates": [30, 78]}"#,
+        r#"{"src": 79, "dst": null, "time": 20000, "candidates": [30, 80]}"#,
+    ];
+    let asked = predict(&unknown.join("\n"), &["--nodes", "81"]).out;
+    assert!(asked.lines().all(|line| line.contains("[30,")) && asked.contains("[80,"), "{asked}");
+    let after = [&unknown[..], &[with[1], r#"{"src": 5, "dst": null, "time": 20001}"#]].concat().join("\n");
+    let after = predict(&after, &["--nodes", "81", "--top", "99"]).out;
+    assert!(!after.lines().last().unwrap().contains("[80,"), "{after}");
     for (input, flags, said) in [
         ("0,,20000,0,0,0", &[][..], "lines:1:3: the line has neither a destination nor candidates; give one"),
         (with[0], &["--embeddings"], "the line has candidates, and --embeddings writes no scores"),
@@ -386,4 +396,24 @@ fn a_line_gets_its_best_destinations_of_all_or_of_its_own_and_a_question_is_no_e
     ] {
         refused(dir, &[&["predict", "--checkpoint", "run"], flags].concat(), 2, &[said]);
     }
+}
+
+#[test]
+fn a_stream_that_was_saved_knows_which_new_nodes_are_destinations() {
+    let dir = trained_on_names();
+    let dir = dir.path();
+    let header = "user_id,item_id,timestamp,value\n";
+    let events = format!("{header}3,new,1600005000,1.5\nalso,4,1600005060,0.5\n");
+    let question = "2,,1600005120,\n";
+    let predict = |from: &str, input: String, flags: &[&str]| {
+        fs::write(dir.join("lines.csv"), input).unwrap();
+        let words = ["predict", "--checkpoint", from, "--input", "lines.csv", "--top", "99", "--nodes", "30"];
+        done(dir, &[&words[..], flags].concat()).out
+    };
+    let whole = predict("run", format!("{events}{question}"), &[]);
+    predict("run", events, &["--save", "stream"]);
+    let resumed = predict("stream", format!("{header}{question}"), &[]);
+    let last = |out: &str| out.lines().last().unwrap().to_owned();
+    assert_eq!(last(&resumed), last(&whole));
+    assert!(last(&whole).contains("new") && !last(&whole).contains("also"), "{whole}");
 }

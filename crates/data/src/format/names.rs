@@ -71,11 +71,12 @@ fn is_hidden(path: &str) -> bool {
             .any(|mark| name.starts_with(mark))
 }
 
-/// Whether a file is about the others, by its name, such as `README.txt`.
+/// Whether a file is about the others, by its name, such as `README.txt`. A table called `citation.csv` is not.
 fn is_about(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     let words = ["readme", "license", "licence", "copying", "notice", "citation", "changelog"];
-    words.iter().any(|word| name.split('.').next() == Some(*word))
+    let (stem, end) = name.split_once('.').unwrap_or((&name, ""));
+    matches!(end, "" | "txt" | "md" | "rst") && words.contains(&stem)
 }
 
 /// Whether the file called `name` has one of the endings `ends`, perhaps before that of a compression, and is

@@ -36,7 +36,7 @@ impl Snapshots {
         (s.features, s.ids, s.classes) = (events.node_features.clone(), events.ids.clone(), classes);
         (s.class_values, s.encoding) = (names.flatten(), events.tables.node.clone());
         if options.classes {
-            s.notes.extend(events.note_of_no_label());
+            s.notes.extend(events.note_of_no_label(None));
         }
         s.mark_present(options.presence)?;
         s.choose_features(options, seed)?;

@@ -94,6 +94,8 @@ pub struct LaterEvents {
     /// Number of the line parsed last, from 1.
     number: u64,
     counts: LineCounts,
+    /// Whether the input has lines; a typed table has none.
+    has_lines: bool,
     rows: Rows,
 }
 
@@ -256,6 +258,7 @@ impl LaterEvents {
             keys: Vec::new(),
             number: 0,
             counts: LineCounts::default(),
+            has_lines: true,
             rows,
         }
     }
@@ -353,15 +356,25 @@ impl LaterEvents {
             self.rows.start(names, (&self.file, 0))?;
         }
         self.rows.places.guesses.extend_from_slice(&sample.notes);
-        source.0.for_each(&sample, &mut |row| self.rows.row(row, None, take).map(drop))?;
+        let left_out = self.rows.counts.left_out;
+        let outcome = source.0.for_each(&sample, &mut |row| self.rows.row(row, None, take).map(drop))?;
+        self.rows.places.guesses.extend(outcome.late_note());
+        self.has_lines = outcome.lines.is_some();
+        if let Some(mut lines) = outcome.lines {
+            // A row that lacks a value is one of events there.
+            lines.events = lines.events.saturating_sub(self.rows.counts.left_out - left_out);
+            self.counts += lines;
+        }
         Ok(())
     }
 
     /// Returns what became of the lines that were given.
     #[doc(hidden)]
     pub fn lines(&self) -> LineCounts {
-        let incomplete = self.rows.counts.left_out;
-        LineCounts { incomplete, ..self.counts }
+        match self.has_lines {
+            true => LineCounts { incomplete: self.rows.counts.left_out, ..self.counts },
+            false => LineCounts::default(),
+        }
     }
 
     /// Returns notes about values that were not read as they are.
@@ -489,7 +502,11 @@ impl Rows {
             }
             (None, Some(Cell::Text(text))) if !text.is_empty() => {
                 let text = String::from_utf8_lossy(text);
-                return Ok(Some(text.split(',').map(|id| NodeId::parse(id.trim())).collect()));
+                let ids = text.split(',').map(str::trim).map(|id| match id.is_empty() {
+                    true => Err(wrong("no ids: one is empty")),
+                    false => Ok(NodeId::parse(id)),
+                });
+                return ids.collect::<Result<_>>().map(Some);
             }
             (None, Some(Cell::Number(number))) => {
                 return Ok(Some(vec![NodeId::parse(
@@ -500,6 +517,7 @@ impl Rows {
             (None, Some(_)) => return Err(wrong("no list of ids")),
         };
         let id = |value: &Value| match value {
+            Value::String(text) if text.trim().is_empty() => Err(wrong("no ids: one is empty")),
             Value::String(text) => Ok(NodeId::parse(text)),
             Value::Number(number) => Ok(NodeId::parse(&number.to_string())),
             _ => Err(wrong("no ids")),

@@ -242,6 +242,8 @@ fn a_row_may_ask_for_destinations_and_may_list_them_in_csv_and_json() {
             "src,dst,time,weight,candidates\n3,4,1,1,\"[5\"",
             "x:2:10: the candidates are no list of JSON; give",
         ),
+        ("src,dst,time,weight,candidates\n3,4,1,1,\"5,,7\"", "the candidates are no ids: one is empty; give"),
+        (r#"{"src": 3, "dst": 4, "time": 1, "weight": 1, "candidates": [5, ""]}"#, "no ids: one is empty"),
     ] {
         let e = all(&mut asking(), text).unwrap_err().to_string();
         assert!(e.contains(said), "{e}");

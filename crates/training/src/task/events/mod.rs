@@ -122,26 +122,23 @@ pub fn evaluate(
     replay: bool,
     watch: &mut dyn Watch,
 ) -> Result<Summary> {
-    match config.task {
-        TaskName::Property => training::evaluate::<PropertyTask>(
-            checkpoint,
-            config,
-            events,
-            device,
-            (command, replay),
-            watch,
-            &mut |_| Ok(()),
-        ),
-        _ => training::evaluate::<EventTask>(
-            checkpoint,
-            config,
-            events,
-            device,
-            (command, replay),
-            watch,
-            &mut |_| Ok(()),
-        ),
-    }
+    let tested = match config.task {
+        TaskName::Property => tested::<PropertyTask>,
+        _ => tested::<EventTask>,
+    };
+    tested(checkpoint, config, events, device, (command, replay), watch)
+}
+
+/// Tests a checkpoint of a task, of which only the summary is of interest.
+fn tested<T: DataTask<Data = Events>>(
+    checkpoint: &Checkpoint,
+    config: &Config,
+    events: &Events,
+    device: &Device,
+    command: (&str, bool),
+    watch: &mut dyn Watch,
+) -> Result<Summary> {
+    training::evaluate::<T>(checkpoint, config, events, device, command, watch, &mut |_| Ok(()))
 }
 
 /// Tests a checkpoint as [`evaluate`] does, and hands over every score: of an event and its negatives, or of

@@ -191,7 +191,7 @@ fn remarks(
             format!("{without} of {all} events have no label: the model sees them, no score counts them");
         remarks.push(("note", what));
     }
-    remarks.extend(events.note_of_no_label().map(|note| ("note", note)));
+    remarks.extend(events.note_of_no_label(Some(table)).map(|note| ("note", note)));
     let seen = |events: std::ops::Range<usize>| {
         let mut seen = vec![false; table.names().len()];
         for event in events.filter(|&event| classes.is_labelled(event)) {
