@@ -43,6 +43,7 @@ impl Embed {
     pub fn run(&self) -> Result<()> {
         let ending = Ending::of(&self.out)?;
         let (checkpoint, config) = self.trained.open(Some(&self.moved))?;
+        self.trained.refuse_over("--out", &self.out, &config, None)?;
         let device = config.open_device()?;
         checkpoint.manifest()?.doubt().iter().for_each(|doubt| say(format_args!("note: {doubt}")));
         let (ids, (width, z)) = match self.moved.load(&config)? {

@@ -61,7 +61,10 @@ impl Eval {
         config.evaluate = true;
         config.rules = !self.no_rules;
         config.validate()?;
-        self.scores.as_ref().map_or(Ok(()), |path| scores::check(path, &config))?;
+        if let Some(path) = &self.scores {
+            scores::check(path, &config)?;
+            self.trained.refuse_over("--scores", path, &config, None)?;
+        }
         self.ranks.prepare(&config);
         let data = self.moved.load(&config)?;
         self.ranks.run(&config, |device| {

@@ -84,6 +84,9 @@ impl Predict {
         }
         let (checkpoint, config) = self.trained.open(None)?;
         config.event_model()?;
+        if let Some(out) = &self.out {
+            self.trained.refuse_over("--out", out, &config, Some(&self.input))?;
+        }
         let device = config.open_device()?;
         let options = PredictorOptions {
             batch: self.batch,
@@ -272,7 +275,8 @@ impl Run {
                 }
                 Next::End => {
                     self.score()?;
-                    return self.out.flush();
+                    self.out.flush()?;
+                    return Ok(events.finish()?);
                 }
             }
         }
@@ -306,8 +310,8 @@ impl Run {
         }
         self.tell_far(&event, row);
         if self.embeddings && event.candidates.is_some() {
-            let e =
-                row.error(EventPart::End(1), "the line has candidates, and --embeddings writes no scores");
+            let e = row
+                .error(EventPart::Candidates, "the line has candidates, and --embeddings writes no scores");
             return Err(e.remedy("leave out one of them"));
         }
         let all = self.top.filter(|_| event.candidates.is_none()).map(|_| self.nodes.destinations.len());
@@ -368,7 +372,11 @@ impl Run {
         } else {
             self.statistics.add(started.elapsed(), self.pending.len());
             for (p, scores) in self.pending.iter().zip(&scores) {
-                let line = if self.json { as_json(&p.event, scores) } else { as_csv(&p.event, scores) };
+                let candidates = self.top.is_some() || p.event.has_candidates;
+                let line = match self.json {
+                    true => as_json(&p.event, scores),
+                    false => as_csv(&p.event, scores, candidates),
+                };
                 self.out.line(format_args!("{}", line?))?;
             }
         }
@@ -402,17 +410,18 @@ impl Run {
     }
 }
 
-/// Returns the scores of a line as CSV: its event, the logit and the probability of the event, and the
-/// candidates as a list of JSON in one field. What the line does not have is empty; without candidates there
-/// is no field for them.
-fn as_csv(event: &LaterEvent, scores: &Scores) -> Result<String> {
+/// Returns the scores of a line as CSV: its event, the logit and the probability of the event, and, if lines may
+/// have `candidates`, these as a list of JSON in one field. What the line does not have is empty.
+fn as_csv(event: &LaterEvent, scores: &Scores, candidates: bool) -> Result<String> {
     let mut line = event.text.clone();
     match scores.logit {
         Some(logit) => line += &format!(",{logit},{}", logit.sigmoid()),
         None => line += ",,",
     }
-    if let Some(candidates) = &scores.candidates {
-        line += &format!(",\"{}\"", json(candidates)?.replace('"', "\"\""));
+    match &scores.candidates {
+        Some(candidates) => line += &format!(",\"{}\"", json(candidates)?.replace('"', "\"\"")),
+        None if candidates => line.push(','),
+        None => {}
     }
     Ok(line)
 }
@@ -485,9 +494,9 @@ impl Nodes {
     }
     /// Returns the numbers of the ends of an event, which may be new.
     fn ends(&mut self, src: &NodeId, dst: &NodeId, row: &EventRow<'_>) -> Result<[u32; 2]> {
-        let src = self.node(src, 0, row, NodeNames::number)?;
+        let src = self.node(src, EventPart::End(0), row, NodeNames::number)?;
         self.add(src, 0);
-        let dst = self.node(dst, 1, row, NodeNames::number)?;
+        let dst = self.node(dst, EventPart::End(1), row, NodeNames::number)?;
         self.add(dst, 1);
         Ok([src, dst])
     }
@@ -500,9 +509,11 @@ impl Nodes {
         row: &EventRow<'_>,
     ) -> Result<(u32, Option<Candidates>)> {
         let kept = self.names.added().len();
-        let mut number = |id, side| self.node(id, side, row, NodeNames::asked);
-        let src = ends.map_or_else(|| number(&line.src, 0), |[src, _]| Ok(src));
-        let listed = line.candidates.as_ref().map(|ids| ids.iter().map(|id| number(id, 1)).collect());
+        let mut number = |id, part| self.node(id, part, row, NodeNames::asked);
+        let src = ends.map_or_else(|| number(&line.src, EventPart::End(0)), |[src, _]| Ok(src));
+        let listed = line.candidates.as_ref();
+        let listed: Option<Result<Vec<u32>>> =
+            listed.map(|ids| ids.iter().map(|id| number(id, EventPart::Candidates)).collect());
         self.kept = (self.names.added().len() > kept).then_some(kept);
         let found = src.and_then(|src| Ok((src, listed.transpose()?.map(Candidates::Listed))));
         if found.is_err() {
@@ -520,18 +531,18 @@ impl Nodes {
     fn node(
         &mut self,
         id: &NodeId,
-        side: usize,
+        part: EventPart,
         row: &EventRow<'_>,
         number: fn(&mut NodeNames, &NodeId, bool) -> Option<u32>,
     ) -> Result<u32> {
         if let (NodeId::Text(text), true) = (id, self.names.are_numbers()) {
-            let e = row.error(EventPart::End(side), format!("`{text}` is not a node"));
+            let e = row.error(part, format!("`{text}` is not a node"));
             return Err(e.remedy("nodes are whole numbers from 0"));
         }
-        number(&mut self.names, id, side == 1).ok_or_else(|| {
+        number(&mut self.names, id, !matches!(part, EventPart::End(0))).ok_or_else(|| {
             let nodes = self.names.capacity();
             let what = format!("node {id} does not fit: the predictor holds {nodes} nodes");
-            row.error(EventPart::End(side), what).remedy("allow more with --nodes")
+            row.error(part, what).remedy("allow more with --nodes")
         })
     }
     /// Adds a node that events may lead to, if it is new.

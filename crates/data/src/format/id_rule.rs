@@ -133,6 +133,12 @@ pub(super) fn same_numbers(names: &NameTable) -> Option<String> {
 const NO_NODES: [&str; 9] = ["null", "none", "nan", "nil", "<na>", "(null)", "undefined", "n/a", "#n/a"];
 const PERHAPS_NO_NODES: [&str; 8] = ["na", "nat", "unknown", "missing", "-", "?", "0x0", "\\n"];
 
+/// Whether a word that often stands for a missing value is the id of a node.
+pub(super) fn may_mean_missing(name: &str) -> bool {
+    let mut words = NO_NODES.iter().chain(&PERHAPS_NO_NODES);
+    words.any(|word| word.eq_ignore_ascii_case(name))
+}
+
 /// Returns a note if a node among named ones has an id that stands for a missing one, such as `null`. The
 /// `ends` of events are indices of names. A word that may name a node counts if every hundredth end has it.
 pub(super) fn missing_names<'a>(
@@ -146,7 +152,7 @@ pub(super) fn missing_names<'a>(
     };
     let mut counts: HashMap<u64, u64> = (0..)
         .zip(names.iter())
-        .filter(|(_, name)| is_in(&NO_NODES, name) || is_in(&PERHAPS_NO_NODES, name) || is_zero(name))
+        .filter(|(_, name)| may_mean_missing(name) || is_zero(name))
         .map(|(i, _)| (i, 0))
         .collect();
     if counts.is_empty() {

@@ -20,7 +20,7 @@ use std::{
 use tgnn::error::{Error, Result};
 
 /// Maximum size of a record whose quoted fields contain line ends, in bytes.
-const LONGEST_QUOTE: usize = 1 << 20;
+pub(super) const LONGEST_QUOTE: usize = 1 << 20;
 
 /// Whether a line has nothing but blanks.
 pub(super) fn is_empty(line: &[u8]) -> bool {

@@ -2,26 +2,27 @@
 //! typed columns.
 use super::{
     cell::{Cell, Row},
-    column_names::{given, listed},
+    column_names::{Role, given, listed, role},
     columns::{ColumnName, Columns},
     delimiter::Delimiter,
     fields::{self, Span, Writing},
     header::HeaderColumns,
-    id_rule::IdRule,
+    id_rule::{IdRule, may_mean_missing},
     json_lines::{self, Object},
     later_input::LaterTable,
     number::{Fault, is_number},
     options::{Missing, ReadOptions},
-    records::{Record, Splitter, excel_delimiter, is_empty, may_be_comment, never_closed},
+    records::{LONGEST_QUOTE, Record, Splitter, excel_delimiter, is_empty, may_be_comment, never_closed},
     sample::Sample,
 };
 use crate::{
     EncodedColumn, Encoding, FeatureEncoding, LineCounts, NodeId, TimeScale, feature_columns::hash_words,
     text::counted,
 };
-use serde_json::Value;
+use serde_json::{Map, Value};
 use std::{
     borrow::Cow,
+    collections::BTreeMap,
     path::{Path, PathBuf},
 };
 use tgnn::error::{Error, Result};
@@ -36,6 +37,8 @@ pub struct LaterEvent {
     pub dst: Option<NodeId>,
     /// Original ids of the destinations that the row wants to be compared.
     pub candidates: Option<Vec<NodeId>>,
+    /// Whether rows have a column of such lists.
+    pub has_candidates: bool,
     /// Ticks since the first event of the data set.
     pub time: i64,
     /// Edge features, as many as the data set's edge feature width.
@@ -91,6 +94,10 @@ pub struct LaterEvents {
     fields: Vec<Span>,
     /// The keys of JSON that are read.
     keys: Vec<String>,
+    /// Whether no object had a destination yet, so that none names its key.
+    asks_only: bool,
+    /// Lines of a row whose last field is not closed yet, and the number of the first of them.
+    open: Option<(Vec<u8>, u64)>,
     /// Number of the line parsed last, from 1.
     number: u64,
     counts: LineCounts,
@@ -121,6 +128,8 @@ struct Counts {
     unknown: u64,
     cut: u64,
     left_out: u64,
+    /// Ends by a word that often stands for a missing node, such as `null`.
+    words: BTreeMap<String, u64>,
 }
 
 /// A part of an event, for errors.
@@ -131,6 +140,8 @@ pub enum EventPart {
     End(usize),
     /// The time.
     Time,
+    /// The list of candidates.
+    Candidates,
 }
 
 /// The row of an event, for errors.
@@ -150,6 +161,7 @@ impl EventRow<'_> {
         let at = match part {
             EventPart::End(side) => self.places.ends.get(side),
             EventPart::Time => self.places.time.first(),
+            EventPart::Candidates => self.places.candidates.as_ref(),
         };
         self.row.error(at.copied(), what.into())
     }
@@ -168,14 +180,17 @@ struct Places {
     width: usize,
     /// Says which columns were chosen although their names do not tell.
     guesses: Vec<String>,
+    /// The names of the columns that are not read.
+    unread: Vec<String>,
 }
 
 impl Places {
     /// Returns the places in rows without a header: source, destination, time and features.
     fn in_order(features: usize) -> Self {
         let features: Vec<usize> = (3..3 + features).collect();
-        let (names, guesses, width) = (Vec::new(), Vec::new(), 3 + features.len());
-        Places { ends: [0, 1], time: vec![2], features, candidates: None, names, width, guesses }
+        let width = 3 + features.len();
+        let (names, guesses, unread) = (Vec::new(), Vec::new(), Vec::new());
+        Places { ends: [0, 1], time: vec![2], features, candidates: None, names, width, guesses, unread }
     }
 
     /// Returns the places that a header names; the error says what it does not name.
@@ -199,26 +214,35 @@ impl Places {
             columns => columns.iter().map(given).collect::<Result<_, _>>()?,
         };
         let is_feature = format.encoding.0.iter().any(|column| column.name == CANDIDATES);
-        let candidates = names.iter().position(|name| name == CANDIDATES).filter(|_| !is_feature);
+        let lists: Vec<usize> = (0..names.len())
+            .filter(|i| !is_feature && names[*i].trim().eq_ignore_ascii_case(CANDIDATES))
+            .collect();
+        if lists.len() > 1 {
+            return Err(format!("the header has {CANDIDATES} twice; its columns are {listed}"));
+        }
+        let candidates = lists.first().copied();
         let others = [named.label, named.index, candidates].into_iter().flatten();
         let taken: Vec<usize> = ends.iter().chain(&time).copied().chain(others).collect();
         let features = match named.features {
             Some((first, None)) if format.starts_at(&names[first]) => {
                 (first..first + format.encoding.0.len()).collect()
             }
-            _ => Self::features(names, format, &taken).map_err(|name| {
-                format!("the header does not name the feature `{name}`; its columns are {listed}")
-            })?,
+            _ => Self::features(names, format, &taken)
+                .map_err(|what| format!("{what}; its columns are {listed}"))?,
         };
+        let is_read = |i: &usize| taken.contains(i) || features.contains(i) || names[*i].trim().is_empty();
+        let unread = (0..names.len()).filter(|i| !is_read(i) || named.label == Some(*i));
+        let unread = unread.map(|i| names[i].clone()).collect();
         let width = features.last().map_or(0, |last| last + 1).max(names.len());
         // The rest of a note tells how to name columns of a data set.
         let guesses =
             named.notes.iter().filter_map(|note| Some(note.split_once(';')?.0.to_owned())).collect();
-        Ok(Places { ends, time, features, candidates, names: names.to_vec(), width, guesses })
+        Ok(Places { ends, time, features, candidates, names: names.to_vec(), width, guesses, unread })
     }
 
-    /// Returns the columns of features; the error is the name of one that is not there. Features without
-    /// names are all columns that are not `taken` by other parts, if there are so many.
+    /// Returns the columns of features; the error names one that is not there, or is there more often than in
+    /// the data. Features without names are all columns that are not `taken` by other parts, if there are so
+    /// many.
     fn features(names: &[String], format: &EventFormat, taken: &[usize]) -> Result<Vec<usize>, String> {
         // Of several columns with one name, the first feature is the first of them.
         let mut found: Vec<usize> = Vec::new();
@@ -230,9 +254,18 @@ impl Places {
                 is_it && !found.contains(i)
             });
             found.extend(at);
-            at.ok_or_else(|| column.name.clone())
+            at.ok_or_else(|| format!("the header does not name the feature `{}`", column.name))
         };
         let by_name: Result<Vec<usize>, String> = format.encoding.0.iter().map(&mut place).collect();
+        if by_name.is_ok() {
+            let is_known = |i: &usize| found.contains(i) || taken.contains(i);
+            let again = (0..names.len())
+                .filter(|i| !is_known(i))
+                .find(|i| found.iter().any(|f| names[*f] == names[*i]));
+            if let Some(i) = again {
+                return Err(format!("the header has the feature `{}` more often than the data", names[i]));
+            }
+        }
         if by_name.is_ok() || format.has_names {
             return by_name;
         }
@@ -256,6 +289,8 @@ impl LaterEvents {
             line: Vec::new(),
             fields: Vec::new(),
             keys: Vec::new(),
+            asks_only: false,
+            open: None,
             number: 0,
             counts: LineCounts::default(),
             has_lines: true,
@@ -264,10 +299,15 @@ impl LaterEvents {
     }
 
     /// Reads the next line, given without its line end, and calls `take` with its event, unless the line is
-    /// blank, the header or a comment before the first row.
+    /// blank, the header or a comment before the first row, or ends within a quoted field.
     #[doc(hidden)]
     pub fn line(&mut self, line: &[u8], take: &mut Take<'_>) -> Result<()> {
         self.number += 1;
+        if let Some((mut row, first)) = self.open.take() {
+            row.push(b'\n');
+            row.extend_from_slice(line);
+            return self.row(&row, first, take);
+        }
         let line = if self.number == 1 { line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line) } else { line };
         if is_empty(line) {
             self.counts.blank += 1;
@@ -283,22 +323,43 @@ impl LaterEvents {
             self.counts.comments += 1;
             return Ok(());
         }
-        let first = self.lines.is_none();
-        if first {
+        self.row(line, self.number, take)
+    }
+
+    /// Checks that no field is open at the end of the input.
+    #[doc(hidden)]
+    pub fn finish(&self) -> Result<()> {
+        match (&self.open, &self.lines) {
+            (Some((row, first)), Some(Lines::Text(splitter))) => {
+                Err(never_closed(row, splitter.writing, (&self.file, *first)))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Reads a row, whose first line has the number `from`.
+    fn row(&mut self, line: &[u8], from: u64, take: &mut Take<'_>) -> Result<()> {
+        let lines = self.number + 1 - from;
+        let first = self.lines.is_none() || !self.begun && self.counts.header == 0;
+        if self.lines.is_none() {
             self.lines = Some(Lines::recognise(line, self.rows.format.delimiter.or(self.excel)));
         }
         self.line.clear();
         self.line.extend_from_slice(line);
-        let place = (&*self.file, self.number);
+        let place = (&*self.file, from);
         match &mut self.lines {
             Some(Lines::Text(splitter)) => {
                 if !splitter.split(&mut self.line, &mut self.fields, place)? {
-                    return Err(never_closed(&self.line, splitter.writing, place));
+                    if line.len() > LONGEST_QUOTE {
+                        return Err(never_closed(&self.line, splitter.writing, place));
+                    }
+                    self.open = Some((line.to_vec(), from));
+                    return Ok(());
                 }
                 let row = Record::of_line(&self.line, &self.fields, place);
                 if first {
                     if self.rows.is_header(&row, place)? {
-                        self.counts.header += 1;
+                        self.counts.header += lines;
                         return Ok(());
                     }
                     if self.rows.take_comment(self.comment.take(), splitter.writing, row.len()) {
@@ -307,15 +368,16 @@ impl LaterEvents {
                     }
                 }
                 self.begun = true;
-                self.counts.events += self.rows.row(&row, None, take)?;
+                self.counts.events += lines * self.rows.row(&row, None, take)?;
             }
             _ => {
                 let object = json_lines::parse(&self.file, self.number, line)?;
-                if first {
-                    self.keys = self.rows.keys(object.keys());
+                if first || self.asks_only {
+                    (self.keys, self.asks_only) = self.rows.keys(object.keys());
                     self.rows.start(&self.keys, place)?;
                 }
                 self.begun = true;
+                self.rows.check_destination(&object, &self.keys, place)?;
                 let (path, number, names) = (place.0, place.1, &*self.keys);
                 let row = Object { path, number, names, object: &object };
                 self.counts.events += self.rows.row(&row, object.get(CANDIDATES), take)?;
@@ -380,7 +442,9 @@ impl LaterEvents {
     /// Returns notes about values that were not read as they are.
     #[doc(hidden)]
     pub fn notes(&self) -> Vec<String> {
-        [self.rows.places.guesses.clone(), self.rows.counts.notes()].concat()
+        let Places { guesses, unread, .. } = &self.rows.places;
+        let unread = (!unread.is_empty()).then(|| format!("columns not read: {}", listed(unread)));
+        [guesses.clone(), unread.into_iter().collect(), self.rows.counts.notes()].concat()
     }
 }
 
@@ -392,8 +456,9 @@ impl Rows {
         Ok(())
     }
 
-    /// Returns the keys of objects that are read: those of the first one, and those that it may lack.
-    fn keys<'k>(&self, first: impl Iterator<Item = &'k String>) -> Vec<String> {
+    /// Returns the keys of objects that are read: those of the first one, and those that it may lack. Also
+    /// returns whether it is a question that has no key for the destination.
+    fn keys<'k>(&self, first: impl Iterator<Item = &'k String>) -> (Vec<String>, bool) {
         let mut keys: Vec<String> = first.cloned().collect();
         let features = self.format.encoding.0.iter().filter(|_| self.format.has_names);
         for name in features.map(|column| &*column.name).chain(self.format.columns.names()) {
@@ -401,7 +466,31 @@ impl Rows {
                 keys.push(name.to_owned());
             }
         }
-        keys
+        let named = HeaderColumns::find(&keys, &Sample::of_table(keys.clone(), Vec::new(), Vec::new()));
+        let has_destination =
+            self.format.columns.dst.is_some() || named.is_ok_and(|named| named.dst.is_some());
+        let asks = self.format.asks && !has_destination;
+        keys.extend(asks.then(|| DESTINATION.to_owned()));
+        (keys, asks)
+    }
+
+    /// Refuses an object that has its destination under another key than the first ones: it is no question.
+    fn check_destination(
+        &self,
+        object: &Map<String, Value>,
+        keys: &[String],
+        (file, line): (&Path, u64),
+    ) -> Result<()> {
+        let known = &keys[self.places.ends[1]];
+        let is_other = |key: &&String| role(key) == Role::Dst && !keys.contains(key);
+        match object.keys().find(is_other).filter(|_| !object.contains_key(known)) {
+            Some(key) => {
+                Err(Error::data(file, format!("the destination is `{known}` in earlier lines, here `{key}`"))
+                    .at(line, 0)
+                    .remedy("call it the same in all lines"))
+            }
+            None => Ok(()),
+        }
     }
 
     /// Takes the last comment before the first row, of `width` fields, for a header if it names all parts.
@@ -465,8 +554,15 @@ impl Rows {
                     .remedy(IDS));
             }
         }
-        let source = ids.node(row, src, IDS)?.into();
-        let destination = if asks { None } else { Some(ids.node(row, dst, IDS)?.into()) };
+        let source: NodeId = ids.node(row, src, IDS)?.into();
+        let destination: Option<NodeId> = if asks { None } else { Some(ids.node(row, dst, IDS)?.into()) };
+        for id in [Some(&source), destination.as_ref()].into_iter().flatten() {
+            if let NodeId::Text(word) = id
+                && may_mean_missing(word)
+            {
+                *self.counts.words.entry(word.to_string()).or_default() += 1;
+            }
+        }
         let (time, written) = self.time(row)?;
         // A question becomes no event, so that it needs no features.
         let features = if asks { Some(Vec::new()) } else { self.features(row)? };
@@ -480,6 +576,7 @@ impl Rows {
             src: source,
             dst: destination,
             candidates: None,
+            has_candidates: self.places.candidates.is_some(),
             time,
             features,
             text,
@@ -500,7 +597,8 @@ impl Rows {
                 parsed = serde_json::from_str(&text).map_err(|_| wrong("no list of JSON"))?;
                 &parsed
             }
-            (None, Some(Cell::Text(text))) if !text.is_empty() => {
+            (None, Some(cell)) if cell.is_missing() => return Ok(None),
+            (None, Some(Cell::Text(text))) => {
                 let text = String::from_utf8_lossy(text);
                 let ids = text.split(',').map(str::trim).map(|id| match id.is_empty() {
                     true => Err(wrong("no ids: one is empty")),
@@ -513,7 +611,7 @@ impl Rows {
                     &Cell::Number(number).text().map_err(|_| wrong("no ids"))?,
                 )]));
             }
-            (None, Some(Cell::Missing | Cell::Text(_)) | None) => return Ok(None),
+            (None, None) => return Ok(None),
             (None, Some(_)) => return Err(wrong("no list of ids")),
         };
         let id = |value: &Value| match value {
@@ -589,7 +687,13 @@ impl Rows {
 
 impl Counts {
     fn notes(&self) -> Vec<String> {
-        let Counts { missing, unknown, cut, left_out } = *self;
+        let Counts { missing, unknown, cut, left_out, .. } = *self;
+        let of_word = |(word, &count): (&String, &u64)| {
+            let ends = counted(count, "end");
+            format!(
+                "`{word}` is a node, at {ends} of events: if that means a missing node, leave out such lines"
+            )
+        };
         let values = counted(unknown, "category value");
         [
             (missing, format!("{} read as 0", counted(missing, "missing feature"))),
@@ -599,6 +703,7 @@ impl Counts {
         ]
         .into_iter()
         .filter_map(|(count, note)| (count > 0).then_some(note))
+        .chain(self.words.iter().map(of_word))
         .collect()
     }
 }
@@ -608,6 +713,8 @@ pub(crate) type Take<'a> = dyn FnMut(LaterEvent, &EventRow<'_>) -> Result<()> + 
 
 /// The name of the column or key with the candidates of a row.
 const CANDIDATES: &str = "candidates";
+/// The key of the destination that questions lack.
+const DESTINATION: &str = "dst";
 const LIST: &str =
     "give a list such as [\"p9\", \"p4\"], or in CSV a quoted field with commas, such as \"p9,p4\"";
 const IDS: &str = "give the id of a node, as in the data";

@@ -127,6 +127,7 @@ fn headers_comments_and_blank_lines_are_skipped_and_any_delimiter_is_taken() {
             src: NodeId::Number(3),
             dst: Some(NodeId::Number(4)),
             candidates: None,
+            has_candidates: false,
             time: 6,
             features: vec![],
             text: "3,4,10".into(),
@@ -248,6 +249,11 @@ fn a_row_may_ask_for_destinations_and_may_list_them_in_csv_and_json() {
         let e = all(&mut asking(), text).unwrap_err().to_string();
         assert!(e.contains(said), "{e}");
     }
+    let json = "{\"src\": 3, \"time\": 1}\n{\"src\": 3, \"target\": 4, \"time\": 1, \"weight\": 2}";
+    assert_eq!(listed(json), [(true, None), (false, None)]);
+    let e = all(&mut asking(), &format!("{json}\n{{\"src\": 3, \"to\": 4, \"time\": 1, \"weight\": 2}}"));
+    let said = "x:3: the destination is `target` in earlier lines, here `to`; call it the same";
+    assert!(e.unwrap_err().to_string().starts_with(said));
     let mut strict = LaterEvents::new(Path::new("x"), format(FeatureEncoding::numbers(0), false));
     assert!(all(&mut strict, "3,,10").is_err(), "a destination is missing");
     // A feature may have the name of the list.
@@ -284,5 +290,37 @@ fn every_line_is_counted_and_a_row_may_start_like_a_comment() {
     ] {
         let e = all(&mut lines(0, 1.0, 0), text).unwrap_err().to_string();
         assert!(e.starts_with(said), "{e}");
+    }
+}
+
+#[test]
+fn a_quoted_field_may_have_lines_and_one_that_is_never_closed_is_an_error_of_its_first_line() {
+    let mut header = lines(0, 1.0, 0);
+    let found = all(&mut header, "src,dst,time\n\"a\nb\",4,10\n3,4,11").unwrap();
+    assert_eq!(ends(&found[0])[0], NodeId::parse("a\nb"));
+    assert_eq!((found.len(), header.lines().events, header.lines().all()), (2, 3, 4));
+    let mut open = lines(0, 1.0, 0);
+    assert_eq!(all(&mut open, "3,4,10\n\"a,4,11\n5,4,12").unwrap().len(), 1);
+    let e = open.finish().unwrap_err().to_string();
+    assert!(e.starts_with("events.csv:2:1: "), "{e}");
+}
+
+#[test]
+fn columns_that_are_not_read_and_words_for_missing_nodes_are_told_and_none_is_taken_of_two() {
+    let mut header = named(&["value"]);
+    all(&mut header, "src,dst,time,value,label,city\nnull,4,10,1,0,x\n3,NA,11,1,0,y\nnull,4,12,1,0,z")
+        .unwrap();
+    let notes = header.notes();
+    assert_eq!(notes[0], "columns not read: label, city");
+    assert!(notes.iter().any(|note| note.starts_with("`null` is a node, at 2 ends of events")), "{notes:?}");
+    for (names, said) in [
+        (
+            "src,dst,time,value,value",
+            "the header has the feature `value` more often than the data; its columns",
+        ),
+        ("src,dst,time,value,candidates,Candidates", "the header has candidates twice; its columns are"),
+    ] {
+        let e = all(&mut named(&["value"]), &format!("{names}\n1,2,3,4,5,6")).unwrap_err().to_string();
+        assert!(e.starts_with(&format!("x.csv:1: {said}")), "{e}");
     }
 }
