@@ -222,6 +222,10 @@ fn entries_of_a_folder_that_are_not_read_are_named() {
     let twins = folder(&[("ev.csv", csv), ("ev.csv.gz", &gzip(b"src,dst,time\n1,2,4\n"))]);
     let e = load_path(twins.path()).unwrap();
     assert!(e.len() == 2 && e.notes[0].starts_with("both ev.csv and ev.csv.gz are read"), "{:?}", e.notes);
+    let [a, b] = [&csv[..], b"src,dst,time\n1,3,3\n"];
+    let equal = folder(&[("1.csv", a), ("2.csv", b), ("3.csv", a)]);
+    let e = load_path(equal.path()).unwrap();
+    assert!(e.notes[0].starts_with("3.csv has the same content as 1.csv"), "{:?}", e.notes);
     let mixed = folder(&[("a.csv", csv), ("b.jsonl", b"{\"src\":1,\"dst\":2,\"time\":3}\n")]);
     let said = load_path(mixed.path()).unwrap_err().to_string();
     assert!(said.contains("b.jsonl: is JSON lines, but a.csv is text; give files of one kind"), "{said}");
@@ -256,6 +260,9 @@ fn files_without_rows_and_folders_of_partitions_are_read() {
     assert!(
         load_path(other.path()).unwrap_err().to_string().contains("is in other partitions than a=1/x.csv")
     );
+    let other = folder(&[("a=1/x.csv", b"src,dst,time\n"), ("b=1/x.csv", b"src,dst,time\n1,2,3\n")]);
+    let said = load_path(other.path()).unwrap_err().to_string();
+    assert!(said.contains("a=1/x.csv: is in other partitions than b=1/x.csv"), "{said}");
 }
 
 #[test]
