@@ -4,7 +4,7 @@ use super::{
     delimiter::Delimiter,
     fields::{Writing, split},
     header_row::{self, Fields, FirstRow},
-    input::{HEAD, Input},
+    input::Input,
     options::ReadOptions,
     records::{Records, Shape, excel_delimiter, is_empty, may_be_comment},
     sample::ROWS,
@@ -37,8 +37,7 @@ pub(super) struct Beginning<'a> {
 impl<'a> Beginning<'a> {
     pub(super) fn of(input: &'a Input, options: &'a ReadOptions) -> Result<Self> {
         let mut lines: Vec<&[u8]> = input.head().split(|b| *b == b'\n').collect();
-        // The end of the sample may cut off the last line.
-        if input.head().len() >= HEAD && lines.len() > 1 {
+        if input.is_cut() && lines.len() > 1 {
             lines.pop();
         }
         let excel = lines.first().and_then(|line| excel_delimiter(line));
@@ -96,7 +95,7 @@ impl<'a> Beginning<'a> {
         if let (Some(fault), true) = (fault, rows.is_empty()) {
             return Err(fault);
         }
-        let cut = self.input.head().len() >= HEAD && rows.len() < ROWS;
+        let cut = self.input.is_cut() && rows.len() < ROWS;
         let whole = if cut { rows.len().saturating_sub(1).max(1).min(rows.len()) } else { rows.len() };
         Ok((rows, whole))
     }

@@ -136,13 +136,30 @@ fn keys_of_objects_count_wherever_they_first_occur() {
     assert_eq!(read_with(&text, &columns("features=weight")).unwrap().edge_features, e.edge_features);
     let said = fault(&text, &columns("features=wieght"));
     assert!(said.ends_with("there is no key `wieght`; did you mean `weight`?"), "{said}");
-    let files = folder(&[("1.jsonl", row(1).as_bytes()), ("2.jsonl", &text.as_bytes()[text.len() - 60..])]);
-    let second = "{\"src\": 1, \"dst\": 11, \"time\": 150, \"weight\": 2.5}\n";
-    fs::write(files.path().join("2.jsonl"), second).unwrap();
+    let second = b"{\"src\": 1, \"dst\": 11, \"time\": 150, \"weight\": 2.5}\n";
+    let files = folder(&[("1.jsonl", row(1).as_bytes()), ("2.jsonl", second)]);
     let e = load_path(files.path()).unwrap();
     assert_eq!(e.edge_features.unwrap().values(), [0.0, 2.5]);
     let said = fault("{\"src\":1,\"dst\":2,\"time\":3,\"w\":NaN}\n", &ReadOptions::default());
     assert!(said.starts_with("events.csv:1:31: NaN is no value of JSON; write null"), "{said}");
+}
+
+#[test]
+fn more_keys_than_a_table_has_columns_are_refused_unless_some_are_named() {
+    let text = |objects: usize| -> String {
+        let object = |i: usize| format!("{{\"src\":{},\"dst\":1,\"time\":{i},\"k{i}\":1}}\n", 2 + i % 7);
+        (0..objects).map(object).collect()
+    };
+    assert_eq!(read(text(10_100)).unwrap().len(), 10_100);
+    let said = fault(text(10_101), &ReadOptions::default());
+    assert_eq!(
+        said,
+        "events.csv: there are more than 10,000 different keys; name those of the events to read by --columns"
+    );
+    let e = read_with(text(10_110), &columns("src=src,features=k100+k10100")).unwrap();
+    assert_eq!((e.len(), e.edge_width()), (10_110, 2));
+    let note = "not read, because the first lines lack them: more than 10,000 keys; `k101` is first in line 102";
+    assert!(e.notes.iter().any(|told| told.starts_with(note)), "{:?}", e.notes);
 }
 
 #[test]
@@ -205,6 +222,10 @@ fn entries_of_a_folder_that_are_not_read_are_named() {
     let twins = folder(&[("ev.csv", csv), ("ev.csv.gz", &gzip(b"src,dst,time\n1,2,4\n"))]);
     let e = load_path(twins.path()).unwrap();
     assert!(e.len() == 2 && e.notes[0].starts_with("both ev.csv and ev.csv.gz are read"), "{:?}", e.notes);
+    let [a, b] = [&csv[..], b"src,dst,time\n1,3,3\n"];
+    let equal = folder(&[("1.csv", a), ("2.csv", b), ("3.csv", a)]);
+    let e = load_path(equal.path()).unwrap();
+    assert!(e.notes[0].starts_with("3.csv has the same content as 1.csv"), "{:?}", e.notes);
     let mixed = folder(&[("a.csv", csv), ("b.jsonl", b"{\"src\":1,\"dst\":2,\"time\":3}\n")]);
     let said = load_path(mixed.path()).unwrap_err().to_string();
     assert!(said.contains("b.jsonl: is JSON lines, but a.csv is text; give files of one kind"), "{said}");
@@ -239,6 +260,9 @@ fn files_without_rows_and_folders_of_partitions_are_read() {
     assert!(
         load_path(other.path()).unwrap_err().to_string().contains("is in other partitions than a=1/x.csv")
     );
+    let other = folder(&[("a=1/x.csv", b"src,dst,time\n"), ("b=1/x.csv", b"src,dst,time\n1,2,3\n")]);
+    let said = load_path(other.path()).unwrap_err().to_string();
+    assert!(said.contains("a=1/x.csv: is in other partitions than b=1/x.csv"), "{said}");
 }
 
 #[test]

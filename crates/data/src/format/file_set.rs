@@ -14,7 +14,7 @@ use super::{
     number::Decimal,
     options::ReadOptions,
     sample::Sample,
-    set_file::{Content, Member, Partition, WiderRow, is_member, partition, same_bytes},
+    set_file::{Content, Member, WiderRow, is_member, partition, same_bytes},
     source::{Outcome, Source},
     table::{Table, add_rows_read},
 };
@@ -40,7 +40,7 @@ pub(super) fn is_archive(input: &Input) -> bool {
 /// Lists of edges without times are snapshots, unless options say otherwise.
 pub(super) fn has_events(dir: &Path) -> bool {
     let options = ReadOptions::default();
-    let Ok(sample) = FileSet::of_folder(dir).and_then(|files| files.first(&options)) else { return false };
+    let Ok(sample) = FileSet::with_copies(dir).and_then(|files| files.first(&options)) else { return false };
     let named = sample.header.as_ref().and_then(|names| HeaderColumns::find(names, &sample).ok());
     named.is_some_and(|named| named.src.and(named.dst).and(named.time).is_some())
 }
@@ -79,7 +79,7 @@ impl FileSet {
             set.add(name, Content::Bytes(content.into()));
         }
         set.files.sort_by_cached_key(|file| natural(&file.name));
-        set.checked("the archive has no file of events")
+        Ok(set.checked("the archive has no file of events")?.without_copies())
     }
 
     #[cfg(not(feature = "formats"))]
@@ -89,6 +89,11 @@ impl FileSet {
 
     /// Finds the files of a folder.
     pub(super) fn of_folder(dir: &Path) -> Result<Self> {
+        Self::with_copies(dir).map(Self::without_copies)
+    }
+
+    /// Finds the files of a folder, and does not look into them.
+    fn with_copies(dir: &Path) -> Result<Self> {
         let mut set = FileSet { path: dir.to_owned(), files: Vec::new(), left_out: LeftOut::default() };
         set.add_folder(dir, "")?;
         set.files.sort_by_cached_key(|file| natural(&file.name));
@@ -122,8 +127,19 @@ impl FileSet {
         }
     }
 
-    /// Leaves out what is a compressed copy of another file, and checks that there is a file.
-    fn checked(mut self, none: &str) -> Result<Self> {
+    /// Checks that there is a file.
+    fn checked(self, none: &str) -> Result<Self> {
+        if self.files.is_empty() {
+            let names = self.left_out.listed();
+            let what = if names.is_empty() { none.to_owned() } else { format!("{none}, only {names}") };
+            return Err(Error::data(&self.path, what)
+                .remedy("give an event file, or a folder of them, such as a file per day"));
+        }
+        Ok(self)
+    }
+
+    /// Leaves out what is a compressed copy of another file.
+    fn without_copies(mut self) -> Self {
         let plain: HashMap<String, usize> =
             self.files.iter().enumerate().map(|(i, file)| (file.name.clone(), i)).collect();
         let is_copy = |file: &Member| {
@@ -141,24 +157,32 @@ impl FileSet {
             }
         }
         self.files = files;
-        if self.files.is_empty() {
-            let names = self.left_out.listed();
-            let what = if names.is_empty() { none.to_owned() } else { format!("{none}, only {names}") };
-            return Err(Error::data(&self.path, what)
-                .remedy("give an event file, or a folder of them, such as a file per day"));
+        self
+    }
+
+    /// Returns the first two files with the same content.
+    fn equal_files(&self) -> Option<[&Member; 2]> {
+        let sizes: Vec<u64> = self.files.iter().map(Member::size).collect();
+        let mut files_of_size: HashMap<u64, usize> = HashMap::new();
+        sizes.iter().for_each(|size| *files_of_size.entry(*size).or_default() += 1);
+        // Different files differ early: only few are alike in their size and first bytes.
+        let mut alike: HashMap<(u64, u32), Vec<&Member>> = HashMap::new();
+        for (file, size) in self.files.iter().zip(sizes).filter(|(_, size)| files_of_size[size] > 1) {
+            let Ok(start) = file.start() else { continue };
+            let others = alike.entry((size, start)).or_default();
+            let same = |other: &Member| same_bytes(other.bytes()?, file.bytes()?);
+            if let Some(other) = others.iter().find(|other| same(other).unwrap_or(false)) {
+                return Some([other, file]);
+            }
+            others.push(file);
         }
-        Ok(self)
+        None
     }
 
     /// Returns notes on files with the same content, or with the same name before the ending.
     fn doubles(&self) -> Vec<String> {
-        let mut by_size: Vec<&Member> = self.files.iter().collect();
-        by_size.sort_by_key(|file| file.size());
-        let equal = |a: &Member, b: &Member| same_bytes(a.bytes()?, b.bytes()?);
-        let same = |a: &Member, b: &Member| a.size() == b.size() && equal(a, b).unwrap_or(false);
-        let copy = by_size.windows(2).find(|pair| same(pair[0], pair[1]));
-        let copy = copy.map(|pair| {
-            let [a, b] = [&pair[0].name, &pair[1].name];
+        let copy = self.equal_files().map(|[a, b]| {
+            let [a, b] = [&a.name, &b.name];
             format!("{b} has the same content as {a}: both are read, so their events count twice")
         });
         let stem = |file: &Member| {
@@ -249,9 +273,8 @@ impl FileSet {
         samples.iter().for_each(|other| sample.merge(other));
         sample.notes.extend(self.doubles());
         sample.notes.extend(self.left_out.note(&self.path, self.files.len()));
-        let values = self.files[first].partitions();
-        self.check_partitions(&values)?;
-        for (column, value) in values {
+        self.check_partitions(&self.files[first])?;
+        for (column, value) in self.files[first].partitions() {
             if !sample.names(&column) {
                 sample.add_column(column, value.unwrap_or_default());
             }
@@ -264,15 +287,13 @@ impl FileSet {
     }
 
     /// Checks that all files are in partitions of the same columns as `first`.
-    fn check_partitions(&self, first: &[Partition]) -> Result<()> {
-        let is_like = |file: &&Member| {
-            let own = file.partitions();
-            own.len() == first.len() && own.iter().zip(first).all(|(a, b)| a.0 == b.0)
-        };
+    fn check_partitions(&self, first: &Member) -> Result<()> {
+        let columns = |file: &Member| file.partitions().into_iter().map(|(column, _)| column);
+        let is_like = |file: &&Member| columns(file).eq(columns(first));
         match self.files.iter().find(|file| !is_like(file)) {
             None => Ok(()),
             Some(file) => {
-                let what = format!("is in other partitions than {}", self.files[0].name);
+                let what = format!("is in other partitions than {}", first.name);
                 Err(Error::data(self.path.join(&file.name), what)
                     .remedy("give files in folders of the same columns"))
             }

@@ -7,7 +7,7 @@ use std::{
 use tgnn::error::{Error, Result};
 
 /// Number of bytes examined to recognise a layout: enough for thousands of rows, or for one very wide row.
-pub(super) const HEAD: usize = 256 << 10;
+const HEAD: usize = 256 << 10;
 /// Number of bytes that tell any format.
 const LONGEST_MARK: usize = 6;
 /// Name and first bytes of each compression.
@@ -18,6 +18,8 @@ pub(super) struct Input {
     /// Path that error messages name.
     pub path: PathBuf,
     head: Vec<u8>,
+    /// Whether there may be bytes after the head.
+    cut: bool,
     rest: Box<dyn Read + Send>,
     /// Name of the compression.
     compression: Option<&'static str>,
@@ -40,13 +42,19 @@ impl Input {
         let mut source = BufReader::with_capacity(HEAD, source);
         let start = io::BufRead::fill_buf(&mut source).map_err(|e| Error::io(path, "cannot read", e))?;
         let compression = compression(start);
-        let mut input =
-            Input { path: path.to_owned(), head: Vec::new(), rest: Box::new(io::empty()), compression };
+        let mut input = Input {
+            path: path.to_owned(),
+            head: Vec::new(),
+            cut: false,
+            rest: Box::new(io::empty()),
+            compression,
+        };
         let mut rest: Box<dyn Read + Send> = match compression {
             Some(name) => decompressed(path, name, source)?,
             None => Box::new(source),
         };
         rest.by_ref().take(HEAD as u64).read_to_end(&mut input.head).map_err(|e| input.failure(e))?;
+        input.cut = input.head.len() >= HEAD;
         if input.head.starts_with(b"\xef\xbb\xbf") {
             input.head.drain(..3);
         }
@@ -62,6 +70,11 @@ impl Input {
     /// Returns the first 256 KiB, decompressed; all bytes if there are fewer.
     pub(super) fn head(&self) -> &[u8] {
         &self.head
+    }
+
+    /// Whether the head may end within the input, and even within a line.
+    pub(super) fn is_cut(&self) -> bool {
+        self.cut
     }
 
     /// Returns a reader of all bytes from the first on, and the converter of its I/O errors.

@@ -5,6 +5,7 @@
 //! list of numbers is a list of features.
 use super::{
     cell::{Cell, Row},
+    column_names::listed,
     columns::Columns,
     header_row::Fields,
     input::Input,
@@ -12,7 +13,8 @@ use super::{
     sample::{ROWS, Sample},
     source::Outcome,
 };
-use crate::{LineCounts, scalar::Scalar};
+use crate::{LineCounts, scalar::Scalar, text::grouped};
+use indexmap::IndexMap;
 use serde::{
     Deserialize, Deserializer,
     de::{self, MapAccess, Visitor},
@@ -41,19 +43,75 @@ pub(super) fn recognises(input: &Input) -> bool {
     })
 }
 
-/// Key that the first lines lack.
-pub(super) struct LateKey {
-    pub name: String,
-    /// File and line where it is met first.
-    pub place: (PathBuf, u64),
-    object: Map<String, Value>,
+/// Maximum number of keys that the first lines lack. Objects with more of them are no rows of a table.
+const MOST_LATE: usize = 10_000;
+
+/// Keys that the first lines lack, in order of first appearance.
+#[derive(Default)]
+pub(super) struct LateKeys {
+    /// The first value of each that is not null, if there is one.
+    values: IndexMap<String, Value>,
+    /// File and line of the first key.
+    first: Option<(PathBuf, u64)>,
+    /// Whether there are further ones.
+    too_many: bool,
+}
+
+impl LateKeys {
+    /// Adds a key that is met with a value in a line of a file.
+    fn add(&mut self, name: &str, value: &Value, (path, line): (&Path, u64)) {
+        match self.values.get_mut(name) {
+            Some(known) if known.is_null() => known.clone_from(value),
+            Some(_) => {}
+            None if self.values.len() < MOST_LATE => {
+                self.first.get_or_insert_with(|| (path.to_owned(), line));
+                self.values.insert(name.to_owned(), value.clone());
+            }
+            None => self.too_many = true,
+        }
+    }
+
+    /// Adds the keys of another file, or of another reading.
+    pub(super) fn extend(&mut self, other: LateKeys) {
+        let Some((path, line)) = other.first else { return };
+        other.values.iter().for_each(|(name, value)| self.add(name, value, (&path, line)));
+        self.too_many |= other.too_many;
+    }
+
+    /// Whether there are keys for which a file is to be read again. Keys that are too many are left out if
+    /// the user has `named` columns.
+    ///
+    /// # Errors
+    /// Data if they are too many otherwise.
+    pub(super) fn are_to_be_read(&self, named: bool) -> Result<bool> {
+        match &self.first {
+            Some((path, _)) if self.too_many && !named => {
+                let what = format!("there are more than {} different keys", grouped(MOST_LATE as u64));
+                Err(Error::data(path, what).remedy("name those of the events to read by --columns"))
+            }
+            first => Ok(first.is_some() && !self.too_many),
+        }
+    }
+
+    /// Says that the keys are not read.
+    pub(super) fn note(&self) -> Option<String> {
+        let ((_, line), (name, _)) = (self.first.as_ref()?, self.values.first()?);
+        let what = match self.too_many {
+            true => format!("more than {} keys", grouped(MOST_LATE as u64)),
+            false => listed(&self.values.keys().cloned().collect::<Vec<_>>()),
+        };
+        Some(format!(
+            "not read, because the first lines lack them: {what}; `{name}` is first in line {line}; name them by \
+             --columns, or give a file"
+        ))
+    }
 }
 
 /// Returns the keys and the values of the first lines. A key that the options name is one, too.
 pub(super) fn sample(input: &Input, options: &ReadOptions) -> Result<Sample> {
     let head = input.head();
-    // The end of the sample may cut off the last line.
-    let whole = head.iter().rposition(|&b| b == b'\n').map_or(head.len(), |end| end + 1);
+    let last_end = head.iter().rposition(|&b| b == b'\n').filter(|_| input.is_cut());
+    let whole = last_end.map_or(head.len(), |end| end + 1);
     let lines = head[..whole].split(|&b| b == b'\n').enumerate().filter(|(_, l)| !l.trim_ascii().is_empty());
     let objects: Vec<Map<String, Value>> =
         lines.take(ROWS).map(|(i, line)| parse(&input.path, i as u64 + 1, line)).collect::<Result<_>>()?;
@@ -71,43 +129,51 @@ pub(super) fn sample(input: &Input, options: &ReadOptions) -> Result<Sample> {
         }
     }
     let rows: Vec<Fields> = objects.iter().map(|object| fields(object, &names)).collect();
-    let lists = |i: &usize| are_lists(objects.iter(), &names[*i]);
+    let lists = |i: &usize| objects.iter().all(|object| object.get(&names[*i]).is_none_or(is_list));
     let measured = (0..names.len()).filter(lists).collect();
-    Ok(Sample { keyed: true, ..Sample::of_table(names, rows, measured) })
+    Ok(Sample { keyed: true, named: options.columns.is_some(), ..Sample::of_table(names, rows, measured) })
 }
 
 /// Returns the values of an object as text; empty where it has none.
 fn fields(object: &Map<String, Value>, names: &[String]) -> Fields {
-    let text = |value: Option<&Value>| match value {
-        None | Some(Value::Null) => Vec::new(),
-        Some(Value::String(text)) => text.clone().into_bytes(),
-        Some(other) => other.to_string().into_bytes(),
-    };
-    names.iter().map(|name| text(object.get(name))).collect()
+    names.iter().map(|name| object.get(name).map_or_else(Vec::new, text)).collect()
 }
 
-/// Whether the values of a key are lists of numbers, or missing.
-fn are_lists<'a>(mut objects: impl Iterator<Item = &'a Map<String, Value>>, name: &str) -> bool {
-    let is_list = |value: &Value| match value {
+/// Returns a value as text; empty if it is null.
+fn text(value: &Value) -> Vec<u8> {
+    match value {
+        Value::Null => Vec::new(),
+        Value::String(text) => text.clone().into_bytes(),
+        other => other.to_string().into_bytes(),
+    }
+}
+
+/// Whether a value is a list of numbers, or missing.
+fn is_list(value: &Value) -> bool {
+    match value {
         Value::Array(items) => items.iter().all(|item| item.is_number() || item.is_null()),
         value => value.is_null(),
-    };
-    objects.all(|object| object.get(name).is_none_or(is_list))
+    }
 }
 
 impl Sample {
-    /// Adds the keys that were met after the sample, with the objects in which they were.
-    pub(super) fn add_late(&mut self, late: &[LateKey]) {
-        for key in late {
-            self.add_key(key.name.clone());
+    /// Adds the keys that were met after the sample, with a row of their values.
+    pub(super) fn add_late(&mut self, late: &LateKeys) {
+        let Some(names) = self.header.as_mut().filter(|_| !late.values.is_empty()) else { return };
+        let first = names.len() - self.added;
+        let own = late.values.keys().cloned();
+        names.splice(first..first, own);
+        let width = names.len();
+        for row in &mut self.rows {
+            row.splice(first..first, late.values.iter().map(|_| Vec::new()));
         }
-        let names = self.header.clone().unwrap_or_default();
-        for key in late {
-            self.rows.push(fields(&key.object, &names));
-            self.whole = self.rows.len();
-            let at = names.iter().position(|name| *name == key.name);
-            self.measured.extend(at.filter(|_| are_lists([&key.object].into_iter(), &key.name)));
+        let mut row = vec![Vec::new(); width];
+        for (i, value) in late.values.values().enumerate() {
+            row[first + i] = text(value);
+            self.measured.extend(Some(first + i).filter(|_| is_list(value)));
         }
+        self.rows.push(row);
+        self.whole = self.rows.len();
     }
 }
 
@@ -123,7 +189,7 @@ pub(super) fn for_each(
     let (reader, failure) = input.into_reader();
     let mut reader = BufReader::with_capacity(256 << 10, reader);
     let (mut line, mut number, mut lines) = (Vec::new(), 0, LineCounts::default());
-    let mut late: Vec<LateKey> = Vec::new();
+    let mut late = LateKeys::default();
     loop {
         line.clear();
         if reader.read_until(b'\n', &mut line).map_err(|e| failure.error(e))? == 0 {
@@ -137,14 +203,10 @@ pub(super) fn for_each(
         }
         lines.events += 1;
         let object = parse(&path, number, &line)?;
-        for name in object.keys() {
+        for (name, value) in &object {
             match met.get_mut(name.as_str()) {
                 Some(met) => *met = true,
-                None if late.iter().any(|key| key.name == *name) => {}
-                None => {
-                    let (name, object) = (name.clone(), object.clone());
-                    late.push(LateKey { name, place: (path.clone(), number), object });
-                }
+                None => late.add(name, value, (&path, number)),
             }
         }
         take(&Object { path: &path, number, names, object: &object })?;
@@ -268,5 +330,37 @@ impl Row for Object<'_> {
             None => what,
         };
         Error::data(self.path, what).at(self.number, 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn input(text: &str) -> Input {
+        Input::of_bytes(Path::new("e.jsonl"), text.to_owned()).unwrap()
+    }
+
+    #[test]
+    fn the_last_line_belongs_to_the_sample_if_nothing_follows_it() {
+        let keys = |text: &str| sample(&input(text), &ReadOptions::default()).unwrap().header.unwrap();
+        assert_eq!(keys("{\"a\":1}\n{\"b\":2}"), ["a", "b"]);
+        let long = format!("{{\"a\":\"{}\"}}\n{{\"b\":\"{0}\"}}", "x".repeat(200_000));
+        assert_eq!(keys(&long), ["a"]);
+    }
+
+    #[test]
+    fn keys_that_the_first_lines_lack_add_one_row_to_the_sample() {
+        let text = "{\"a\":1}\n".repeat(ROWS)
+            + "{\"a\":2,\"c\":null}\n{\"b\":[1],\"c\":\"x\"}\n{\"b\":3}\n";
+        let mut known = sample(&input(&text), &ReadOptions::default()).unwrap();
+        let outcome = for_each(input(&text), &known, &mut |_| Ok(())).unwrap();
+        known.add_late(&outcome.late);
+        assert_eq!(known.header.unwrap(), ["a", "c", "b"]);
+        assert_eq!((known.rows.len(), known.whole, known.measured), (ROWS + 1, ROWS + 1, vec![2]));
+        assert_eq!(known.rows[ROWS], [&b""[..], b"x", b"[1]"]);
+        assert_eq!(known.rows[0], [&b"1"[..], b"", b""]);
+        let note = outcome.late.note().unwrap();
+        assert!(note.contains(": c, b; `c` is first in line 101; "), "{note}");
     }
 }

@@ -26,6 +26,7 @@ pub(super) struct LabelValues {
     /// Numbers, or indices of `texts`; NaN where a label is missing.
     values: Vec<f32>,
     /// How the file writes each number, in case that a later label is text; not all if there are too many.
+    /// It does not change once a label is text.
     written: HashMap<u32, Box<str>>,
     /// The different texts, once a label is text.
     texts: Option<IndexSet<Box<str>>>,
@@ -107,19 +108,26 @@ impl LabelValues {
 
     /// Starts without rows, to read further rows of the same column.
     pub(super) fn like(&self) -> Self {
-        LabelValues { texts: self.texts.as_ref().map(|_| IndexSet::new()), ..LabelValues::default() }
+        match self.texts {
+            // Numbers are then written as before.
+            Some(_) => LabelValues {
+                written: self.written.clone(),
+                texts: Some(IndexSet::new()),
+                ..LabelValues::default()
+            },
+            None => LabelValues::default(),
+        }
     }
 
     /// Whether the labels of `other`, which was [`like`](Self::like) this, are still what these are: numbers,
     /// or text.
     pub(super) fn fits(&self, other: &Self) -> bool {
-        let many = self.written.len() + other.written.len() > MOST_TEXTS;
         match (&self.texts, &other.texts) {
-            (None, None) => !many,
+            (None, None) => true,
             (Some(own), Some(others)) => {
-                self.written.is_empty()
-                    && other.first_text.is_none()
-                    && other.written.is_empty()
+                // What `other` knows of numbers is what these do: none was among its own before a text.
+                other.first_text.is_none()
+                    && self.written.len() == other.written.len()
                     && own.len() + others.difference(own).count() <= MOST_TEXTS
             }
             _ => false,
@@ -138,7 +146,9 @@ impl LabelValues {
             _ => {
                 self.values.extend(other.values);
                 for (bits, written) in other.written {
-                    self.written.entry(bits).or_insert(written);
+                    if self.written.len() < MOST_TEXTS {
+                        self.written.entry(bits).or_insert(written);
+                    }
                 }
             }
         }

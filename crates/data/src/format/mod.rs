@@ -100,8 +100,7 @@ pub use table::rows_read;
 
 use super::{Events, native, raw::Raw};
 use feature_files::attach;
-use json_lines::LateKey;
-use source::Source;
+use source::{Source, read_all};
 use std::path::{Path, PathBuf};
 use table::Table;
 use tgnn::error::{Error, Result};
@@ -226,31 +225,24 @@ fn read(
     raw.build(options.bipartite)
 }
 
-/// Reads the rows of a table. If objects have keys that the first ones lack, it is read once more.
+/// Reads the rows of a table.
 fn read_rows(
     path: &Path,
-    mut source: Source,
+    source: Source,
     again: Option<&dyn Fn() -> Result<Source>>,
     options: &ReadOptions,
 ) -> Result<(Raw, Format)> {
-    let mut late: Vec<LateKey> = Vec::new();
-    loop {
-        let mut sample = source.sample(options)?;
-        sample.add_late(&late);
-        let layout = layout::recognise(path, &sample, options)?;
+    let sample = |source: &Source| source.sample(options);
+    let ((mut raw, format), sample, outcome) = read_all(source, again, sample, |source, sample| {
+        let layout = layout::recognise(path, sample, options)?;
         let mut table = Table::new(path, &layout, options);
-        let outcome = source.read_into(&sample, &mut table)?;
-        if let (Some(open), false) = (again, outcome.late.is_empty()) {
-            late.extend(outcome.late);
-            source = open()?;
-            continue;
-        }
-        outcome.check_keys(path, &sample)?;
-        let mut raw = table.finish()?;
-        raw.lines = outcome.lines;
-        raw.notes.extend(outcome.late_note());
-        return Ok((raw, layout.format));
-    }
+        let outcome = source.read_into(sample, &mut table)?;
+        Ok(((table.finish()?, layout.format), outcome))
+    })?;
+    outcome.check_keys(path, &sample)?;
+    raw.lines = outcome.lines;
+    raw.notes.extend(outcome.late.note());
+    Ok((raw, format))
 }
 
 /// Returns a note if negatives lie beside a table or in its folder: TGB-Seq has them for its test part, in

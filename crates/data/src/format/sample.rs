@@ -36,6 +36,8 @@ pub(super) struct Sample {
     pub shapes: Vec<Shape>,
     /// Whether the columns are keys of objects, which may lack some.
     pub keyed: bool,
+    /// Whether they are, and the user has named some of them.
+    pub named: bool,
     /// What the user should know about the file.
     pub notes: Vec<String>,
 }
@@ -64,6 +66,7 @@ impl Sample {
             added: 0,
             shapes: Vec::new(),
             keyed: false,
+            named: false,
             notes,
         })
     }
@@ -80,6 +83,7 @@ impl Sample {
             added: 0,
             shapes: Vec::new(),
             keyed: false,
+            named: false,
             notes: Vec::new(),
         }
     }
@@ -210,4 +214,21 @@ impl Sample {
 fn without_empty(mut names: Vec<String>) -> Vec<String> {
     names.retain(|name| !name.is_empty());
     names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    #[test]
+    fn the_row_that_the_end_of_the_head_cuts_off_is_not_whole_after_a_byte_order_mark_either() {
+        let rows = (0..4).map(|i| format!("{i},{i},{i},{}\n", "x".repeat(100_000)));
+        let text = "src,dst,time,note\n".to_owned() + &rows.collect::<String>();
+        for mark in ["", "\u{feff}"] {
+            let input = Input::of_bytes(Path::new("e.csv"), format!("{mark}{text}")).unwrap();
+            let sample = Sample::read(&input, &ReadOptions::default()).unwrap();
+            assert_eq!((sample.rows.len(), sample.whole), (3, 2), "{mark:?}");
+        }
+    }
 }

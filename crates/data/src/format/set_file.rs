@@ -6,7 +6,7 @@ use super::{
 };
 use std::{
     fs::File,
-    io::{self, BufReader, Read},
+    io::{self, BufRead, BufReader, Read},
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -27,6 +27,8 @@ const ENDS: [&str; 12] = [
     ".arrow",
     ".feather",
 ];
+/// Number of bytes by which files are told apart at first.
+const START: u64 = 64 << 10;
 /// Name that Hive gives to a partition of missing values.
 const NO_VALUE: &str = "__HIVE_DEFAULT_PARTITION__";
 
@@ -61,6 +63,13 @@ impl Member {
             Content::Bytes(bytes) => Box::new(&bytes[..]),
             Content::File(path) => Box::new(File::open(path)?),
         })
+    }
+
+    /// Returns a checksum of the first bytes.
+    pub(super) fn start(&self) -> io::Result<u32> {
+        let mut start = Vec::new();
+        self.bytes()?.take(START).read_to_end(&mut start)?;
+        Ok(crc32fast::hash(&start))
     }
 
     /// Opens the content, decompressed.
@@ -111,13 +120,15 @@ fn decoded(text: &str) -> String {
 
 /// Whether two readers have the same bytes; the first difference decides.
 pub(super) fn same_bytes(a: impl Read, b: impl Read) -> io::Result<bool> {
-    let (mut a, mut b) = (BufReader::new(a).bytes(), BufReader::new(b).bytes());
+    let (mut a, mut b) = (BufReader::new(a), BufReader::new(b));
     loop {
-        match (a.next().transpose()?, b.next().transpose()?) {
-            (None, None) => return Ok(true),
-            (a, b) if a != b => return Ok(false),
-            _ => {}
+        let (of_a, of_b) = (a.fill_buf()?, b.fill_buf()?);
+        let n = of_a.len().min(of_b.len());
+        if n == 0 || of_a[..n] != of_b[..n] {
+            return Ok(of_a.is_empty() && of_b.is_empty());
         }
+        a.consume(n);
+        b.consume(n);
     }
 }
 
@@ -169,5 +180,16 @@ mod tests {
         assert_eq!(partition("at=22%3A13%2"), Some(("at".into(), Some("22:13%2".into()))));
         assert_eq!(partition("kind=__HIVE_DEFAULT_PARTITION__"), Some(("kind".into(), None)));
         assert_eq!((partition("more"), partition("=x")), (None, None));
+    }
+
+    #[test]
+    fn bytes_are_the_same_up_to_the_end_of_both() {
+        let long = vec![7; 20_000];
+        let changed = [&long[..19_999], &[8]].concat();
+        let same = |a: &[u8], b: &[u8]| same_bytes(a, b).unwrap();
+        assert!(same(b"", b"") && same(&long, &long));
+        assert!(same_bytes(&long[..], long[..3].chain(&long[3..])).unwrap(), "in other pieces");
+        assert!(!same(&long, &long[1..]) && !same(&long[1..], &long) && !same(&long, &changed));
+        assert!(!same(b"", b"x") && !same(b"x", b""));
     }
 }

@@ -2,7 +2,7 @@
 use super::{
     blocks,
     cell::Row,
-    column_names::{listed, suggestion},
+    column_names::suggestion,
     file_set::{self, FileSet},
     input::{Input, first_bytes, is_stream, opened},
     json_lines,
@@ -17,7 +17,7 @@ use super::{
     spool,
 };
 use crate::LineCounts;
-use json_lines::LateKey;
+use json_lines::LateKeys;
 use std::{
     collections::HashSet,
     fs::File,
@@ -35,7 +35,7 @@ pub(super) struct Outcome {
     /// What its lines are, if it has lines; all rows count as events.
     pub lines: Option<LineCounts>,
     /// Keys of objects that the sample does not have.
-    pub late: Vec<LateKey>,
+    pub late: LateKeys,
     /// Keys that objects have.
     pub keys: HashSet<String>,
 }
@@ -46,9 +46,7 @@ impl Outcome {
         if let Some(lines) = other.lines {
             *self.lines.get_or_insert_default() += lines;
         }
-        let is_new = |key: &LateKey| self.late.iter().all(|known| known.name != key.name);
-        let new: Vec<LateKey> = other.late.into_iter().filter(is_new).collect();
-        self.late.extend(new);
+        self.late.extend(other.late);
         self.keys.extend(other.keys);
     }
 
@@ -61,19 +59,6 @@ impl Outcome {
                 .remedy(suggestion(&self.keys.iter().cloned().collect::<Vec<_>>(), name))),
             None => Ok(()),
         }
-    }
-
-    /// Says which keys are not read because they are met too late.
-    pub(super) fn late_note(&self) -> Option<String> {
-        let names: Vec<String> = self.late.iter().map(|key| key.name.clone()).collect();
-        let first = self.late.first()?;
-        Some(format!(
-            "not read, because the first lines lack them: {}; `{}` is first in line {}; name them by --columns, \
-             or give a file",
-            listed(&names),
-            first.name,
-            first.place.1
-        ))
     }
 }
 
@@ -215,31 +200,52 @@ impl Source {
     }
 }
 
-/// Reads a table that belongs to the events: `begin` makes something of its header and first rows, to which `push`
-/// adds every row. If objects have keys that the first ones lack, the file is read once more. Returns what the
-/// user should know, too. `syntax` says what to write into an empty file.
+/// Reads a source by `read`, which gets what `sample` returns. If objects have keys that the first ones lack,
+/// `again` opens the source once more; without it, such keys are not read. Returns the sample, too, and what
+/// was met in the last reading.
+pub(super) fn read_all<T>(
+    mut source: Source,
+    again: Option<&dyn Fn() -> Result<Source>>,
+    sample: impl Fn(&Source) -> Result<Sample>,
+    read: impl Fn(Source, &Sample) -> Result<(T, Outcome)>,
+) -> Result<(T, Sample, Outcome)> {
+    let mut late = LateKeys::default();
+    loop {
+        let mut sample = sample(&source)?;
+        sample.add_late(&late);
+        let (result, outcome) = read(source, &sample)?;
+        match again {
+            Some(open) if outcome.late.are_to_be_read(sample.named)? => {
+                late.extend(outcome.late);
+                source = open()?;
+            }
+            _ => return Ok((result, sample, outcome)),
+        }
+    }
+}
+
+/// Reads a table that belongs to the events: `begin` makes something of its header and first rows, to which
+/// `push` adds every row. Returns what the user should know, too. `syntax` says what to write into an empty
+/// file.
 pub(super) fn read_beside<T>(
     file: &Path,
     syntax: &str,
     begin: impl Fn(&Sample) -> Result<T>,
     push: impl Fn(&mut T, &dyn Row) -> Result<()>,
 ) -> Result<(T, Vec<String>)> {
-    let mut late: Vec<LateKey> = Vec::new();
-    loop {
-        let source = Source::open(file)?;
-        let mut sample = source.sample(&ReadOptions::default()).map_err(|e| e.remedy(syntax))?;
-        sample.add_late(&late);
-        let mut table = begin(&sample)?;
-        let outcome = source.for_each(&sample, &mut |row| push(&mut table, row))?;
-        if !outcome.late.is_empty() && !is_stream(file) {
-            late.extend(outcome.late);
-            continue;
-        }
-        let own = sample.notes.iter().cloned().chain(outcome.late_note());
-        let mut notes: Vec<String> = own.map(|note| format!("{}: {note}", file.display())).collect();
-        notes.extend(outcome.lines.and_then(|lines| lines.note(file)));
-        return Ok((table, notes));
-    }
+    let open = || Source::open(file);
+    let again: Option<&dyn Fn() -> Result<Source>> = if is_stream(file) { None } else { Some(&open) };
+    let sample =
+        |source: &Source| source.sample(&ReadOptions::default()).map_err(|e| e.remedy(syntax.to_owned()));
+    let (table, sample, outcome) = read_all(open()?, again, sample, |source, sample| {
+        let mut table = begin(sample)?;
+        let outcome = source.for_each(sample, &mut |row| push(&mut table, row))?;
+        Ok((table, outcome))
+    })?;
+    let own = sample.notes.into_iter().chain(outcome.late.note());
+    let mut notes: Vec<String> = own.map(|note| format!("{}: {note}", file.display())).collect();
+    notes.extend(outcome.lines.and_then(|lines| lines.note(file)));
+    Ok((table, notes))
 }
 
 /// Returns the number of rows of a text of `size` bytes, given the bytes of the sampled rows.
