@@ -6,7 +6,7 @@ use super::{
     header_row::{self, Fields, FirstRow},
     input::Input,
     options::ReadOptions,
-    records::{Records, Shape, excel_delimiter, is_empty, may_be_comment},
+    records::{Records, Shape, excel_delimiter, is_empty, may_be_comment, text_of_comment},
     sample::ROWS,
 };
 use std::borrow::Cow;
@@ -163,18 +163,24 @@ impl<'a> Beginning<'a> {
             shape.first = Some(row as u64 + 1);
             return (shape, None);
         }
-        let Some(last) = comments().next_back() else { return (shape, None) };
-        let line = self.lines[last];
-        let mark = line.iter().position(|b| !matches!(b, b'#' | b'%' | b' ' | b'\t')).unwrap_or(line.len());
-        let text = &line[mark..];
-        let own = [delimiter, Delimiter::of_lines(&[text])];
-        let names = own.iter().find_map(|d| header_row::of_comment(self.fields(text, *d), width));
-        if names.is_some() {
-            shape.header = (last as u64 + 1, 1);
-        } else if own.iter().any(|d| header_row::names_roles(&self.fields(text, *d))) {
-            notes.push(format!("line {}, a comment, is no header: the rows have {width} columns", last + 1));
+        // The last comment that names the columns, of which others may follow.
+        let fields_of = |at: usize| {
+            let text = text_of_comment(self.lines[at]);
+            [delimiter, Delimiter::of_lines(&[text])].map(|d| self.fields(text, d))
+        };
+        let named = |at: usize| {
+            let names = fields_of(at).into_iter().find_map(|fields| header_row::of_comment(fields, width));
+            Some((at as u64 + 1, names?))
+        };
+        if let Some((line, names)) = comments().rev().find_map(named) {
+            shape.header = (line, 1);
+            return (shape, Some(texts(&names)));
         }
-        (shape, names.map(|names| texts(&names)))
+        let names_some = |at: &usize| fields_of(*at).iter().any(header_row::names_roles);
+        if let Some(at) = comments().rev().find(names_some) {
+            notes.push(format!("line {}, a comment, is no header: the rows have {width} columns", at + 1));
+        }
+        (shape, None)
     }
 }
 

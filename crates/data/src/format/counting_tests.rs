@@ -158,7 +158,8 @@ fn more_keys_than_a_table_has_columns_are_refused_unless_some_are_named() {
     );
     let e = read_with(text(10_110), &columns("src=src,features=k100+k10100")).unwrap();
     assert_eq!((e.len(), e.edge_width()), (10_110, 2));
-    let note = "not read, because the first lines lack them: more than 10,000 keys; `k101` is first in line 102";
+    let note =
+        "not read, because the first lines lack them: more than 10,000 keys; `k101` is first in line 102";
     assert!(e.notes.iter().any(|told| told.starts_with(note)), "{:?}", e.notes);
 }
 
@@ -376,14 +377,15 @@ proptest! {
 fn the_lines_of_labels_and_features_are_told_and_their_keys_count_wherever_they_occur() {
     let events = b"src,dst,time\na,b,100\nb,a,101\n";
     let label = |weight: &str| format!("{{\"time\": 100, \"node\": \"a\", \"label\": \"x\"{weight}}}\n");
-    let late_label = label("").repeat(150) + "\n" + &label(", \"weight\": 0.5").replace("\"x\"", "\"y\"");
+    let labels = label("").repeat(150) + "\n" + &label("").replace("\"x\"", "\"y\"");
     let node = |id: usize, age: &str| format!("{{\"id\": \"n{id}\", \"height\": 1{age}}}\n");
     let late_node: String =
         (0..150).map(|id| node(id, "")).chain([node(150, ", \"age\": 7").replace("n150", "a")]).collect();
     let edges = b"# made by hand\nspeed\n1.5\n\n2.5\n";
     let dir = folder(&[
         ("events.csv", events),
-        ("labels.jsonl", late_label.as_bytes()),
+        ("labels.jsonl", labels.as_bytes()),
+        ("late.jsonl", (label("").repeat(150) + &label(", \"weight\": 0.5")).as_bytes()),
         ("nodes.jsonl", late_node.as_bytes()),
         ("edges.csv", edges),
     ]);
@@ -396,7 +398,10 @@ fn the_lines_of_labels_and_features_are_told_and_their_keys_count_wherever_they_
     };
     let e = load(at("events.csv").unwrap().to_str().unwrap(), &options).unwrap();
     let labels = e.node_labels.as_ref().unwrap();
-    assert_eq!(labels.row(0).map(|(_, weight)| weight).collect::<Vec<_>>(), [1.0, 0.5]);
+    assert_eq!(labels.row(0).map(|(_, weight)| weight).collect::<Vec<_>>(), [1.0, 1.0]);
+    let late = ReadOptions { labels: at("late.jsonl"), ..ReadOptions::default() };
+    let said = load(at("events.csv").unwrap().to_str().unwrap(), &late).unwrap_err().to_string();
+    assert!(said.contains("late.jsonl:1: `weight`: an empty field is not a weight"), "{said}");
     let nodes = e.node_features.as_ref().unwrap();
     assert_eq!((nodes.cols(), nodes.row(0), nodes.row(1)), (2, &[1.0, 7.0][..], &[0.0, 0.0][..]));
     assert_eq!(e.edge_features.as_ref().unwrap().values(), [1.5, 2.5]);

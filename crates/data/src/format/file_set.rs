@@ -20,6 +20,7 @@ use super::{
 };
 use std::{
     collections::HashMap,
+    mem,
     path::{Path, PathBuf},
 };
 use tgnn::error::{Error, Result};
@@ -39,10 +40,21 @@ pub(super) fn is_archive(input: &Input) -> bool {
 /// Whether the files of a folder are events: typed tables, JSON lines, or text whose header names a time.
 /// Lists of edges without times are snapshots, unless options say otherwise.
 pub(super) fn has_events(dir: &Path) -> bool {
-    let options = ReadOptions::default();
-    let Ok(sample) = FileSet::with_copies(dir).and_then(|files| files.first(&options)) else { return false };
-    let named = sample.header.as_ref().and_then(|names| HeaderColumns::find(names, &sample).ok());
-    named.is_some_and(|named| named.src.and(named.dst).and(named.time).is_some())
+    let is_events = |sample: &Sample| {
+        let named = sample.header.as_ref().and_then(|names| HeaderColumns::find(names, sample).ok());
+        named.is_some_and(|named| named.src.and(named.dst).and(named.time).is_some())
+    };
+    match FileSet::with_copies(dir) {
+        // What is wrong with other files is said where they are read.
+        Ok(set) => set.first(&ReadOptions::default()).is_some_and(|sample| is_events(&sample)),
+        Err(_) => dir.join(DELTA).is_dir(),
+    }
+}
+
+/// The error for a Delta table.
+fn is_delta(path: &Path) -> Error {
+    Error::data(path, "is a Delta table, of which some files may be out of date")
+        .remedy("write it as Parquet, or copy the files that count to another folder")
 }
 
 /// What reads a file of a set, given its own sample without rows, and the cells that its rows get.
@@ -70,6 +82,9 @@ impl FileSet {
             if kind.is_dir() || kind.is_pax_global_extensions() {
                 continue;
             }
+            if name.split('/').any(|folder| folder == DELTA) {
+                return Err(is_delta(&set.path));
+            }
             if !kind.is_file() || !is_member(&name) {
                 set.left_out.add(name);
                 continue;
@@ -78,6 +93,7 @@ impl FileSet {
             entry.read_to_end(&mut content).map_err(|e| failure.error(e))?;
             set.add(name, Content::Bytes(content.into()));
         }
+        set.leave_out_inner();
         set.files.sort_by_cached_key(|file| natural(&file.name));
         Ok(set.checked("the archive has no file of events")?.without_copies())
     }
@@ -92,38 +108,64 @@ impl FileSet {
         Self::with_copies(dir).map(Self::without_copies)
     }
 
-    /// Finds the files of a folder, and does not look into them.
+    /// Leaves out the files in inner folders of an archive but for partitions, as of a folder. A folder that
+    /// has all of them is that of the archive.
+    #[cfg(feature = "formats")]
+    fn leave_out_inner(&mut self) {
+        let folders = |name: &str| -> Vec<String> {
+            let folders = name.rsplit_once('/').map_or("", |(folders, _)| folders).split('/');
+            folders.filter(|folder| !matches!(*folder, "" | ".")).map(str::to_owned).collect()
+        };
+        let mut root = self.files.first().map_or(Vec::new(), |file| folders(&file.name));
+        for file in &self.files {
+            let shared = root.iter().zip(folders(&file.name)).take_while(|(a, b)| *a == b).count();
+            root.truncate(shared);
+        }
+        let is_inner =
+            |file: &Member| folders(&file.name)[root.len()..].iter().any(|f| partition(f).is_none());
+        let (inner, files): (Vec<Member>, Vec<Member>) =
+            mem::take(&mut self.files).into_iter().partition(is_inner);
+        self.files = files;
+        inner.into_iter().for_each(|file| self.left_out.add(file.name));
+    }
+
+    /// Finds the files of a folder, and does not compare them.
     fn with_copies(dir: &Path) -> Result<Self> {
         let mut set = FileSet { path: dir.to_owned(), files: Vec::new(), left_out: LeftOut::default() };
-        set.add_folder(dir, "")?;
+        set.add_folder(dir, "", &mut Vec::new())?;
         set.files.sort_by_cached_key(|file| natural(&file.name));
         set.checked("the folder has no src.npy, dst.npy and time.npy, and no file of events")
     }
 
     /// Adds the files in a folder, of which `prefix` is the path within the set, and in its partitions.
-    fn add_folder(&mut self, dir: &Path, prefix: &str) -> Result<()> {
+    /// `above` are the folders that it is in.
+    fn add_folder(&mut self, dir: &Path, prefix: &str, above: &mut Vec<PathBuf>) -> Result<()> {
+        let own = dir.canonicalize().map_err(|e| Error::io(dir, "cannot open", e))?;
+        if above.contains(&own) {
+            self.left_out.add(format!("{prefix} (a link to a folder above)"));
+            return Ok(());
+        }
+        above.push(own);
         for (name, path) in entries(dir)? {
             let inner = format!("{prefix}{name}");
             match path.is_dir() {
-                true if name == DELTA => {
-                    return Err(Error::data(dir, "is a Delta table, of which some files may be out of date")
-                        .remedy("write it as Parquet, or copy the files that count to another folder"));
-                }
-                true if partition(&name).is_some() => self.add_folder(&path, &format!("{inner}/"))?,
+                true if name == DELTA => return Err(is_delta(dir)),
+                true if partition(&name).is_some() => self.add_folder(&path, &format!("{inner}/"), above)?,
                 true => self.left_out.add(format!("{inner}/")),
                 false if path.is_file() && is_member(&name) => self.add(inner, Content::File(path)),
                 false => self.left_out.add(inner),
             }
         }
+        above.pop();
         Ok(())
     }
 
     /// Adds a file, unless it is empty.
     fn add(&mut self, name: String, content: Content) {
         let file = Member { name, content };
-        match file.size() {
-            0 => self.left_out.add(format!("{} (empty)", file.name)),
-            _ => self.files.push(file),
+        match file.is_blank() {
+            true => self.left_out.add(format!("{} (empty)", file.name)),
+            false => self.files.push(file),
         }
     }
 
@@ -150,7 +192,7 @@ impl FileSet {
         };
         let copies: Vec<Option<String>> = self.files.iter().map(is_copy).collect();
         let mut files = Vec::new();
-        for (file, copy) in std::mem::take(&mut self.files).into_iter().zip(copies) {
+        for (file, copy) in mem::take(&mut self.files).into_iter().zip(copies) {
             match copy {
                 Some(other) => self.left_out.add(format!("{} (a copy of {other})", file.name)),
                 None => files.push(file),
@@ -221,19 +263,21 @@ impl FileSet {
         }
     }
 
-    /// Returns the sample of the first file that has rows, with the columns of its partitions.
-    fn first(&self, options: &ReadOptions) -> Result<Sample> {
-        let mut sample = self.open(&self.files[0])?.sample(options)?;
-        for file in &self.files[1..] {
-            if !sample.rows.is_empty() {
-                break;
-            }
-            sample = self.open(file)?.sample(options)?;
+    /// Returns the sample of the first file that can be read, if possible one with rows, with the columns of
+    /// its partitions.
+    fn first(&self, options: &ReadOptions) -> Option<Sample> {
+        let sample = |file: &Member| self.open(file).and_then(|source| source.sample(options)).ok();
+        let mut samples = self.files.iter().filter_map(|file| Some((file, sample(file)?)));
+        let mut first = samples.next()?;
+        while first.1.rows.is_empty() {
+            let Some(next) = samples.next() else { break };
+            first = next;
         }
-        self.files[0].partitions().into_iter().for_each(|(column, value)| {
+        let (file, mut sample) = first;
+        file.partitions().into_iter().for_each(|(column, value)| {
             sample.add_column(column, value.unwrap_or_default());
         });
-        Ok(sample)
+        Some(sample)
     }
 
     /// Returns the sample of every file, which must be of one kind. The delimiter is that of the first.
@@ -275,8 +319,11 @@ impl FileSet {
         sample.notes.extend(self.left_out.note(&self.path, self.files.len()));
         self.check_partitions(&self.files[first])?;
         for (column, value) in self.files[first].partitions() {
-            if !sample.names(&column) {
-                sample.add_column(column, value.unwrap_or_default());
+            match sample.names(&column) {
+                true => {
+                    sample.notes.push(format!("`{column}` names folders, too: that of the files is read"))
+                }
+                false => sample.add_column(column, value.unwrap_or_default()),
             }
         }
         if options.columns.as_ref().is_none_or(|columns| columns.time.is_empty()) && has_no_time(&sample) {

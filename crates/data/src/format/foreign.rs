@@ -1,7 +1,7 @@
 //! Files that are no table of text, and what to do about them.
 
 /// First bytes of texts that are no tables, what they are, and what to do.
-const OTHER_TEXTS: [(&[u8], &str, &str); 12] = [
+const OTHER_TEXTS: [(&[u8], &str, &str); 13] = [
     (b"{", "is JSON, but not one object per line", "write one event per line: src,dst,time, or one object"),
     (
         b"[",
@@ -14,6 +14,11 @@ const OTHER_TEXTS: [(&[u8], &str, &str); 12] = [
     (b"<gexf", XML, AS_TABLE),
     (b"<graphml", XML, AS_TABLE),
     (b"version https://git-lfs", "is a pointer of Git LFS, not the file", "fetch the file: git lfs pull"),
+    (
+        b"%%matrixmarket",
+        "is a matrix of Matrix Market",
+        "write its entries as lines of src,dst, without the line of sizes",
+    ),
     (b"insert into", SQL, AS_TABLE),
     (b"create table", SQL, AS_TABLE),
     (b"-- ", SQL, AS_TABLE),

@@ -60,10 +60,11 @@ pub(super) struct LateKeys {
 impl LateKeys {
     /// Adds a key that is met with a value in a line of a file.
     fn add(&mut self, name: &str, value: &Value, (path, line): (&Path, u64)) {
+        let has_room = self.values.len() < MOST_LATE;
         match self.values.get_mut(name) {
             Some(known) if known.is_null() => known.clone_from(value),
             Some(_) => {}
-            None if self.values.len() < MOST_LATE => {
+            None if has_room => {
                 self.first.get_or_insert_with(|| (path.to_owned(), line));
                 self.values.insert(name.to_owned(), value.clone());
             }
@@ -351,8 +352,7 @@ mod tests {
 
     #[test]
     fn keys_that_the_first_lines_lack_add_one_row_to_the_sample() {
-        let text = "{\"a\":1}\n".repeat(ROWS)
-            + "{\"a\":2,\"c\":null}\n{\"b\":[1],\"c\":\"x\"}\n{\"b\":3}\n";
+        let text = "{\"a\":1}\n".repeat(ROWS) + "{\"a\":2,\"c\":null}\n{\"b\":[1],\"c\":\"x\"}\n{\"b\":3}\n";
         let mut known = sample(&input(&text), &ReadOptions::default()).unwrap();
         let outcome = for_each(input(&text), &known, &mut |_| Ok(())).unwrap();
         known.add_late(&outcome.late);

@@ -61,14 +61,15 @@ impl LeftOut {
     }
 }
 
-/// Whether an entry is hidden, a checksum, or a mark of Spark that a folder is complete.
-fn is_hidden(path: &str) -> bool {
-    let name = path.rsplit('/').next().unwrap_or(path);
-    name.starts_with('.')
-        || name.ends_with(".crc")
-        || ["_SUCCESS", "_committed", "_started", "_metadata", "_common_metadata", "__MACOSX"]
-            .iter()
-            .any(|mark| name.starts_with(mark))
+/// Whether an entry is hidden, a checksum, or a mark of Spark, or is in such a folder.
+pub(super) fn is_hidden(path: &str) -> bool {
+    const MARKS: [&str; 7] =
+        ["_SUCCESS", "_committed", "_started", "_metadata", "_common_metadata", "_temporary", "__MACOSX"];
+    path.split('/').any(|name| {
+        name.starts_with('.') && !matches!(name, "." | "..")
+            || name.ends_with(".crc")
+            || MARKS.iter().any(|mark| name.starts_with(mark))
+    })
 }
 
 /// Whether a file is about the others, by its name, such as `README.txt`. A table called `citation.csv` is not.

@@ -32,6 +32,12 @@ pub(super) fn may_be_comment(line: &[u8]) -> bool {
     matches!(line.iter().find(|b| !is_blank(**b)), Some(b'#' | b'%'))
 }
 
+/// Returns the text of a comment, without its marks.
+pub(super) fn text_of_comment(line: &[u8]) -> &[u8] {
+    let mark = line.iter().position(|b| !matches!(b, b'#' | b'%') && !is_blank(*b)).unwrap_or(line.len());
+    &line[mark..]
+}
+
 /// Returns the delimiter that the first line of a text names in the way of Excel, such as `sep=;`.
 pub(super) fn excel_delimiter(line: &[u8]) -> Option<Delimiter> {
     let end = line.iter().rposition(|b| *b != b'\r').map_or(0, |last| last + 1);

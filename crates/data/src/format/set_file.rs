@@ -2,7 +2,7 @@
 use super::{
     cell::{Cell, Row},
     input::Input,
-    names::ends_in,
+    names::{ends_in, is_hidden, uncompressed},
 };
 use std::{
     fs::File,
@@ -81,6 +81,15 @@ impl Member {
         Ok(Box::new(input.map_err(io::Error::other)?.into_reader().0))
     }
 
+    /// Whether the file has nothing but blanks, or a mark of UTF-8. Only small ones are looked at.
+    pub(super) fn is_blank(&self) -> bool {
+        const MOST: u64 = 4096;
+        let mut text = Vec::new();
+        let read = |text: &mut Vec<u8>| self.decompressed()?.take(MOST + 1).read_to_end(text);
+        let whole = self.size() <= MOST && read(&mut text).is_ok() && text.len() as u64 <= MOST;
+        whole && text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&text).trim_ascii().is_empty()
+    }
+
     /// Returns the partitions that the file is in.
     pub(super) fn partitions(&self) -> Vec<Partition> {
         let folders = self.name.rsplit_once('/').map_or("", |(folders, _)| folders);
@@ -136,7 +145,8 @@ pub(super) fn same_bytes(a: impl Read, b: impl Read) -> io::Result<bool> {
 /// part that Hadoop wrote.
 pub(super) fn is_member(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path);
-    ends_in(name, &ENDS) || name.starts_with("part-") && !name.contains('.')
+    !is_hidden(path)
+        && (ends_in(name, &ENDS) || name.starts_with("part-") && !uncompressed(name).contains('.'))
 }
 
 /// A row with the values of its partitions, or the time of its file, as the last cells.

@@ -10,7 +10,7 @@ use super::{
     feature_files::attach,
     input::Input,
     names::others,
-    number::{Fault, parse_id},
+    number::{Fault, is_number, parse_id},
     options::ReadOptions,
     records::{Shape, records},
     table::{fault, take},
@@ -49,6 +49,18 @@ pub(super) fn read(dir: &Path, name: String, options: &ReadOptions) -> Result<Ev
     raw.build(Some(options.bipartite.unwrap_or(false)))
 }
 
+/// Returns the first line, from 1, that is as wide as a fact and has its time, although it may start like a
+/// comment.
+fn first_fact(head: &[u8]) -> Option<u64> {
+    let is_fact = |line: &[u8]| {
+        let fields: Vec<&[u8]> =
+            line.split(u8::is_ascii_whitespace).filter(|field| !field.is_empty()).collect();
+        matches!(fields.len(), 4 | 5) && is_number(fields[3])
+    };
+    let mut lines = head.split(|b| *b == b'\n');
+    Some(lines.position(is_fact)? as u64 + 1)
+}
+
 /// Events in order of first occurrence, and their relations.
 struct Facts {
     raw: Raw,
@@ -68,7 +80,9 @@ impl Facts {
     /// Reads one of the files and returns the number of new events in it.
     fn read(&mut self, path: &Path, strict: bool) -> Result<u64> {
         let before = self.raw.ids.src.len();
-        let mut records = records(Input::open(path)?, Shape::of(Delimiter::Blanks));
+        let input = Input::open(path)?;
+        let first = first_fact(input.head());
+        let mut records = records(input, Shape { first, ..Shape::of(Delimiter::Blanks) });
         while let Some(row) = records.next()? {
             if !(4..=5).contains(&row.len()) {
                 let what = format!("this row has {} columns, not 4 or 5", row.len());

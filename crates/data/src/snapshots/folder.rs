@@ -17,9 +17,14 @@ use crate::{
         graph::{EdgeList, edge_list},
         stem,
     },
+    text::counted,
 };
+use indexmap::IndexMap;
 use rayon::prelude::*;
-use std::path::{Path, PathBuf};
+use std::{
+    collections::HashMap,
+    path::{Path, PathBuf},
+};
 use tgnn::error::{Error, Result};
 
 /// Name endings of edge lists; an additional `.gz` or `.zst` is allowed.
@@ -31,7 +36,7 @@ pub(super) const FEATURES: &str = "features.npy";
 
 /// Reads a folder of edge lists.
 pub(super) fn read(dir: &Path, options: &SnapshotOptions) -> Result<Snapshots> {
-    let (files, left_out) = files_by_name(dir, &ENDS, &[FEATURES, MADE])?;
+    let (files, mut left_out) = files_by_name(dir, &ENDS, &[FEATURES, MADE])?;
     if files.is_empty() {
         return Err(Error::data(dir, "the folder has neither events nor edge lists").remedy(
             "give a folder with one edge list (.txt or .csv) per step, or one that `tgnn-bench data import` wrote",
@@ -41,6 +46,9 @@ pub(super) fn read(dir: &Path, options: &SnapshotOptions) -> Result<Snapshots> {
     let weights = options.reads_weights(dir)?;
     let results: Vec<Result<EdgeList>> = files.par_iter().map(|f| edge_list(f, weights)).collect();
     let lists = results.into_iter().collect::<Result<Vec<_>>>()?;
+    let (files, lists, copies) = without_copies(files, lists);
+    copies.into_iter().for_each(|copy| left_out.add(copy));
+    let twins = twins(&files);
     let mut lines = LineCounts::default();
     lists.iter().for_each(|list| lines += list.lines);
     let weighted = weighted(&files, &lists)? && weights;
@@ -84,7 +92,52 @@ pub(super) fn read(dir: &Path, options: &SnapshotOptions) -> Result<Snapshots> {
     s.mark_present(options.presence)?;
     s.notes.extend(left_out.note(dir, files.len()));
     s.notes.extend(lines.note(dir));
+    s.notes.extend(column_notes(&files, &lists));
+    s.notes.extend(twins);
     Ok(s)
+}
+
+/// Leaves out the files that have the edges of another one of the same name before the endings, such as
+/// `s1.txt.gz` beside `s1.txt`. Also returns what is told of them.
+fn without_copies(files: Vec<PathBuf>, lists: Vec<EdgeList>) -> (Vec<PathBuf>, Vec<EdgeList>, Vec<String>) {
+    let (mut kept, mut copies): (Vec<(PathBuf, EdgeList)>, _) = (Vec::new(), Vec::new());
+    let mut of_stem: HashMap<String, Vec<usize>> = HashMap::new();
+    let name = |file: &Path| file.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    for (file, list) in files.into_iter().zip(lists) {
+        let others = of_stem.entry(stem(&file)).or_default();
+        match others.iter().find(|at| kept[**at].1.edges == list.edges) {
+            Some(at) => copies.push(format!("{} (a copy of {})", name(&file), name(&kept[*at].0))),
+            None => {
+                others.push(kept.len());
+                kept.push((file, list));
+            }
+        }
+    }
+    let (files, lists) = kept.into_iter().unzip();
+    (files, lists, copies)
+}
+
+/// Returns a note if two files have one name before the endings.
+fn twins(files: &[PathBuf]) -> Option<String> {
+    let mut seen: HashMap<String, &PathBuf> = HashMap::new();
+    let twin = files.iter().find_map(|file| Some((seen.insert(stem(file), file)?, file)));
+    twin.map(|(a, b)| {
+        format!("{} and {} are two steps; if one is a copy, remove it", a.display(), b.display())
+    })
+}
+
+/// Returns the notes on columns of edge lists, each once, with a file that it is about.
+fn column_notes(files: &[PathBuf], lists: &[EdgeList]) -> Vec<String> {
+    let mut notes: IndexMap<&str, (&PathBuf, u64)> = IndexMap::new();
+    for (file, note) in files.iter().zip(lists).filter_map(|(file, list)| Some((file, list.note.as_deref()?)))
+    {
+        notes.entry(note).or_insert((file, 0)).1 += 1;
+    }
+    let told = |(note, (file, count)): (&str, (&PathBuf, u64))| match count {
+        1 => format!("{}: {note}", file.display()),
+        n => format!("{} and {}: {note}", file.display(), counted(n - 1, "other file")),
+    };
+    notes.into_iter().map(told).collect()
 }
 
 /// Sorts files by the dates in their names, if all names have one; else they keep their order.

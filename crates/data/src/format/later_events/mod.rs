@@ -12,7 +12,10 @@ use super::{
     later_input::LaterTable,
     number::{Fault, is_number},
     options::{Missing, ReadOptions},
-    records::{LONGEST_QUOTE, Record, Splitter, excel_delimiter, is_empty, may_be_comment, never_closed},
+    records::{
+        LONGEST_QUOTE, Record, Splitter, excel_delimiter, is_empty, may_be_comment, never_closed,
+        text_of_comment,
+    },
     sample::Sample,
 };
 use crate::{
@@ -23,6 +26,7 @@ use serde_json::{Map, Value};
 use std::{
     borrow::Cow,
     collections::BTreeMap,
+    mem,
     path::{Path, PathBuf},
 };
 use tgnn::error::{Error, Result};
@@ -86,8 +90,8 @@ pub struct LaterEvents {
     lines: Option<Lines>,
     /// Delimiter that the first line names in the way of Excel.
     excel: Option<Delimiter>,
-    /// The last comment before the first row, which may be a header.
-    comment: Option<Vec<u8>>,
+    /// The comments before the first row, of which one may be a header.
+    comments: Vec<Vec<u8>>,
     /// Whether there was a row. A line after it is no comment.
     begun: bool,
     line: Vec<u8>,
@@ -284,7 +288,7 @@ impl LaterEvents {
             file: file.to_owned(),
             lines: None,
             excel: None,
-            comment: None,
+            comments: Vec::new(),
             begun: false,
             line: Vec::new(),
             fields: Vec::new(),
@@ -319,7 +323,7 @@ impl LaterEvents {
             return Ok(());
         }
         if !self.begun && may_be_comment(line) && !self.is_row(line) {
-            self.comment = Some(line.to_vec());
+            self.comments.push(line.to_vec());
             self.counts.comments += 1;
             return Ok(());
         }
@@ -362,7 +366,7 @@ impl LaterEvents {
                         self.counts.header += lines;
                         return Ok(());
                     }
-                    if self.rows.take_comment(self.comment.take(), splitter.writing, row.len()) {
+                    if self.rows.take_comment(&mem::take(&mut self.comments), splitter.writing, row.len()) {
                         self.counts.comments -= 1;
                         self.counts.header += 1;
                     }
@@ -374,7 +378,7 @@ impl LaterEvents {
                 let object = json_lines::parse(&self.file, self.number, line)?;
                 if first || self.asks_only {
                     (self.keys, self.asks_only) = self.rows.keys(object.keys());
-                    self.rows.start(&self.keys, place)?;
+                    self.rows.start_objects(&self.keys, self.asks_only, place)?;
                 }
                 self.begun = true;
                 self.rows.check_destination(&object, &self.keys, place)?;
@@ -420,7 +424,7 @@ impl LaterEvents {
         self.rows.places.guesses.extend_from_slice(&sample.notes);
         let left_out = self.rows.counts.left_out;
         let outcome = source.0.for_each(&sample, &mut |row| self.rows.row(row, None, take).map(drop))?;
-        self.rows.places.guesses.extend(outcome.late_note());
+        self.rows.places.guesses.extend(outcome.late.note());
         self.has_lines = outcome.lines.is_some();
         if let Some(mut lines) = outcome.lines {
             // A row that lacks a value is one of events there.
@@ -454,6 +458,17 @@ impl Rows {
         self.places = Places::named(names, &self.format)
             .map_err(|what| Error::data(file, what).at(line, 0).remedy(HEADER))?;
         Ok(())
+    }
+
+    /// Takes the names of the columns from the keys of an object. A question may lack those of the features.
+    fn start_objects(&mut self, keys: &[String], asks: bool, place: (&Path, u64)) -> Result<()> {
+        let features = self.format.encoding.clone();
+        if asks {
+            self.format.encoding = FeatureEncoding::numbers(0);
+        }
+        let started = self.start(keys, place);
+        self.format.encoding = features;
+        started
     }
 
     /// Returns the keys of objects that are read: those of the first one, and those that it may lack. Also
@@ -493,25 +508,21 @@ impl Rows {
         }
     }
 
-    /// Takes the last comment before the first row, of `width` fields, for a header if it names all parts.
-    /// Returns whether it does.
-    fn take_comment(&mut self, comment: Option<Vec<u8>>, writing: Writing, width: usize) -> bool {
-        let Some(comment) = comment else { return false };
-        let Some(mark) = comment.iter().position(|b| !matches!(b, b'#' | b'%' | b' ' | b'\t')) else {
-            return false;
+    /// Takes the last comment before the first row, of `width` fields, that names all parts for a header.
+    /// Returns whether there is one.
+    fn take_comment(&mut self, comments: &[Vec<u8>], writing: Writing, width: usize) -> bool {
+        let named = |comment: &Vec<u8>| {
+            let (text, mut spans) = (text_of_comment(comment), Vec::new());
+            [writing.delimiter, Delimiter::of_lines(&[text])].into_iter().find_map(|delimiter| {
+                fields::split(text, Writing::of(delimiter), &mut spans);
+                let name = |&(a, b): &Span| String::from_utf8_lossy(&text[a..b]).into_owned();
+                let names: Vec<String> = spans.iter().map(name).collect();
+                let places = Places::named(&names, &self.format).ok().filter(|_| names.len() == width);
+                places.filter(|places| places.guesses.is_empty())
+            })
         };
-        let (text, mut spans) = (&comment[mark..], Vec::new());
-        for delimiter in [writing.delimiter, Delimiter::of_lines(&[text])] {
-            fields::split(text, Writing::of(delimiter), &mut spans);
-            let name = |&(a, b): &Span| String::from_utf8_lossy(&text[a..b]).into_owned();
-            let names: Vec<String> = spans.iter().map(name).collect();
-            let places = Places::named(&names, &self.format).ok().filter(|_| names.len() == width);
-            if let Some(places) = places.filter(|places| places.guesses.is_empty()) {
-                self.places = places;
-                return true;
-            }
-        }
-        false
+        let places = comments.iter().rev().find_map(named);
+        places.map(|places| self.places = places).is_some()
     }
 
     /// Whether the first row is a header, from which it takes the names of the columns.

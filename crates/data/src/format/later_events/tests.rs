@@ -288,7 +288,8 @@ fn every_line_is_counted_and_a_row_may_start_like_a_comment() {
         ("\"a\"b,2,3", "events.csv:1:4: `b,2,3` follows a closing quote; "),
         ("1,\"2,3", "events.csv:1:3: a quote is opened and never closed; "),
     ] {
-        let e = all(&mut lines(0, 1.0, 0), text).unwrap_err().to_string();
+        let mut given = lines(0, 1.0, 0);
+        let e = all(&mut given, text).and_then(|_| given.finish()).unwrap_err().to_string();
         assert!(e.starts_with(said), "{e}");
     }
 }
