@@ -425,3 +425,71 @@ fn a_folder_of_tgb_names_the_entries_that_do_not_belong_to_its_edge_list() {
     let note = e.notes.iter().find(|note| note.starts_with("2 of 5 entries")).unwrap();
     assert!(note.ends_with("are read, not ml_tgbl-wiki.pkl, more, tgbl-wiki_edgelist.csv"), "{note}");
 }
+
+#[test]
+fn a_file_without_rows_does_not_decide_what_a_folder_is() {
+    let csv = b"src,dst,time\n1,2,1700000000\n2,3,1700000060\n";
+    for (first, content) in
+        [("a.csv", &b" \n\n"[..]), ("a.csv", b"\xef\xbb\xbf\n"), ("a.csv.gz", &gzip(b"\n")), ("z.csv", b"\n")]
+    {
+        let dir = folder(&[(first, content), ("b.csv", csv)]);
+        let e = load_path(dir.path()).unwrap();
+        assert_eq!((e.len(), e.origin), (2, 1_700_000_000), "{first}");
+        assert!(e.notes.iter().any(|note| note.ends_with(&format!("not {first} (empty)"))), "{:?}", e.notes);
+    }
+    // Only comments may be rows that nobody reads.
+    let dir = folder(&[("a.csv", b"#ai,u,1\n"), ("b.csv", csv)]);
+    let said = load_path(dir.path()).unwrap_err().to_string();
+    assert!(said.contains("a.csv: there are only comments"), "{said}");
+}
+
+#[test]
+fn an_archive_is_read_like_its_folder_and_links_do_not_lead_in_circles() {
+    let csv = |i: u8| format!("src,dst,time\n1,2,{i}\n");
+    let members = [
+        ("set/a.csv", csv(1)),
+        ("set/year=2023/b.csv", csv(2)),
+        ("set/old/a.csv", csv(3)),
+        ("set/.ipynb_checkpoints/a.csv", csv(4)),
+        ("set/__MACOSX/a.csv", csv(5)),
+    ];
+    let mut tar = tar::Builder::new(Vec::new());
+    for (name, content) in &members[..1].iter().chain(&members[2..]).cloned().collect::<Vec<_>>()[..] {
+        let mut header = tar::Header::new_gnu();
+        header.set_size(content.len() as u64);
+        tar.append_data(&mut header, name, content.as_bytes()).unwrap();
+    }
+    let dir = folder(&[("set.tar", &tar.into_inner().unwrap())]);
+    let e = load_path(&dir.path().join("set.tar")).unwrap();
+    assert_eq!((e.len(), e.origin), (1, 1));
+    let note = e.notes.iter().find(|note| note.contains("entries")).unwrap();
+    assert!(
+        note.starts_with("1 of 4 entries") && note.ends_with("not set/old/a.csv, 2 hidden entries"),
+        "{note}"
+    );
+    let dir = folder(&[("d/a.csv", csv(1).as_bytes())]);
+    for link in ["x=1", "x=2"] {
+        std::os::unix::fs::symlink(dir.path().join("d"), dir.path().join("d").join(link)).unwrap();
+    }
+    let e = load_path(&dir.path().join("d")).unwrap();
+    assert!(e.notes.iter().any(|note| note.contains("x=1/ (a link to a folder above)")), "{:?}", e.notes);
+}
+
+#[test]
+fn a_fact_that_starts_like_a_comment_is_no_comment_and_any_comment_may_be_the_header() {
+    let plain = b"1 0 2 24\n";
+    let dir = folder(&[
+        ("train.txt", plain),
+        ("valid.txt", b"#3 0 1 24\n"),
+        ("test.txt", b"# s r o t\n4 0 1 48\n"),
+    ]);
+    let said = load_path(dir.path()).unwrap_err().to_string();
+    assert!(said.contains("valid.txt:1:1: `#3` is not a node id"), "{said}");
+    let e = read("# src,time,dst\n# made in 2023\n7,1700000000,8\n").unwrap();
+    assert_eq!(
+        (e.origin, e.id(1).to_string(), e.lines),
+        (1_700_000_000, "8".into(), Some(lines(1, 1, 0, 1)))
+    );
+    let said = fault("%%MatrixMarket matrix coordinate real\n3 3 1\n1 2 5\n", &ReadOptions::default());
+    assert!(said.contains("is a matrix of Matrix Market"), "{said}");
+}
