@@ -351,8 +351,7 @@ mod tests {
 
     #[test]
     fn keys_that_the_first_lines_lack_add_one_row_to_the_sample() {
-        let text = "{\"a\":1}\n".repeat(ROWS)
-            + "{\"a\":2,\"c\":null}\n{\"b\":[1],\"c\":\"x\"}\n{\"b\":3}\n";
+        let text = "{\"a\":1}\n".repeat(ROWS) + "{\"a\":2,\"c\":null}\n{\"b\":[1],\"c\":\"x\"}\n{\"b\":3}\n";
         let mut known = sample(&input(&text), &ReadOptions::default()).unwrap();
         let outcome = for_each(input(&text), &known, &mut |_| Ok(())).unwrap();
         known.add_late(&outcome.late);
