@@ -2,7 +2,7 @@
 use super::{
     Classes, Events,
     classes::MAX_CLASSES,
-    text::{counted, grouped, shown},
+    text::{counted, grouped, shown, some_of},
 };
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -109,7 +109,7 @@ impl ClassTable {
         let (values, _) = events.label_values()?;
         match values.last() {
             Some(ClassValue::Number(last)) if values.iter().all(ClassValue::counts) => {
-                check_count(*last as usize + 1)?;
+                check_count((*last as usize).saturating_add(1))?;
                 let numbers = (0..=*last as u32).map(|n| ClassValue::Number(n.into()));
                 Ok(Self::of_values(numbers.collect()))
             }
@@ -128,11 +128,10 @@ impl ClassTable {
         match self {
             ClassTable::Decision([no, yes]) if yes.is(value) => Ok(ClassTable::Decision([no, yes])),
             ClassTable::Decision([yes, no]) if yes.is(value) => Ok(ClassTable::Decision([no, yes])),
-            ClassTable::Decision([a, b]) => Err(Error::usage(format!(
-                "the positive label is {}, and none is so",
-                shown(value.as_bytes())
-            ))
-            .remedy(format!("give {a} or {b}"))),
+            ClassTable::Decision([a, b]) => {
+                Err(Error::usage(format!("no label is {}", shown(value.as_bytes())))
+                    .remedy(format!("give {a} or {b}")))
+            }
             other => Err(Error::usage(format!(
                 "a positive label is of data with two labels, and these have {}: {}",
                 other.len(),
@@ -180,8 +179,7 @@ impl ClassTable {
             {
                 format!("{first} to {last}")
             }
-            names if names.len() > MOST => format!("{}, …", names[..MOST].join(", ")),
-            names => names.join(", "),
+            names => some_of(names, MOST),
         }
     }
 
@@ -512,6 +510,8 @@ mod tests {
         let table = events.class_table().unwrap();
         assert_eq!((table.count(), classes(&events, &table).unwrap()), (3, vec![2, 0, 0, 1]));
         assert_eq!(table, ClassTable::before_tables(&events).unwrap());
+        let said = ClassTable::before_tables(&self::events(&[0.0, 1e20])).unwrap_err().to_string();
+        assert!(said.contains("18,446,744,073,709,551,615 different labels of events"), "{said}");
     }
 
     #[test]
@@ -539,7 +539,7 @@ mod tests {
             ("legit is no, fraud is yes".into(), vec![-1, 0, -2])
         );
         let e = table.with_positive("fraudulent").unwrap_err().to_string();
-        assert_eq!(e, "the positive label is `fraudulent`, and none is so; give legit or fraud");
+        assert_eq!(e, "no label is `fraudulent`; give legit or fraud");
         let numbers = events(&[1.0, 2.0]).class_table().unwrap();
         assert_eq!(numbers.with_positive("1.0").unwrap().to_string(), "2 is no, 1 is yes");
         let truths = events(&[0.0, 1.0]).class_table().unwrap();

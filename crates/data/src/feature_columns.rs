@@ -1,4 +1,5 @@
 //! How the columns of a file become features, so that later events of the same file are read alike.
+use super::text::{counted, some_of};
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
 
@@ -79,7 +80,10 @@ impl FeatureEncoding {
         if self.0.len() != data.0.len() || named && ours != theirs {
             return Some(match named {
                 true => format!("the columns are {}; the model's are {}", listed(&ours), listed(&theirs)),
-                false => format!("there are {} columns; the model has {}", ours.len(), theirs.len()),
+                false => {
+                    let columns = counted(ours.len() as u64, "column");
+                    format!("the data have {columns}, the model {}", theirs.len())
+                }
             });
         }
         let differs = |(theirs, ours): (&EncodedColumn, &EncodedColumn)| {
@@ -130,9 +134,7 @@ impl Encoding {
 
 /// Lists names, at most eight of them.
 fn listed(names: &[String]) -> String {
-    const MOST: usize = 8;
-    let more = if names.len() > MOST { ", …" } else { "" };
-    format!("{}{more}", names[..names.len().min(MOST)].join(", "))
+    some_of(names, 8)
 }
 
 /// How columns of files became features of edges and nodes; `None` for features that are no columns.
@@ -220,7 +222,7 @@ mod tests {
             "the columns are kind, km; the model's are km, kind"
         );
         assert_eq!(said(&[("4", number()), ("5", of(&["cash", "visa"]))]), "");
-        assert_eq!(said(&[("4", number())]), "there are 1 columns; the model has 2");
+        assert_eq!(said(&[("4", number())]), "the data have 1 column, the model 2");
         let hashed = |a, b| encoding(&[("a", Encoding::Hashed(a)), ("b", Encoding::Hashed(b))]);
         let said = hashed(8, 4).difference(&hashed(4, 8)).unwrap();
         assert_eq!(said, "the column `a` is hashed into 4 features; the model's is hashed into 8 features");

@@ -5,6 +5,7 @@
 //! to change. [`GivenNegatives`] are the negatives that come with some data sets. [`synth`](fn@synth) makes
 //! streams of any size with a signal that can be learned; [`Stats`] computes the statistics of a stream.
 mod adjacency;
+mod choices;
 mod class_table;
 mod classes;
 mod doubts;

@@ -112,7 +112,7 @@ impl Raw {
         let (src, dst) = numbering.apply(&self.ids.src, &self.ids.dst);
         let moved = numbering.moved();
         let split = numbering.split;
-        let origin = self.time[0];
+        let origin = self.shift_times()?;
         let node_labels = match self.node_labels.take() {
             Some(labels) => {
                 Some(labels.build(origin, |id| numbering.node(id), &self.file, &mut self.notes)?)
@@ -128,13 +128,6 @@ impl Raw {
             Some((rows, file)) => Some(rows.by_node(ids.as_ref(), nodes, split, &file, &mut self.notes)?),
             None => None,
         };
-        // The times are sorted, so the last difference is the largest.
-        if self.time.last().is_none_or(|last| last.checked_sub(origin).is_none()) {
-            return Err(
-                Error::data(&self.file, "the times span more than 2^63 ticks").remedy("correct the times")
-            );
-        }
-        self.time.iter_mut().for_each(|t| *t -= origin);
         let lines = self.line_counts();
         let (label, label_names) = self.label.take().map(|labels| (labels.values, labels.names)).unzip();
         let mut events = Events {
@@ -162,6 +155,19 @@ impl Raw {
         events.validate(&self.file)?;
         events.note_labels();
         Ok(events)
+    }
+
+    /// Subtracts the first time from all times, which are sorted. Returns the first time.
+    fn shift_times(&mut self) -> Result<i64> {
+        let origin = self.time[0];
+        // The last difference is the largest.
+        if self.time.last().is_none_or(|last| last.checked_sub(origin).is_none()) {
+            return Err(
+                Error::data(&self.file, "the times span more than 2^63 ticks").remedy("correct the times")
+            );
+        }
+        self.time.iter_mut().for_each(|t| *t -= origin);
+        Ok(origin)
     }
 
     /// Notes what may not be meant, and whether ids were numbered anew.

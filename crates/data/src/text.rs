@@ -27,6 +27,12 @@ pub fn counted(n: u64, noun: &str) -> String {
     }
 }
 
+/// Lists the first names, at most `most` of them.
+pub(crate) fn some_of(names: &[String], most: usize) -> String {
+    let more = if names.len() > most { ", …" } else { "" };
+    format!("{}{more}", names[..names.len().min(most)].join(", "))
+}
+
 /// Formats a span of time in the largest unit of which it has at least two: `31.0 days`.
 #[doc(hidden)]
 pub fn span(seconds: f64) -> String {
@@ -100,6 +106,12 @@ mod tests {
     fn numbers_are_grouped_by_thousands() {
         assert_eq!([0, 999, 1000, 1234567].map(grouped).join(" "), "0 999 1,000 1,234,567");
         assert_eq!(counted(1, "event"), "1 event");
+    }
+
+    #[test]
+    fn a_long_list_of_names_has_its_first_ones() {
+        let names: Vec<String> = ["a", "b", "c"].map(str::to_owned).to_vec();
+        assert_eq!([1, 3].map(|most| some_of(&names, most)), ["a, …", "a, b, c"]);
     }
 
     #[test]

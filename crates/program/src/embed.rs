@@ -6,12 +6,12 @@ use super::{
 };
 use clap::Args;
 use std::{
-    io,
+    io::{self, Write},
     path::{Path, PathBuf},
 };
 use tgnn::error::{Error, Result};
-use tgnn_data::{Events, NodeId, NodeNames, format::columnar::parquet_of, npy};
-use tgnn_training::task::{self, After, training::folder::write_whole};
+use tgnn_data::{Events, NodeId, NodeNames, format::columnar::write_parquet, npy};
+use tgnn_training::task::{self, After, training::folder::write_parts};
 
 /// Arguments of `embed`.
 #[derive(Args)]
@@ -70,8 +70,8 @@ impl Embed {
         };
         match ending {
             Ending::Npy => npy::write(self.out.clone(), &[ids.len(), width], &z)?,
-            Ending::Csv => write_csv(&self.out, &ids, width, &z)?,
-            Ending::Parquet => write_whole(&self.out, &parquet_of(&ids, width, &z)?)?,
+            Ending::Csv => write_parts(&self.out, |file| write_csv(file, &ids, width, &z))?,
+            Ending::Parquet => write_parts(&self.out, |file| write_parquet(file, &ids, width, &z))?,
         }
         let known = match self.after {
             _ if config.model.reads_snapshots() => "the last snapshot",
@@ -153,15 +153,15 @@ impl Ending {
 }
 
 /// Writes embeddings with the ids of their nodes.
-fn write_csv(path: &Path, ids: &[NodeId], width: usize, z: &[f32]) -> Result<()> {
+fn write_csv(to: &mut impl Write, ids: &[NodeId], width: usize, z: &[f32]) -> io::Result<()> {
     let names = (0..width).map(|i| format!(",z{i}")).collect::<String>();
-    let mut text = format!("node{names}\n");
+    writeln!(to, "node{names}")?;
     for (id, row) in ids.iter().zip(z.chunks_exact(width)) {
-        text += &csv_cell(id.to_string());
-        row.iter().for_each(|v| text += &format!(",{v}"));
-        text.push('\n');
+        write!(to, "{}", csv_cell(id.to_string()))?;
+        row.iter().try_for_each(|v| write!(to, ",{v}"))?;
+        writeln!(to)?;
     }
-    write_whole(path, text.as_bytes())
+    Ok(())
 }
 
 /// Returns the items of `text`, which commas separate. An item with a comma is in quotes, as in a CSV file.

@@ -24,7 +24,7 @@ impl Reading {
         let gib = |bytes: u64| bytes as f64 / f64::from(1u32 << 30);
         let names = match most_name_bytes {
             0 => String::new(),
-            more => format!(", up to {:.1} GiB if every id is another", gib(bytes + more)),
+            more => format!(", up to {:.1} GiB if all ids differ", gib(bytes + more)),
         };
         let about = counted(events, "event");
         let line = format!("reading   about {about}: {:.1} GiB of memory{names}", gib(bytes));

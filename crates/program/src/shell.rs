@@ -12,7 +12,7 @@ use tgnn::{
     error::{Error, Result},
     runtime::{MatmulPrecision, StoredAs},
 };
-use tgnn_data::{Format, Missing, Presence};
+use tgnn_data::{Format, Missing, Presence, TimeFormat};
 use tgnn_training::{
     model::ModelName,
     plan::{Machine, Plan, partition::Partitioner},
@@ -65,7 +65,8 @@ fn with_values(command: Command) -> Command {
     command.mut_subcommands(with_values)
 }
 
-/// Returns the names that a flag takes, beside which some take others: files, numbers, patterns.
+/// Returns the names that a flag takes, beside which some take others: files, numbers, patterns. A script of
+/// `clap_complete` offers the names of a flag or files, not both; bash offers files where no name fits.
 fn values(flag: &str) -> Option<Vec<&'static str>> {
     Some(match flag {
         "by" => Partitioner::ALL.iter().map(|p| p.name()).collect(),
@@ -73,19 +74,19 @@ fn values(flag: &str) -> Option<Vec<&'static str>> {
         "device" => vec!["auto", "cpu", "cuda", "emu"],
         "every" => vec!["day", "week", "month", "year", "step"],
         "features_as" => StoredAs::ALL.map(StoredAs::name).to_vec(),
-        "format" => Format::ALL.map(Format::name).to_vec(),
+        "format" => Format::ALL.iter().map(|format| format.name()).collect(),
         "history" => HistoryRule::ALL.iter().map(|rule| rule.name()).collect(),
         "machine" => Machine::presets().collect(),
-        "missing" => Missing::ALL.map(Missing::name).to_vec(),
+        "missing" => Missing::ALL.iter().map(|rule| rule.name()).collect(),
         "model" => ModelName::ALL.iter().map(|model| model.name()).collect(),
         "negatives" => NegativeKind::ALL.iter().map(|kind| kind.name()).collect(),
         "partition" => ["auto"].into_iter().chain(Partitioner::ALL.iter().map(|p| p.name())).collect(),
         "plan" => [&["auto"], &Plan::PRESETS[..]].concat(),
         "precision" => MatmulPrecision::ALL.map(MatmulPrecision::name).to_vec(),
-        "presence" => Presence::ALL.map(Presence::name).to_vec(),
+        "presence" => Presence::ALL.iter().map(|presence| presence.name()).collect(),
         "protocol" => Protocol::ALL.iter().map(|protocol| protocol.name()).collect(),
         "task" => TaskName::ALL.iter().map(|task| task.name()).collect(),
-        "time_format" => vec!["s", "ms", "us", "ns", "min", "h", "d", "iso"],
+        "time_format" => TimeFormat::names().collect(),
         "trend" => vec!["constant", "as733"],
         _ => return None,
     })
@@ -146,5 +147,6 @@ mod tests {
         let program = crate::Cli::command();
         assert_eq!(program.get_name().replace('-', "_"), PLAIN);
         assert!(tried(&program, &[], &program) > 100);
+        assert!(["s", "excel", "iso"].iter().all(|name| values("time_format").unwrap().contains(name)));
     }
 }

@@ -107,7 +107,7 @@ fn a_run_keeps_what_its_classes_stand_for() {
     let again = train(path, "new.csv", &["--from", "run"]);
     assert_eq!(again["data"]["classes"]["values"], json("[3.0, 7.0, 9.0]"));
     for (more, said) in [
-        (["--positive", "9"], "the positive label is `9`, and none is so; give 3 or 7"),
+        (["--positive", "9"], "no label is `9`; give 3 or 7"),
         (["--task", "link"], "classify.positive is set, and no labels of events are predicted; "),
     ] {
         let words = ["--data", "events.csv", "--task", "node", "--set", "classify.positive=9"];

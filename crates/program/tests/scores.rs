@@ -171,6 +171,7 @@ fn a_file_of_scores_is_refused_before_the_test_and_one_that_fails_leaves_nothing
     let words = [&scores("s.csv")[..], &["--data", "other"]].concat();
     refused(dir, &words, 9, &["the checkpoint was trained on"]);
     assert_eq!(fs::read_to_string(dir.join("s.csv")).unwrap(), "an older file");
+    assert!(!dir.join("s.partial").exists());
     let words = [
         "train", "--model", "wd-gcn", "--data", "made", "--every", "100e", "--epochs", "1", "--out", "weekly",
     ];

@@ -203,10 +203,10 @@ mod tests {
         layout,
         sample::Sample,
         source::Source,
-        tests::{fault, gzip},
+        tests::{columns, fault, gzip, read_with},
     };
     use super::*;
-    use crate::{Events, ReadOptions};
+    use crate::{Events, Missing, ReadOptions};
 
     fn rows(row: impl Fn(usize) -> String) -> String {
         "src,dst,time,label,kind\n".to_owned() + &(0..250_000).map(row).collect::<String>()
@@ -294,6 +294,15 @@ mod tests {
         let (e, blocks, as_parsed) = in_blocks(&quoted);
         assert!(e == in_order(&quoted));
         assert_eq!((e.len(), as_parsed), (250_000, blocks - 1), "quotes within quotes");
+    }
+
+    #[test]
+    fn features_are_read_where_all_rows_of_the_first_block_are_left_out() {
+        let text = rows(|i| format!("1,2,{i},0,{}\n", if i < 100_000 { "" } else { "0.5" }));
+        let drop = ReadOptions { missing: Missing::Drop, ..columns("features=kind") };
+        let e = read_with(&text, &drop).unwrap();
+        assert_eq!((e.len(), e.edge_width()), (150_000, 1));
+        assert!(e.edge_features.unwrap().values().iter().all(|value| *value == 0.5));
     }
 
     #[test]

@@ -1,6 +1,9 @@
 //! Names of columns, and the roles that they suggest.
 use super::columns::ColumnName;
-use crate::{node_names::Side, text::similar};
+use crate::{
+    node_names::Side,
+    text::{similar, some_of},
+};
 
 /// Role of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,9 +129,6 @@ pub(super) fn suggestion(names: &[String], wanted: &str) -> String {
 
 /// Lists the names of columns, at most twelve of them.
 pub(crate) fn listed(names: &[String]) -> String {
-    let mut shown: Vec<&str> = names.iter().map(String::as_str).filter(|n| !n.is_empty()).take(12).collect();
-    if names.len() > 12 {
-        shown.push("…");
-    }
-    shown.join(", ")
+    let named: Vec<String> = names.iter().filter(|name| !name.is_empty()).cloned().collect();
+    some_of(&named, 12)
 }

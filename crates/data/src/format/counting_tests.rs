@@ -38,6 +38,9 @@ fn rows_that_start_like_comments_are_events_once_a_row_has_their_width() {
     let wanted = [("#ai", "user1", 0), ("%x", "user2", 1), ("rust", "#ai", 2), ("#ml", "u", 3)];
     assert_eq!(told(&e), wanted.map(|(a, b, t)| (a.to_owned(), b.to_owned(), t)));
     assert_eq!(e.lines, Some(lines(1, 1, 1, 4)));
+    let e = read("src,dst,time\n# from,to,when\n1,2,3\n").unwrap();
+    assert_eq!((e.len(), e.lines), (1, Some(lines(1, 1, 0, 1))));
+    assert!(fault("src,dst,time\n#a,b,\nc,d,3\n", &ReadOptions::default()).starts_with("events.csv:2:6: "));
     let e = read("# hello\n#t1 b3 100\nt2 b3 101\n").unwrap();
     assert_eq!((e.len(), e.lines), (2, Some(lines(0, 1, 0, 2))));
     let said = fault("src,dst,time\na,b,1\n# the end\n", &ReadOptions::default());

@@ -9,8 +9,10 @@ const SMALL: u64 = 64 << 20;
 /// Bytes of an event while it is read: two ids of 8 bytes, its time, its number in the order of times, and
 /// the two numbers of its nodes.
 const EVENT: u64 = 36;
-/// Bytes of a name beside its letters: the string, its place in the table of names, and the allocation.
-const NAME: u64 = 56;
+/// Bytes of a name beside its letters, of which there are two copies: in the table of names, its end and its
+/// hash of 8 bytes each, and 33 of its place, of which 7 of 16 are in use just after the table has grown; and
+/// 32 of the string by which a node is called, with its allocation.
+const NAME: u64 = 16 + 33 * 16 / 7 + 32;
 
 /// Estimate of what it takes to read a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,7 +21,7 @@ pub struct Estimate {
     pub events: u64,
     /// Bytes of memory, without names.
     pub bytes: u64,
-    /// Bytes of memory if ids are text and every id is another name; 0 if ids are numbers.
+    /// Further bytes if ids are text and all of them differ; 0 if ids are numbers.
     pub most_name_bytes: u64,
 }
 
@@ -55,7 +57,7 @@ impl Estimate {
             .map(|id| id.len() as u64)
             .collect();
         let mean = texts.iter().sum::<u64>() / (texts.len() as u64).max(1);
-        let most_name_bytes = if texts.is_empty() { 0 } else { 2 * events * (NAME + mean) };
+        let most_name_bytes = if texts.is_empty() { 0 } else { 2 * events * (NAME + 2 * mean) };
         Estimate { events, bytes: events * (EVENT + features), most_name_bytes }
     }
 
@@ -84,7 +86,7 @@ mod tests {
         let estimate = Estimate::for_file(&path, &ReadOptions::default()).unwrap();
         assert!(estimate.events.abs_diff(rows as u64) < rows as u64 / 100, "{estimate:?}, {rows} rows");
         assert_eq!(estimate.bytes, estimate.events * (EVENT + 8));
-        assert_eq!(estimate.most_name_bytes, 2 * estimate.events * (NAME + 10));
+        assert_eq!(estimate.most_name_bytes, 2 * estimate.events * (NAME + 2 * 10));
         fs::write(&path, row).unwrap();
         assert_eq!(Estimate::for_file(&path, &ReadOptions::default()), None);
     }

@@ -68,7 +68,7 @@ fn check_id_column(options: &ReadOptions) -> Result<()> {
 /// Adds the edge features in `file` to `raw`.
 fn attach_edges(raw: &mut Raw, file: &Path, options: &ReadOptions) -> Result<()> {
     let (FeatureRows { features, encoding, incomplete }, at) = match &raw.numbers {
-        None => (edge_rows(file, raw.rows(), options, &mut raw.notes)?, raw.kept()),
+        None => (edge_rows(file, raw.rows(), options, &mut raw.notes)?, None),
         Some(_) if is_table(file) => {
             let what =
                 "the event numbers are not consecutive, so rows of a table cannot be matched to events";
@@ -76,13 +76,17 @@ fn attach_edges(raw: &mut Raw, file: &Path, options: &ReadOptions) -> Result<()>
                 "write the features in the order of the events and remove the column of event numbers",
             ));
         }
-        Some(numbers) => numbered_rows(file, numbers, options, &mut raw.notes)?,
+        Some(numbers) => {
+            let (rows, at) = numbered_rows(file, numbers, options, &mut raw.notes)?;
+            (rows, Some(at))
+        }
     };
     (raw.encoding, raw.tables.edge) = (None, encoding);
-    if raw.numbers.is_none() && raw.left_out.is_empty() && incomplete.is_empty() {
+    if at.is_none() && raw.left_out.is_empty() && incomplete.is_empty() {
         raw.edge_features = Some(features);
         return Ok(());
     }
+    let at = at.unwrap_or_else(|| raw.kept());
     let lacks = |event: &usize| incomplete.binary_search(&at[*event]).is_ok();
     let lacking: Vec<usize> = (0..at.len()).filter(lacks).collect();
     raw.edge_features = Some(features.gather(at.iter().copied()));

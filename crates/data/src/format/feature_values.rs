@@ -102,9 +102,13 @@ impl FeatureValues {
         FeatureValues { groups: self.groups.iter().map(like).collect(), rows: 0, missing: 0 }
     }
 
-    /// Whether there are not too many categories with those of `other`, which is [`like`](Self::like) this.
+    /// Whether lists are as long as those of `other`, which is [`like`](Self::like) this, and there are not
+    /// too many categories together.
     pub(super) fn fits(&self, other: &Self) -> bool {
         self.groups.iter().zip(&other.groups).all(|pair| match pair {
+            (Group::Numbers(own), Group::Numbers(other)) => {
+                (0..own.at.len()).all(|k| own.width(k) == other.width(k))
+            }
             (Group::OneHot(own), Group::OneHot(other)) => {
                 let new = other.categories.difference(&own.categories).count();
                 own.categories.len() + new <= MOST_CATEGORIES
@@ -119,6 +123,9 @@ impl FeatureValues {
             match pair {
                 (Group::Numbers(own), Group::Numbers(other)) => {
                     own.values.extend(other.values);
+                    own.rows += other.rows;
+                    own.widths.resize(own.at.len(), None);
+                    own.widths.iter_mut().zip(other.widths).for_each(|(own, other)| *own = own.or(other));
                     if other.largest.0 > own.largest.0 {
                         own.largest = other.largest;
                     }
@@ -247,6 +254,11 @@ struct Numbers {
 }
 
 impl Numbers {
+    /// Returns the number of values in column `k`.
+    fn width(&self, k: usize) -> usize {
+        self.widths.get(k).copied().flatten().unwrap_or(1)
+    }
+
     /// Appends the values of a row; returns how many are missing.
     fn push(&mut self, row: &dyn Row) -> Result<u64> {
         if self.push_floats(row) {

@@ -4,9 +4,8 @@ use super::{
     sample::Sample,
 };
 
-/// Numbers below this one are not taken for a time unless the column is named like one: 1973-03-03 in
-/// seconds.
-const OLDEST_UNIX_TIME: f64 = 1e8;
+/// Numbers from here on may be times in a column of any name: 1973-03-03 in seconds.
+pub(super) const OLDEST_UNIX_TIME: i64 = 100_000_000;
 
 /// Columns that a header names, counted from 0.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -138,7 +137,7 @@ impl HeaderColumns {
             (Some(_), Some(_), None) => {
                 let free = || (0..roles.len()).filter(|i| free(i) && sample.are_times(*i));
                 let is_date = |i: &usize| !sample.are_numbers(*i);
-                let is_unix = |i: &usize| sample.numbers(*i).all(|t| t >= OLDEST_UNIX_TIME);
+                let is_unix = |i: &usize| sample.numbers(*i).all(|t| t >= OLDEST_UNIX_TIME as f64);
                 let found = free().find(is_date).or_else(|| free().find(is_unix));
                 self.time = found;
                 (found, "time")

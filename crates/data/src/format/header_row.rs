@@ -12,6 +12,7 @@ use super::{
     column_names::{Role, role},
     columns::ColumnName,
     delimiter::Delimiter,
+    header::OLDEST_UNIX_TIME,
     number::{is_number, parse_decimal},
     options::{Format, ReadOptions},
 };
@@ -31,9 +32,6 @@ pub(super) enum FirstRow {
     /// Header of the columns' numbers, which are no names.
     Numbers,
 }
-
-/// Numbers from here on are times rather than names of columns: 1973-03-03 in seconds.
-const OLDEST_UNIX_TIME: i64 = 100_000_000;
 
 /// Decides what the first row is, given the `rows` after it. Doubts become `notes`.
 pub(super) fn recognise(
@@ -148,8 +146,9 @@ impl Typed {
     }
 }
 
-/// Whether a line that starts like a comment is a row like `rows`: it has as many fields. Without a header,
-/// it also has a number or a time wherever they have one; between blanks, it has one at all.
+/// Whether a line that starts like a comment is a row like `rows`: it has as many fields, and a time, or
+/// nothing where they have times; between blanks, it has a time. Without a header, it also has a number or a
+/// time wherever they have one.
 pub(super) fn fits(line: &Fields, rows: &[Fields], has_header: bool, delimiter: Delimiter) -> bool {
     if rows.first().is_none_or(|row| row.len() != line.len()) {
         return false;
@@ -161,8 +160,9 @@ pub(super) fn fits(line: &Fields, rows: &[Fields], has_header: bool, delimiter: 
         Cell::Text(&line[i]).is_missing() || is_number && (!columns.times[i] || is_time(i))
     };
     let has_time = (0..line.len()).any(is_time);
+    let lacks_time = |i: usize| !columns.times[i] || Cell::Text(&line[i]).is_missing();
     match has_header {
-        true => has_time || delimiter != Delimiter::Blanks,
+        true => has_time || delimiter != Delimiter::Blanks && (0..line.len()).all(lacks_time),
         false => has_time && (0..line.len()).all(fits),
     }
 }

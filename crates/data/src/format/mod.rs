@@ -9,14 +9,13 @@
 //! | `signed` | `source,target,rating,time` | SNAP signed, KONECT |
 //! | `table` | any header that names source, destination and time | everywhere |
 //! | `tgb` | a folder with `tgbl-NAME_edgelist.csv` or `tgbn-NAME_edgelist.csv` | `py-tgb` |
-//! | `tkg` | a folder of `train.txt`, `valid.txt`, `test.txt`: `subject relation object time` | temporal knowledge graphs: ICEWS, GDELT |
+//! | `tkg` | a folder of `train.txt`, `valid.txt`, `test.txt`: `subject relation object time` | ICEWS, GDELT |
 //! | `native` | a folder with `src.npy`, `dst.npy`, `time.npy` | `tgnn-bench data import`, `numpy.save` |
 //!
 //! A table may be text, JSON lines, Parquet, or Arrow (a Feather file or a stream). Text may be delimited by
 //! commas, semicolons, tabs, `|`, `::`, blanks or what [`ReadOptions::delimiter`] says, contain comments that
-//! start with `#` or `%`, and be compressed by gzip
-//! or zstd. Files of one layout may lie in a folder or a tar archive; if they have no times, the dates in
-//! their names are the times.
+//! start with `#` or `%`, and be compressed by gzip or zstd. Files of one layout may lie in a folder or a tar
+//! archive; if they have no times, the dates in their names are the times.
 //!
 //! Ids are any text ([`NodeId`](super::NodeId)), times are numbers or dates
 //! ([`TimeFormat`](super::TimeFormat)), and [`Missing`] is the rule for missing values. A label is a number

@@ -1,9 +1,9 @@
 //! Formats and reading options.
 use super::{columns::Columns, delimiter::Delimiter};
-use crate::time_format::TimeFormat;
+use crate::{names, time_format::TimeFormat};
 use serde::{Deserialize, Serialize};
-use std::{fmt, path::PathBuf, str::FromStr};
-use tgnn::error::{Error, ErrorKind, Result};
+use std::{fmt, path::PathBuf};
+use tgnn::error::{Error, Result};
 
 /// Layout of event files; see the [module](super).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,48 +30,21 @@ pub enum Format {
     Native,
 }
 
-impl Format {
-    /// Every format, in the order of the module's table.
-    pub const ALL: [Format; 9] = [
-        Format::Jodie,
-        Format::Dyglib,
-        Format::Tgl,
-        Format::Snap,
-        Format::Signed,
-        Format::Table,
-        Format::Tgb,
-        Format::Tkg,
-        Format::Native,
-    ];
-
-    /// Returns the name used on the command line.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Format::Jodie => "jodie",
-            Format::Dyglib => "dyglib",
-            Format::Tgl => "tgl",
-            Format::Snap => "snap",
-            Format::Signed => "signed",
-            Format::Table => "table",
-            Format::Tkg => "tkg",
-            Format::Tgb => "tgb",
-            Format::Native => "native",
-        }
-    }
-}
+names!(Format, "format", [
+    Jodie => "jodie",
+    Dyglib => "dyglib",
+    Tgl => "tgl",
+    Snap => "snap",
+    Signed => "signed",
+    Table => "table",
+    Tgb => "tgb",
+    Tkg => "tkg",
+    Native => "native",
+]);
 
 impl fmt::Display for Format {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
-    }
-}
-
-impl FromStr for Format {
-    type Err = Error;
-
-    fn from_str(name: &str) -> Result<Self> {
-        let known = Format::ALL.into_iter().find(|format| format.name() == name);
-        known.ok_or_else(|| Error::unknown(ErrorKind::Usage, "format", name, &Format::ALL.map(Format::name)))
     }
 }
 
@@ -91,36 +64,7 @@ pub enum Missing {
     Refuse,
 }
 
-impl Missing {
-    /// All rules.
-    pub const ALL: [Missing; 3] = [Missing::Zero, Missing::Drop, Missing::Refuse];
-
-    /// Returns the name in files and flags.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Missing::Zero => "zero",
-            Missing::Drop => "drop",
-            Missing::Refuse => "refuse",
-        }
-    }
-}
-
-impl FromStr for Missing {
-    type Err = Error;
-
-    fn from_str(name: &str) -> Result<Self> {
-        let known = Missing::ALL.into_iter().find(|rule| rule.name() == name);
-        let unknown = || {
-            Error::unknown(
-                ErrorKind::Usage,
-                "rule for missing values",
-                name,
-                &Missing::ALL.map(Missing::name),
-            )
-        };
-        known.ok_or_else(unknown)
-    }
-}
+names!(Missing, "rule for missing values", [Zero => "zero", Drop => "drop", Refuse => "refuse"]);
 
 /// How to read an event file; the default recognises everything by itself.
 #[derive(Clone, Debug, Default)]

@@ -207,9 +207,9 @@ impl<R: BufRead> Records<R> {
     /// Appends the next line to the record, without its end. Returns false at the end of the file.
     fn read_line(&mut self) -> Result<bool> {
         let read = self.reader.read_until(b'\n', &mut self.line).map_err(|e| self.failure.error(e))?;
-        self.last += u64::from(read > 0);
-        if self.line.last() == Some(&b'\n') {
-            self.line.pop();
+        if read > 0 {
+            self.last += 1;
+            self.line.pop_if(|last| *last == b'\n');
         }
         Ok(read > 0)
     }
@@ -244,21 +244,17 @@ impl<R: BufRead> Records<R> {
     /// Divides the line into fields. Appends the next lines while a quoted field is open at its end. Returns
     /// false if one is open at the end of a block.
     fn split(&mut self) -> Result<bool> {
-        let path = &self.failure.path;
-        while !self.splitter.split(&mut self.line, &mut self.fields, (path, self.number))? {
+        while !self.splitter.split(&mut self.line, &mut self.fields, (&self.failure.path, self.number))? {
             let long = self.line.len() > LONGEST_QUOTE;
             self.line.push(b'\n');
-            let read = self.reader.read_until(b'\n', &mut self.line).map_err(|e| self.failure.error(e))?;
-            if read == 0 && self.is_block && !long {
+            let read = self.read_line()?;
+            if !read && self.is_block && !long {
                 self.is_open = true;
                 return Ok(false);
             }
-            if long || read == 0 {
-                return Err(never_closed(&self.line, self.splitter.writing, (path, self.number)));
-            }
-            self.last += 1;
-            if self.line.last() == Some(&b'\n') {
-                self.line.pop();
+            if long || !read {
+                let place = (&*self.failure.path, self.number);
+                return Err(never_closed(&self.line, self.splitter.writing, place));
             }
         }
         Ok(true)

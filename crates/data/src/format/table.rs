@@ -2,7 +2,7 @@
 use super::{
     cell::{Cell, Row, comma_remedy},
     feature_values::{FeatureValues, no_column},
-    id_rule::{is_inexact, missing_names, same_numbers},
+    id_rule::{IdRule, is_inexact, missing_names, same_numbers},
     label_values::LabelValues,
     layout::Layout,
     number::{Clock, Fault, parse_id},
@@ -96,31 +96,28 @@ impl<'a> Table<'a> {
             let features = FeatureValues::new(row, &self.layout.features, &self.layout.names)?;
             self.features = Some((features, row.len()));
         }
-        let Some((features, width)) = &mut self.features else { return Ok(()) };
         if row.lines() > 1 {
             self.raw.long_rows.push((self.raw.rows(), row.lines()));
         }
-        if row.len() != *width {
-            return Err(wrong_width(row, *width, "the first one has"));
-        }
-        let layout = self.layout;
-        if self.options.missing == Missing::Drop {
-            // An event without a label is still an event.
-            let lacks =
-                layout.time.iter().any(|&i| row.cell(i).is_missing()) || features.missing_in(row).is_some();
-            if lacks
-                || layout.ends().any(|(i, rule)| rule.lacks(&row.cell(i)) || rule.is_doubtful(&row.cell(i)))
-            {
-                self.raw.left_out.push(self.raw.ids.src.len() + self.raw.left_out.len());
-                return Ok(());
+        match &self.features {
+            Some((_, width)) if row.len() != *width => {
+                return Err(wrong_width(row, *width, "the first one has"));
             }
-        } else if self.options.missing == Missing::Refuse
+            _ => {}
+        }
+        if self.options.missing == Missing::Drop && self.lacks(row) {
+            self.raw.left_out.push(self.raw.rows());
+            return Ok(());
+        }
+        let Some((features, _)) = &mut self.features else { return Ok(()) };
+        if self.options.missing == Missing::Refuse
             && let Some(i) = features.missing_in(row)
         {
             let what = row.cell(i).describe(Fault::Empty, "a feature");
             return Err(row.error(Some(i), what).remedy(MISSING));
         }
         features.push(row)?;
+        let layout = self.layout;
         let [src_rule, dst_rule] = layout.ids;
         let (src, dst) = (src_rule.node(row, layout.src, MISSING)?, dst_rule.node(row, layout.dst, MISSING)?);
         for (cell, rule) in layout.ends().map(|(i, rule)| (row.cell(i), rule)) {
@@ -140,6 +137,18 @@ impl<'a> Table<'a> {
             self.labels.push(row, i, self.options.missing)?;
         }
         self.push_numbers(row)
+    }
+
+    /// Whether a row lacks a value without which it is no event. Without a label, it still is one.
+    fn lacks(&self, row: &dyn Row) -> bool {
+        let layout = self.layout;
+        let lacks_id = |(i, rule): (usize, IdRule)| {
+            let cell = row.cell(i);
+            rule.lacks(&cell) || rule.is_doubtful(&cell)
+        };
+        layout.time.iter().any(|&i| row.cell(i).is_missing())
+            || self.features.iter().any(|(features, _)| features.missing_in(row).is_some())
+            || layout.ends().any(lacks_id)
     }
 
     /// Starts without rows, to read rows that follow those of this table; `None` if they must be read in

@@ -4,7 +4,7 @@
 //! | --- | --- | --- |
 //! | `src.npy`, `dst.npy` | `[events]` u32 | any integers, floats that are whole, or text |
 //! | `time.npy` | `[events]` i64, ticks since the first event | numbers, text, `datetime64` or `timedelta64`, as the times of a table |
-//! | `label.npy` | `[events]` f32, optional; NaN if an event has none; indices of `label_names` in `info.json` if labels are text | any numbers, or text |
+//! | `label.npy` | `[events]` f32, optional; NaN if missing; of text, indices of `label_names` in `info.json` | numbers, or text |
 //! | `classes.npy` | `[events, most]` u32, optional: one set of classes per row, padded with 2^32 - 1 | any integers, padded with -1 |
 //! | `edge_features.npy` | `[events, width]` f32, f16 or bfloat16, optional | any numbers; the types as written are mapped |
 //! | `node_features.npy` | `[nodes, width]` f32, f16 or bfloat16, optional | any numbers; the types as written are mapped |

@@ -1,8 +1,9 @@
 //! Options for making snapshots: the `[snapshots]` section of a run's configuration.
 use super::Every;
+use crate::names;
 use serde::{Deserialize, Serialize};
 use std::str::FromStr;
-use tgnn::error::{Error, ErrorKind, Result};
+use tgnn::error::{Error, Result};
 
 /// Maximum of `lags`, `horizon` and `width`.
 const MOST: usize = 1 << 16;
@@ -70,27 +71,7 @@ pub enum Presence {
     All,
 }
 
-impl Presence {
-    /// All of them.
-    pub const ALL: [Presence; 3] = [Presence::Seen, Presence::Active, Presence::All];
-    /// Returns the name in files and flags.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Presence::Seen => "seen",
-            Presence::Active => "active",
-            Presence::All => "all",
-        }
-    }
-}
-
-impl FromStr for Presence {
-    type Err = Error;
-    fn from_str(s: &str) -> Result<Self> {
-        let known = Presence::ALL.into_iter().find(|presence| presence.name() == s);
-        let names = Presence::ALL.map(Presence::name);
-        known.ok_or_else(|| Error::unknown(ErrorKind::Usage, "snapshots.presence", s, &names))
-    }
-}
+names!(Presence, "snapshots.presence", [Seen => "seen", Active => "active", All => "all"]);
 
 /// Source of vertex features.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -10,9 +10,11 @@ use crate::{
 use chrono::DateTime;
 use std::ops::Range;
 
-/// Formats of whole numbers by their size: the smallest number of each. In the format before it, such a time
-/// would be after the year 5000; counts from long ago are those of the years 1980 to 2099, which otherwise
-/// would be after 2348, or in 1973 and 1974, or in 1989 and 1990.
+/// Formats of whole numbers by their size, each with the smallest number that is read so.
+///
+/// Of the units since 1970, a finer one begins where a time would be after the year 5000. Units that count
+/// from long ago have the numbers of the years 1980 to 2099. As units since 1970, these would be times after
+/// 2348, or in 1973 and 1974, or in 1989 and 1990.
 const BY_SIZE: [(u64, TimeFormat); 10] = [
     (0, TimeFormat::Seconds),
     (100_000_000_000, TimeFormat::Milliseconds),

@@ -15,6 +15,9 @@ use tgnn::error::{Error, Result};
 pub(crate) use unit::in_unit;
 use unit::{UNITS, Unit};
 
+/// Name of [`TimeFormat::Iso`].
+const ISO: &str = "iso";
+
 /// How a file writes times.
 ///
 /// As text: `s` (seconds, with or without decimals), `ms`, `us`, `ns`, `min`, `h`, `d`, `w`, `excel`,
@@ -73,6 +76,11 @@ pub enum TimeFormat {
 }
 
 impl TimeFormat {
+    /// Returns the names of all formats that are no patterns.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        UNITS.iter().map(|unit| unit.name).chain([ISO])
+    }
+
     /// Returns the unit of times that are numbers; `None` for dates.
     fn unit(&self) -> Option<&'static Unit> {
         UNITS.iter().find(|unit| unit.format == *self)
@@ -135,7 +143,7 @@ impl fmt::Display for TimeFormat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             TimeFormat::Pattern(pattern) => f.write_str(pattern),
-            other => f.write_str(other.unit().map_or("iso", |unit| unit.name)),
+            other => f.write_str(other.unit().map_or(ISO, |unit| unit.name)),
         }
     }
 }
@@ -147,7 +155,7 @@ impl FromStr for TimeFormat {
         if let Some(unit) = UNITS.iter().find(|unit| unit.name == text) {
             return Ok(unit.format.clone());
         }
-        if text == "iso" {
+        if text == ISO {
             return Ok(TimeFormat::Iso);
         }
         let why = match text.contains('%') {
@@ -157,9 +165,9 @@ impl FromStr for TimeFormat {
             },
             false => "",
         };
-        let names: Vec<&str> = UNITS.iter().map(|unit| unit.name).collect();
+        let names: Vec<&str> = Self::names().collect();
         Err(Error::usage(format!("`{text}` is not a format of times{why}"))
-            .remedy(format!("give {}, iso, or a pattern such as '%d/%m/%Y %H:%M:%S'", names.join(", "))))
+            .remedy(format!("give {}, or a pattern such as '%d/%m/%Y %H:%M:%S'", names.join(", "))))
     }
 }
 

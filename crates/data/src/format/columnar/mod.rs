@@ -9,7 +9,7 @@ mod embeddings;
 mod parquet_file;
 mod parquet_pages;
 
-pub use embeddings::parquet_of;
+pub use embeddings::write_parquet;
 
 use super::{
     cell::{Cell, Row},

@@ -103,8 +103,8 @@ pub(crate) fn negatives(data: &Path, part: Part) -> Option<PathBuf> {
     Some(list.with_file_name(format!("{set}_{}_ns{version}.pkl", part.name()))).filter(|f| f.is_file())
 }
 
-/// Whether the file called `name`, in the folder of an edge list, belongs to it: the edge list itself, its negatives,
-/// or the labels, types or features of its nodes, all of its version.
+/// Whether the file called `name`, in the folder of an edge list, belongs to it: the edge list itself, its
+/// negatives, or the labels, types or features of its nodes, all of its version.
 pub(super) fn belongs_to(list: &Path, name: &str) -> bool {
     let Some((set, version)) = named(list) else { return false };
     let plain = name.strip_suffix(".gz").unwrap_or(name);

@@ -1,11 +1,7 @@
 //! Choices of a run that have a name: the task, the protocol and the kind of negatives.
 use serde::{Deserialize, Serialize};
-use std::str::FromStr;
-use tgnn::{
-    error::{Error, ErrorKind, Result},
-    ops::sample_neighbors::History,
-};
-use tgnn_data::{Events, Snapshots, Split};
+use tgnn::ops::sample_neighbors::History;
+use tgnn_data::{Events, Snapshots, Split, names};
 
 /// How negatives are drawn and which metrics are computed. Metrics of different protocols are not comparable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -129,30 +125,6 @@ impl TaskName {
             (None, None) => TaskName::Link,
         }
     }
-}
-
-/// Names the values of a choice, in files and flags.
-macro_rules! names {
-    ($type:ident, $what:literal, [$($value:ident => $name:literal),*]) => {
-        impl $type {
-            /// All of them.
-            pub const ALL: &[$type] = &[$($type::$value),*];
-            /// Returns the name in files and flags.
-            pub const fn name(self) -> &'static str {
-                match self {
-                    $($type::$value => $name),*
-                }
-            }
-        }
-
-        impl FromStr for $type {
-            type Err = Error;
-            fn from_str(s: &str) -> Result<Self> {
-                let known = Self::ALL.iter().copied().find(|value| value.name() == s);
-                known.ok_or_else(|| Error::unknown(ErrorKind::Usage, $what, s, &[$($name),*]))
-            }
-        }
-    };
 }
 
 names!(Protocol, "protocol", [Dyglib => "dyglib", Tgl => "tgl", Disttgl => "disttgl", Tgb => "tgb"]);

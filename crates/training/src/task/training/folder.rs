@@ -6,8 +6,8 @@ use super::{
 use crate::task::config::Config;
 use serde::Serialize;
 use std::{
-    fs,
-    io::{self, Write},
+    fs::{self, File},
+    io::{self, BufWriter, Write},
     path::Path,
 };
 use tgnn::error::{Error, ErrorKind, Result};
@@ -18,8 +18,20 @@ pub(in crate::task) const USE_A_COPY: &str = "train again, or use a copy";
 /// Writes `bytes` to `path` atomically, by renaming a temporary file.
 #[doc(hidden)]
 pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
+    write_parts(path, |file| file.write_all(bytes))
+}
+
+/// Writes what `write` puts into a file to `path`, in the same way.
+#[doc(hidden)]
+pub fn write_parts(path: &Path, write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) -> Result<()> {
     let beside = path.with_extension("partial");
-    fs::write(&beside, bytes).and_then(|()| fs::rename(&beside, path)).map_err(|e| {
+    let written = || -> io::Result<()> {
+        let mut file = BufWriter::new(File::create(&beside)?);
+        write(&mut file)?;
+        file.into_inner()?;
+        fs::rename(&beside, path)
+    };
+    written().map_err(|e| {
         let _ = fs::remove_file(&beside); // it is of no use, and takes room
         Error::io(path, "cannot write", e)
     })

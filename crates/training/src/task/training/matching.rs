@@ -169,12 +169,11 @@ pub(super) fn resumed(manifest: Manifest, config: &Config, data: &DataRecord) ->
     same_data(&manifest, data)?;
     same_kind(&manifest, config)?;
     const KEEPS_DATA: [&str; 3] = ["data.train", "data.val", "data.random_edge_features"];
-    const FREE: [&str; 11] = [
-        "custom_model", // compared by its name
+    const FREE: [&str; 10] = [
         "epochs",
-        "rules",
         "patience",
         "tensorboard",
+        "rules",
         "device",
         "threads",
         "plan",
@@ -186,13 +185,16 @@ pub(super) fn resumed(manifest: Manifest, config: &Config, data: &DataRecord) ->
     let told = manifest.fingerprint.is_some();
     let is_free = |key: &str| {
         let reads = key.starts_with("data.") && !KEEPS_DATA.contains(&key);
-        FREE.contains(&key) || key == "data.path" || (told && reads)
+        // A custom model is compared by its name.
+        FREE.contains(&key) || ["custom_model", "data.path"].contains(&key) || (told && reads)
     };
     match difference(&manifest.config, config)?.into_iter().find(|d| !is_free(&d.key)) {
         Some(d) => Err(bad(
             format!("the checkpoint was trained with another configuration: {d}"),
-            "resume with the flags of the run (its config.toml); only epochs, patience, tensorboard, rules, \
-             device, threads, plan, features_on, memory_on and where the data are may differ",
+            &format!(
+                "resume with the flags of the run (its config.toml); only {} and where the data are may differ",
+                FREE.join(", ")
+            ),
         )),
         None if config.optimizer.depends_on_steps() && manifest.config.epochs != config.epochs => Err(bad(
             format!(

@@ -13,7 +13,7 @@
 //! | local ..., then global ... | the first; the second decides among pairs that tie, as all new pairs do |
 //! | PopTrack | how many events v is the destination of; each counts less with every batch after its own |
 //! | t-CoMem | 0.8 c / (1 + c) for c events of the pair, and the activity of u |
-//! | recency of both ends | minus `ln(1 + a) + ln(1 + b)`, where a and b are the times since the latest events of u and v |
+//! | recency of both ends | minus `ln(1 + a) + ln(1 + b)`: a and b are the times since u's and v's latest events |
 //!
 //! If the events of a batch have no order, as those of a snapshot, their number is that of the batch, and
 //! their time that of its first event.
