@@ -360,8 +360,8 @@ fn a_line_gets_its_best_destinations_of_all_or_of_its_own_and_a_question_is_no_e
     let own = predict(&with.join("\n"), &[]).out;
     let own: Vec<&str> = own.lines().collect();
     let plain: Vec<&str> = plain.lines().collect();
-    assert!(own[0].starts_with(plain[0]) && own[1] == plain[1], "{own:?}");
-    assert_eq!(own[3].replace("20007", "20007.0"), plain[2]);
+    assert!(own[0].starts_with(plain[0]) && own[1] == format!("{},", plain[1]), "{own:?}");
+    assert_eq!(own[3].replace("20007", "20007.0"), format!("{},", plain[2]));
     assert!(own[2].starts_with("5,,20007,,,\"[["), "{own:?}");
     let first = json(all.lines().next().unwrap());
     let of_three: Vec<(u64, f64)> =
@@ -416,4 +416,27 @@ fn a_stream_that_was_saved_knows_which_new_nodes_are_destinations() {
     let last = |out: &str| out.lines().last().unwrap().to_owned();
     assert_eq!(last(&resumed), last(&whole));
     assert!(last(&whole).contains("new") && !last(&whole).contains("also"), "{whole}");
+}
+
+#[test]
+fn no_command_writes_over_what_it_reads() {
+    let dir = trained_on_names();
+    let dir = dir.path();
+    let events = fs::read(dir.join("events.csv")).unwrap();
+    fs::write(dir.join("later.csv"), LATER).unwrap();
+    for words in [
+        &["eval", "--checkpoint", "run", "--scores", "events.csv"][..],
+        &["embed", "--checkpoint", "run", "--nodes", "3", "--out", "events.csv"],
+        &["predict", "--checkpoint", "run", "--input", "later.csv", "--out", "./later.csv"],
+        &["predict", "--checkpoint", "run", "--input", "later.csv", "--out", "events.csv"],
+        &["eval", "--checkpoint", "run/checkpoint", "--scores", "events.csv"],
+    ] {
+        refused(dir, words, 2, &["the command reads this file and would write over it; give another name"]);
+    }
+    fs::copy(dir.join("events.csv"), dir.join("run/summary.csv")).unwrap();
+    done(dir, &["eval", "--checkpoint", "run", "--scores", "run/summary.csv"]);
+    assert_eq!(
+        (fs::read(dir.join("events.csv")).unwrap(), text(&dir.join("later.csv"))),
+        (events, LATER.into())
+    );
 }

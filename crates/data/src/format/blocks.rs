@@ -254,7 +254,8 @@ mod tests {
         });
         let (e, blocks, as_parsed) = in_blocks(&mixed);
         assert!(e == in_order(&mixed));
-        assert!(0 < as_parsed && as_parsed < blocks, "{as_parsed} of {blocks}");
+        // A block may begin or end within quotes.
+        assert!(as_parsed < blocks - 1, "{as_parsed} of {blocks}");
         assert_eq!((e.len(), e.lines.unwrap().all(), e.ticks_per_second), (250_000, 500_001, 100.0));
         assert!(e.notes.iter().any(|note| note.starts_with("labels are text")), "{:?}", e.notes);
         // Quotes within quotes are first met in a late block.

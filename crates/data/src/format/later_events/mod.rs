@@ -377,7 +377,7 @@ impl LaterEvents {
             _ => {
                 let object = json_lines::parse(&self.file, self.number, line)?;
                 if first || self.asks_only {
-                    (self.keys, self.asks_only) = self.rows.keys(object.keys());
+                    (self.keys, self.asks_only) = self.rows.keys(&object);
                     self.rows.start_objects(&self.keys, self.asks_only, place)?;
                 }
                 self.begun = true;
@@ -472,20 +472,25 @@ impl Rows {
     }
 
     /// Returns the keys of objects that are read: those of the first one, and those that it may lack. Also
-    /// returns whether it is a question that has no key for the destination.
-    fn keys<'k>(&self, first: impl Iterator<Item = &'k String>) -> (Vec<String>, bool) {
-        let mut keys: Vec<String> = first.cloned().collect();
+    /// returns whether it is a question, which may lack the destination and the features.
+    fn keys(&self, first: &Map<String, Value>) -> (Vec<String>, bool) {
+        let mut keys: Vec<String> = first.keys().cloned().collect();
         let features = self.format.encoding.0.iter().filter(|_| self.format.has_names);
         for name in features.map(|column| &*column.name).chain(self.format.columns.names()) {
             if !keys.iter().any(|key| key.eq_ignore_ascii_case(name)) {
                 keys.push(name.to_owned());
             }
         }
-        let named = HeaderColumns::find(&keys, &Sample::of_table(keys.clone(), Vec::new(), Vec::new()));
-        let has_destination =
-            self.format.columns.dst.is_some() || named.is_ok_and(|named| named.dst.is_some());
-        let asks = self.format.asks && !has_destination;
-        keys.extend(asks.then(|| DESTINATION.to_owned()));
+        let destination = match &self.format.columns.dst {
+            Some(column) => given(&keys, column).ok().flatten(),
+            None => {
+                let sample = Sample::of_table(keys.clone(), Vec::new(), Vec::new());
+                HeaderColumns::find(&keys, &sample).ok().and_then(|named| named.dst)
+            }
+        };
+        let value = destination.and_then(|i| first.get(&keys[i]));
+        let asks = self.format.asks && value.is_none_or(|value| value.is_null() || value == "");
+        keys.extend((asks && destination.is_none()).then(|| DESTINATION.to_owned()));
         (keys, asks)
     }
 
