@@ -1,6 +1,9 @@
 //! Names of columns, and the roles that they suggest.
 use super::columns::ColumnName;
-use crate::{node_names::Side, text::similar};
+use crate::{
+    node_names::Side,
+    text::{shown, similar},
+};
 
 /// Role of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,7 +17,7 @@ pub(super) enum Role {
     /// Event number, which is also the event's row in a separate feature file.
     Index,
     Feature,
-    /// First feature column; all columns after it are features, too.
+    /// Features; columns after it that have no name are features, too.
     Features,
     Other,
 }
@@ -126,9 +129,11 @@ pub(super) fn suggestion(names: &[String], wanted: &str) -> String {
 
 /// Lists the names of columns, at most twelve of them.
 pub(crate) fn listed(names: &[String]) -> String {
-    let mut shown: Vec<&str> = names.iter().map(String::as_str).filter(|n| !n.is_empty()).take(12).collect();
+    let named = names.iter().filter(|name| !name.is_empty()).take(12);
+    let mut listed: Vec<String> =
+        named.map(|name| shown(name.as_bytes()).trim_matches('`').to_owned()).collect();
     if names.len() > 12 {
-        shown.push("…");
+        listed.push("…".into());
     }
-    shown.join(", ")
+    listed.join(", ")
 }
