@@ -197,7 +197,14 @@ impl fmt::Display for ClassTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let listed = self.listed();
         match self {
-            ClassTable::Decision([no, yes]) => write!(f, "{no} is no, {yes} is yes"),
+            ClassTable::Decision([no, yes]) => {
+                // A label may be one of these words.
+                let is_word = |class: &str| ["no", "yes"].iter().any(|word| class.eq_ignore_ascii_case(word));
+                match is_word(&no.to_string()) || is_word(&yes.to_string()) {
+                    true => write!(f, "{yes} is positive, {no} is negative"),
+                    false => write!(f, "{no} is no, {yes} is yes"),
+                }
+            }
             ClassTable::Values(values) => write!(f, "{}: {listed}", grouped(values.len() as u64)),
             ClassTable::Sets(ids) => write!(f, "sets of {}: {listed}", grouped(ids.len() as u64)),
         }

@@ -84,8 +84,10 @@ impl<'a> IdField<'a> {
     }
 }
 
-/// Removes blanks that no keyboard shows, such as a no-break space or a byte order mark, at both ends.
-fn trimmed(field: &[u8]) -> &[u8] {
+/// Removes blanks at both ends, even those that no keyboard shows, such as a no-break space or a byte order
+/// mark.
+#[inline]
+pub(crate) fn trimmed(field: &[u8]) -> &[u8] {
     let is_plain = |byte: Option<&u8>| byte.is_none_or(u8::is_ascii_graphic);
     if is_plain(field.first()) && is_plain(field.last()) {
         return field;

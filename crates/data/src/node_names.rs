@@ -1,5 +1,5 @@
 //! Nodes by original id: the ids that users write, and those of a stream that goes on after training.
-use super::{Ids, NodeId};
+use super::{Ids, NodeId, text::shown};
 use std::collections::HashMap;
 use tgnn::error::{Error, Result};
 
@@ -147,8 +147,10 @@ impl NodeNames {
         let sides = [Side::Source, Side::Destination].map(|side| self.of_side(text, side));
         let found = match (sides, side) {
             ([Some(_), Some(_)], None) if self.separate => {
-                return Err(Error::usage(format!("`{text}` is a source and a destination"))
-                    .remedy(format!("write src:{text} or dst:{text}")));
+                let id = shown(text.as_bytes());
+                let plain = id.trim_matches('`');
+                return Err(Error::usage(format!("{id} is a source and a destination"))
+                    .remedy(format!("write src:{plain} or dst:{plain}")));
             }
             ([source, destination], None) => source.or(destination),
             (sides, Some(side)) => sides[side as usize],
@@ -177,14 +179,15 @@ impl NodeNames {
             None => format!("nodes are 0 to {}", self.known.saturating_sub(1)),
             Some(_) => format!("give ids of the data set{}", self.example().unwrap_or_default()),
         };
-        Error::usage(format!("`{text}` is not a node")).remedy(remedy)
+        Error::usage(format!("{} is not a node", shown(text.as_bytes()))).remedy(remedy)
     }
 
     /// Returns `, such as` the id of the first node.
     pub(super) fn example(&self) -> Option<String> {
         let first = self.by_id.as_ref()?[0].iter().min_by_key(|(_, v)| **v)?.0;
         let ambiguous = self.lookup(&first.to_string(), None).is_err();
-        Some(format!(", such as `{}{first}`", if ambiguous { "src:" } else { "" }))
+        let id = if ambiguous { format!("src:{first}") } else { first.to_string() };
+        Some(format!(", such as {}", shown(id.as_bytes())))
     }
 
     /// Whether a source and a destination may have the same id.

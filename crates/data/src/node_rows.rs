@@ -2,7 +2,7 @@
 use super::{
     Features, Ids, NodeId, NodeNames,
     node_names::Side,
-    text::{counted, grouped},
+    text::{counted, grouped, shown},
 };
 use std::{collections::HashSet, path::Path};
 use tgnn::error::{Error, Result};
@@ -72,7 +72,8 @@ fn rows_by_node(
             continue;
         };
         if let Some(first) = rows[node as usize].replace(row) {
-            let what = format!("rows {} and {} are both of node `{id}`", first + 1, row + 1);
+            let id = shown(id.to_string().as_bytes());
+            let what = format!("rows {} and {} are both of node {id}", first + 1, row + 1);
             return Err(Error::data(file, what).remedy("write one row per node"));
         }
     }

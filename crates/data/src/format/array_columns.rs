@@ -36,13 +36,14 @@ pub(crate) fn read(dir: &Path, options: &ReadOptions) -> Result<Raw> {
     }
     let mut rows = ArrayRows { columns, row: 0, dir };
     let events = rows.events()?;
-    let options = rows.columns[2].options(options)?;
+    let format = rows.columns[2].format(options)?;
     let mut layout = layout(rows.columns.len());
     if options.time_format.is_none() {
         let first: Vec<String> = (0..events.min(ROWS)).map(|row| rows.columns[2].values.shown(row)).collect();
         layout.find_dates(|_| first.iter().map(String::as_bytes).filter(|field| !field.is_empty()).collect());
     }
-    let mut table = Table::new(dir, &layout, &options);
+    layout.dates = format.or(layout.dates);
+    let mut table = Table::new(dir, &layout, options);
     for row in 0..events {
         rows.row = row;
         rows.check_ids()?;
@@ -161,15 +162,15 @@ impl Column {
         Ok(Column { path, descr: header.descr, values })
     }
 
-    /// Returns the options for times in this column, whose type may say how they are written.
-    fn options(&self, options: &ReadOptions) -> Result<ReadOptions> {
+    /// Returns how times in this column are written, if its type says so.
+    fn format(&self, options: &ReadOptions) -> Result<Option<TimeFormat>> {
         let of_type = match self.values {
             Values::Dates(_) => TimeFormat::Iso,
             Values::Spans(_) => TimeFormat::Seconds,
-            _ => return Ok(options.clone()),
+            _ => return Ok(None),
         };
         match options.time_format {
-            None => Ok(ReadOptions { time_format: Some(of_type), ..options.clone() }),
+            None => Ok(Some(of_type)),
             Some(_) => Err(Error::usage(format!(
                 "{} has the type `{}`, which says how its times are written",
                 self.path.display(),

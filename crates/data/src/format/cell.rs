@@ -1,6 +1,12 @@
 //! Cells of a table: fields of text, or typed values.
 use super::number::{Decimal, Fault, parse_f32};
-use crate::{NodeId, ids::IdField, scalar::Scalar, text::shown, time_format::TimeFormat};
+use crate::{
+    NodeId,
+    ids::{IdField, trimmed},
+    scalar::Scalar,
+    text::shown,
+    time_format::TimeFormat,
+};
 use std::borrow::Cow;
 use tgnn::error::{Error, Result};
 
@@ -19,6 +25,8 @@ pub(super) enum Cell<'a> {
     Text(&'a [u8]),
     /// Number.
     Number(Scalar),
+    /// Truth value: 0 or 1 as a value or a label, a word as an id.
+    Bool(bool),
     /// Point in time, in seconds since 1970-01-01 UTC.
     Time(Decimal),
     /// Time of day, or a span of time, in seconds.
@@ -75,10 +83,11 @@ impl<'a> Cell<'a> {
         match self {
             Cell::Missing => true,
             Cell::Text(field) => {
+                let field = trimmed(field);
                 field.is_empty() || MISSING.iter().any(|word| word.eq_ignore_ascii_case(field))
             }
             Cell::Number(value) => value.is_nan(),
-            Cell::Time(_) | Cell::Clock(_) | Cell::List(_) | Cell::Other(_) => false,
+            Cell::Bool(_) | Cell::Time(_) | Cell::Clock(_) | Cell::List(_) | Cell::Other(_) => false,
         }
     }
 
@@ -87,7 +96,7 @@ impl<'a> Cell<'a> {
         match self {
             Cell::Text(field) => TimeFormat::guess(field).parse(field).is_ok(),
             Cell::Number(_) | Cell::Time(_) => true,
-            Cell::Missing | Cell::Clock(_) | Cell::List(_) | Cell::Other(_) => false,
+            Cell::Missing | Cell::Bool(_) | Cell::Clock(_) | Cell::List(_) | Cell::Other(_) => false,
         }
     }
 
@@ -103,6 +112,7 @@ impl<'a> Cell<'a> {
                 Some(Ok(number)) => Ok(IdField::Number(number)),
                 _ => Ok(IdField::Text(value.text().into())),
             },
+            Cell::Bool(value) => Ok(IdField::Text(value.to_string().into())),
             Cell::Time(_) | Cell::Clock(_) | Cell::List(_) | Cell::Other(_) => Err(Fault::Text),
         }
     }
@@ -114,7 +124,9 @@ impl<'a> Cell<'a> {
             Cell::Text(field) => format.parse(field),
             Cell::Number(value) => format.parse(value.text().as_bytes()),
             Cell::Time(time) => Ok(*time),
-            Cell::Missing | Cell::Clock(_) | Cell::List(_) | Cell::Other(_) => Err(Fault::Text),
+            Cell::Missing | Cell::Bool(_) | Cell::Clock(_) | Cell::List(_) | Cell::Other(_) => {
+                Err(Fault::Text)
+            }
         }
     }
 
@@ -130,6 +142,7 @@ impl<'a> Cell<'a> {
                 v if v.is_finite() => Ok(Some(v)),
                 _ => Err(Fault::NotFinite),
             },
+            Cell::Bool(value) => Ok(Some(f32::from(u8::from(*value)))),
             Cell::Missing | Cell::Time(_) | Cell::Clock(_) | Cell::List(_) | Cell::Other(_) => {
                 Err(Fault::Text)
             }
@@ -140,9 +153,10 @@ impl<'a> Cell<'a> {
     /// time at midnight is a date.
     pub(super) fn text(&self) -> Result<Cow<'a, str>, Fault> {
         match self {
-            Cell::Text(field) => Ok(std::str::from_utf8(field).map_err(|_| Fault::Encoding)?.into()),
+            Cell::Text(field) => Ok(std::str::from_utf8(trimmed(field)).map_err(|_| Fault::Encoding)?.into()),
             Cell::Number(value) if !self.is_missing() => Ok(value.text().into()),
             Cell::Missing | Cell::Number(_) => Ok("".into()),
+            Cell::Bool(value) => Ok(u8::from(*value).to_string().into()),
             Cell::Time(time) => {
                 let text = TimeFormat::Iso.text(time.mantissa, 10f64.powi(time.digits as i32));
                 Ok(text.strip_suffix("T00:00:00").map_or(text.clone(), str::to_owned).into())
@@ -170,12 +184,14 @@ impl<'a> Cell<'a> {
                 Fault::Text.describe(value.text().as_bytes(), what)
             }
             Cell::Number(value) => fault.describe(value.text().as_bytes(), what),
+            Cell::Bool(value) => fault.describe(value.to_string().as_bytes(), what),
             Cell::Missing => Fault::Empty.describe(b"", what),
             Cell::Time(_) => format!("a timestamp is not {what}"),
             Cell::Clock(_) if what == "a time" => {
-                "a time of day is no time without a date, as in --columns time=day+clock".to_owned()
+                "a time of day, or a duration, is no time without a date, as in --columns time=day+clock"
+                    .to_owned()
             }
-            Cell::Clock(_) => format!("a time of day is not {what}"),
+            Cell::Clock(_) => format!("a time of day, or a duration, is not {what}"),
             Cell::List(values) => format!("a list of {} numbers is not {what}", values.len()),
             Cell::Other(kind) => format!("a value of type {kind} is not {what}"),
         }
@@ -187,9 +203,10 @@ impl<'a> Cell<'a> {
         match self {
             Cell::Text(field) => shown(field),
             Cell::Number(value) => shown(value.text().as_bytes()),
+            Cell::Bool(value) => shown(value.to_string().as_bytes()),
             Cell::Missing => "an empty cell".to_owned(),
             Cell::Time(_) => "a timestamp".to_owned(),
-            Cell::Clock(_) => "a time of day".to_owned(),
+            Cell::Clock(_) => "a time of day, or a duration".to_owned(),
             Cell::List(_) => "a list".to_owned(),
             Cell::Other(kind) => format!("a value of type {kind}"),
         }

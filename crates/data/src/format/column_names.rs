@@ -2,7 +2,7 @@
 use super::columns::ColumnName;
 use crate::{
     node_names::Side,
-    text::{similar, some_of},
+    text::{shown, similar, some_of},
 };
 
 /// Role of a column.
@@ -17,7 +17,7 @@ pub(super) enum Role {
     /// Event number, which is also the event's row in a separate feature file.
     Index,
     Feature,
-    /// First feature column; all columns after it are features, too.
+    /// Features; columns after it that have no name are features, too.
     Features,
     Other,
 }
@@ -129,6 +129,7 @@ pub(super) fn suggestion(names: &[String], wanted: &str) -> String {
 
 /// Lists the names of columns, at most twelve of them.
 pub(crate) fn listed(names: &[String]) -> String {
-    let named: Vec<String> = names.iter().filter(|name| !name.is_empty()).cloned().collect();
+    let named = names.iter().filter(|name| !name.is_empty());
+    let named: Vec<String> = named.map(|name| shown(name.as_bytes()).trim_matches('`').to_owned()).collect();
     some_of(&named, 12)
 }

@@ -178,8 +178,10 @@ fn is_table(file: &Path) -> bool {
     !file.extension().is_some_and(|end| end == "npy" || end == "pt")
 }
 
-/// Names of columns that hold the id of a row.
+/// Names of columns that hold the id of a row, the surest first. Those from the fifth on may have something
+/// else.
 const ID_NAMES: [&str; 7] = ["id", "node", "node_id", "nodeid", "name", "key", "code"];
+const SURE_IDS: usize = 4;
 
 /// A table of features.
 struct FeatureTable {
@@ -231,8 +233,7 @@ impl TableReader {
         let width = if names.is_empty() { sample.width() } else { names.len() };
         let id = if with_id { Some(id_column(file, &names, width, options, &mut notes)?) } else { None };
         let number = if with_id { None } else { names.iter().position(|name| role(name) == Role::Index) };
-        let others: Vec<usize> =
-            if with_id { id.into_iter().collect() } else { event_columns(&names, &mut notes) };
+        let others = [other_columns(sample, &names, id, &mut notes), id.into_iter().collect()].concat();
         let columns = feature_columns(sample, width, &others, &names, &mut notes);
         Ok(TableReader {
             missing: options.missing,
@@ -306,27 +307,66 @@ fn id_column(
             Error::data(file, format!("there is no column `{id}`")).remedy(suggestion(names, &id.to_string()))
         });
     }
-    let called = |name: &String| ID_NAMES.contains(&name.trim().to_ascii_lowercase().as_str());
-    let known = names.iter().position(called).or_else(|| names.iter().position(|name| side(name).is_some()));
-    if let (None, Some(first)) = (known, names.first()) {
-        notes.push(format!("no column of {} is named `id`; the ids are those of `{first}`", file.display()));
+    let place = |name: &String| ID_NAMES.iter().position(|id| name.trim().eq_ignore_ascii_case(id));
+    let sides = (0..names.len()).filter(|&i| side(&names[i]).is_some());
+    let mut found: Vec<usize> = (0..names.len()).filter(|&i| place(&names[i]).is_some()).collect();
+    found.sort_by_key(|&i| place(&names[i]));
+    found.extend(sides);
+    let Some(id) = found.first().copied() else {
+        notes.extend(names.first().map(|first| {
+            format!("no column of {} is named `id`; the ids are those of `{first}`", file.display())
+        }));
+        return Ok(0);
+    };
+    if let Some(other) = found[1..].iter().find(|&&i| names[i].trim().eq_ignore_ascii_case(names[id].trim()))
+    {
+        let what = format!("two columns are called `{}`: {} and {}", names[id], id + 1, other + 1);
+        return Err(Error::data(file, what).remedy("give the number of the ids, such as --columns id=1"));
     }
-    Ok(known.unwrap_or(0))
+    notes.extend(found.get(1).map(|&other| {
+        format!(
+            "the ids of {} are those of `{}`; for another column, such as `{other}`, give --columns id={other}",
+            file.display(),
+            names[id],
+            other = names[other]
+        )
+    }));
+    Ok(id)
 }
 
-/// Returns the columns of a table of edge features that are no features, with a note: the number of the
-/// event, and if all of them are there, its source, destination and time.
-fn event_columns(names: &[String], notes: &mut Vec<String>) -> Vec<usize> {
-    let roles: Vec<Role> = names.iter().map(|name| role(name)).collect();
-    let parts = [Role::Src, Role::Dst, Role::Time];
-    let whole = parts.iter().all(|part| roles.contains(part));
-    let is_event = |i: &usize| roles[*i] == Role::Index || whole && parts.contains(&roles[*i]);
-    let columns: Vec<usize> = (0..names.len()).filter(is_event).collect();
+/// Returns the columns of a table of features that are no features, with a note. A row says by them to which
+/// event or to which node (in column `id`) it belongs, or what is to be predicted; or it only has a number.
+fn other_columns(
+    sample: &Sample,
+    names: &[String],
+    id: Option<usize>,
+    notes: &mut Vec<String>,
+) -> Vec<usize> {
+    let is_other = |&i: &usize| match role(&names[i]) {
+        Role::Src | Role::Dst | Role::Time | Role::Label | Role::Index => true,
+        // A node may have a date, such as that of its birth.
+        Role::LikelyTime => id.is_none(),
+        _ => {
+            let name = names[i].trim().to_ascii_lowercase();
+            let is_id = id.is_some() && ID_NAMES[..SURE_IDS].contains(&&*name);
+            is_id || is_row_number(&name) || name == "index" && sample.numbers_rows(i)
+        }
+    };
+    let columns: Vec<usize> = (0..names.len()).filter(|i| id != Some(*i)).filter(is_other).collect();
+    let shown = |&i: &usize| match names[i].is_empty() {
+        true => format!("column {}, without a name", i + 1),
+        false => names[i].clone(),
+    };
     if !columns.is_empty() {
-        let names: Vec<String> = columns.iter().map(|&i| names[i].clone()).collect();
-        notes.push(format!("columns of events are no features: {}", listed(&names)));
+        let names: Vec<String> = columns.iter().map(shown).collect();
+        notes.push(format!("no features by their names: {}; rename those that are features", listed(&names)));
     }
     columns
+}
+
+/// Whether a column of this name has the row numbers of pandas.
+fn is_row_number(name: &str) -> bool {
+    name.is_empty() || name.starts_with("unnamed: ") || name.starts_with("__index_level_")
 }
 
 /// Checks that the event number in cell `i` of row `at` follows that of the row before.

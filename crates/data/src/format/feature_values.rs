@@ -5,7 +5,7 @@ use super::{
     columns::{ColumnName, FeatureColumns},
     number::Fault,
 };
-use crate::{EncodedColumn, Encoding, FeatureEncoding, Features, feature_columns::hash_words};
+use crate::{EncodedColumn, Encoding, FeatureEncoding, Features, feature_columns::hash_words, text::counted};
 use indexmap::IndexSet;
 use tgnn::error::{Error, Result};
 
@@ -207,7 +207,8 @@ impl FeatureValues {
 /// Returns the error for a column beyond the end of a row.
 #[cold]
 pub(super) fn no_column(row: &dyn Row, n: usize, what: &str) -> Error {
-    let what = format!("the row has {} columns, so there is no column {n} to hold the {what}", row.len());
+    let columns = counted(row.len() as u64, "column");
+    let what = format!("the row has {columns}, so there is no column {n} to hold the {what}");
     row.error(None, what).remedy("name the columns with --columns src=1,dst=2,time=3")
 }
 

@@ -67,8 +67,30 @@ pub(super) fn unreadable(head: &[u8]) -> Option<(&'static str, &'static str)> {
             false => ("is a binary file", "write the events as text, or as a folder of .npy"),
         });
     }
+    if is_text(head) && has_tuples(head) {
+        return Some(("has rows in parentheses", "remove them: write 1,2,3, not (1,2,3)"));
+    }
     let is_mac = head.contains(&b'\r') && !head.contains(&b'\n') && head.trim_ascii_end().contains(&b'\r');
     is_mac.then_some(("ends its lines like an old Mac, in CR only", "convert it, such as by tr '\\r' '\\n'"))
+}
+
+/// Whether the rows of a text are in parentheses, as Python writes tuples, perhaps after a header.
+fn has_tuples(head: &[u8]) -> bool {
+    let lines: Vec<&[u8]> =
+        head.split(|b| *b == b'\n').map(<[u8]>::trim_ascii).filter(|line| !line.is_empty()).take(5).collect();
+    let is_tuple = |line: &&[u8]| {
+        let row = line.strip_suffix(b",").unwrap_or(line);
+        match row {
+            [b'(', within @ .., b')'] | [b'[', within @ .., b']'] => {
+                !within.iter().any(|b| matches!(b, b'(' | b')' | b'[' | b']'))
+            }
+            _ => false,
+        }
+    };
+    // The end of the sample may cut off a line.
+    let whole = &lines[..lines.len().clamp(1, 4).min(lines.len())];
+    let rows = if whole.len() > 1 { &whole[1..] } else { whole };
+    !rows.is_empty() && rows.iter().all(is_tuple)
 }
 
 /// Whether the first bytes of a file are text.

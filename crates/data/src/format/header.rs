@@ -81,7 +81,7 @@ impl HeaderColumns {
             time: None,
             label: single(Role::Label, "label")?,
             index: single(Role::Index, "event number")?,
-            features: features(&roles),
+            features: features(names, &roles),
             separate: false,
             notes: Vec::new(),
         };
@@ -164,10 +164,12 @@ fn are_kinds(src: &str, dst: &str) -> bool {
     person && (thing || role(dst) == Role::Other && !dst.to_ascii_lowercase().contains("user"))
 }
 
-/// Returns the first run of columns that look like features.
-fn features(roles: &[Role]) -> Option<(usize, Option<usize>)> {
-    let first = roles.iter().position(|r| matches!(r, Role::Feature | Role::Features))?;
-    let run = roles[first..].iter().take_while(|r| **r == Role::Feature).count();
-    let open = roles.get(first + run) == Some(&Role::Features);
-    Some((first, if open { None } else { Some(first + run - 1) }))
+/// Returns the first run of columns that look like features. If it ends in a name for all features, the
+/// columns without names after it belong to it.
+fn features(names: &[String], roles: &[Role]) -> Option<(usize, Option<usize>)> {
+    let is_feature = |role: &Role| matches!(role, Role::Feature | Role::Features);
+    let first = roles.iter().position(is_feature)?;
+    let end = first + roles[first..].iter().take_while(|role| is_feature(role)).count();
+    let is_open = roles[end - 1] == Role::Features && names[end..].iter().all(String::is_empty);
+    Some((first, (!is_open).then_some(end - 1)))
 }

@@ -3,20 +3,25 @@
 //! | first row | is |
 //! | --- | --- |
 //! | can be read by the given columns and format of times | an event |
+//! | has no name in the place of the time, where all columns are given by number | an event |
 //! | `0,1,2`: the numbers of the columns, as pandas writes them | a header without names |
 //! | has a known name of a column, and no time where the rows have times | a header |
 //! | has neither a number nor a time | a header |
 //! | anything else | an event |
 use super::{
     cell::Cell,
-    column_names::{Role, role},
-    columns::ColumnName,
+    column_names::{Role, position, role},
+    columns::{ColumnName, Columns},
     delimiter::Delimiter,
     header::OLDEST_UNIX_TIME,
+    jodie,
     number::{is_number, parse_decimal},
     options::{Format, ReadOptions},
 };
-use crate::{text::shown, time_format::TimeFormat};
+use crate::{
+    text::{counted, shown},
+    time_format::TimeFormat,
+};
 use std::path::Path;
 use tgnn::error::{Error, Result};
 
@@ -56,24 +61,50 @@ pub(super) fn recognise(
     if reads(first, options) {
         return FirstRow::Event;
     }
+    let numbers = options.columns.as_ref().filter(|columns| columns.are_numbers());
+    let is_named = names_roles(first);
+    if numbers.is_some_and(|columns| !is_named && !may_name(first, rows, columns)) {
+        return FirstRow::Event;
+    }
     let is_value = |field: &Vec<u8>| is_number(field) || Cell::Text(field).is_time();
     let has_name = first.iter().any(|field| is_name(field));
     let has_value = first.iter().any(is_value);
-    if !has_name {
-        return if has_value { FirstRow::Event } else { FirstRow::Names };
+    if !has_name && has_value {
+        return FirstRow::Event;
     }
     let is_time = |(i, field): (usize, &Vec<u8>)| columns.times.get(i) == Some(&true) && is_late(field);
-    if first.iter().enumerate().any(is_time) {
+    if has_name && first.iter().enumerate().any(is_time) {
         notes.push(format!("the first line, {}, is read as an event, because it has a time", shown()));
         return FirstRow::Event;
     }
-    if has_value && !are_numbered(first) && !names_roles(first) {
-        notes.push(format!(
-            "the first line, {}, is read as a header; if it is an event, give --columns src=1,dst=2,time=3",
-            shown()
-        ));
-    }
+    let remedy = match numbers {
+        Some(columns) if !is_named || !may_name(first, rows, columns) => Some("correct its time"),
+        None if has_value && !is_named && !are_numbered(first) => Some("give --columns src=1,dst=2,time=3"),
+        _ => None,
+    };
+    notes.extend(remedy.map(|remedy| {
+        format!("the first line, {}, is read as a header; if it is an event, {remedy}", shown())
+    }));
     FirstRow::Names
+}
+
+/// Whether the first row may have the names of `columns`, which are given by number: there is a word where
+/// times are, and its source and its destination do not occur in the `rows` after it.
+fn may_name(first: &Fields, rows: &[Fields], columns: &Columns) -> bool {
+    let place = |column: &ColumnName| match column {
+        ColumnName::Number(n) => Some(n - 1),
+        ColumnName::Name(_) => None,
+    };
+    let is_word = |field: &Vec<u8>| {
+        let digits = field.iter().filter(|b| b.is_ascii_digit()).count();
+        let starts = field.first().is_some_and(|b| !b.is_ascii_digit() && !b.is_ascii_punctuation());
+        (starts || field.starts_with(b"_")) && digits < 3 && !Cell::Text(field).is_missing()
+    };
+    let recurs =
+        |i: usize| first.get(i).is_some_and(|field| rows.iter().any(|row| row.get(i) == Some(field)));
+    let mut times = columns.time.iter().filter_map(place);
+    let mut ends = [&columns.src, &columns.dst].into_iter().flatten().filter_map(place);
+    times.all(|i| first.get(i).is_some_and(is_word)) && !ends.any(recurs)
 }
 
 /// Whether a field is a known name of a column.
@@ -200,30 +231,31 @@ pub(super) fn aligned(
     while names.len() > width && names.last().is_some_and(String::is_empty) {
         names.pop();
     }
-    // A header of JODIE has one name for all features, or none at all.
     let last = names.last().map(|name| role(name));
-    let is_open = match last {
-        Some(Role::Features) => width + 1 >= names.len(),
-        Some(Role::Label) => width > names.len(),
-        _ => false,
-    };
-    if names.len() == width || is_open {
+    // JODIE's header has a name for all features even if there are none.
+    if names.len() == width || last == Some(Role::Features) && names.len() == width + 1 {
         return Ok(Some(names));
     }
-    if names.len() + 1 == width {
-        if rows.iter().all(|row| row.last().is_some_and(Vec::is_empty)) {
-            names.push(String::new());
-            return Ok(Some(names));
-        }
-        if counts_rows(rows) {
-            notes.push(
-                "the first column has no name in the header: it numbers the rows, and is not read".into(),
-            );
-            names.insert(0, String::new());
-            return Ok(Some(names));
-        }
+    if rows.iter().all(|row| row.iter().skip(names.len()).all(Vec::is_empty)) && width > names.len() {
+        names.resize(width, String::new());
+        return Ok(Some(names));
     }
-    let what = format!("the header has {} names, the first row {width} fields", names.len());
+    let is_jodie = position(&names, jodie::FEATURES).is_some_and(|at| at + 1 == names.len());
+    if names.len() + 1 == width && !is_jodie && counts_rows(rows, 0) {
+        notes.push("the first column has no name in the header: it numbers the rows, and is not read".into());
+        names.insert(0, String::new());
+        return Ok(Some(names));
+    }
+    // JODIE's header has one name for all features, or none at all.
+    let is_open = last == Some(Role::Features) || last == Some(Role::Label) && jodie::is_header(&names);
+    if width > names.len() && is_open {
+        if let (Some(last), false) = (names.last(), is_jodie) {
+            notes.push(format!("the columns after `{last}` have no name in the header: read as features"));
+        }
+        return Ok(Some(names));
+    }
+    let (named, fields) = (counted(names.len() as u64, "name"), counted(width as u64, "field"));
+    let what = format!("the header has {named}, the first row {fields}");
     if options.columns.as_ref().is_some_and(|columns| columns.are_numbers()) {
         notes.push(format!("{what}: the names are not used"));
         return Ok(None);
@@ -233,9 +265,9 @@ pub(super) fn aligned(
         .remedy("name every column, or give columns by number, such as --columns src=1,dst=2,time=3"))
 }
 
-/// Whether the first fields of the rows are 0, 1, 2, .. or 1, 2, 3, ..
-fn counts_rows(rows: &[Fields]) -> bool {
-    let number = |row: &Fields| std::str::from_utf8(row.first()?).ok()?.parse::<u64>().ok();
+/// Whether the fields `i` of the rows are 0, 1, 2, .. or 1, 2, 3, ..
+pub(super) fn counts_rows(rows: &[Fields], i: usize) -> bool {
+    let number = |row: &Fields| std::str::from_utf8(row.get(i)?).ok()?.parse::<u64>().ok();
     let first = rows.first().and_then(number).filter(|first| *first <= 1);
     first.is_some_and(|first| rows.iter().zip(first..).all(|(row, n)| number(row) == Some(n)))
 }

@@ -129,14 +129,53 @@ pub(super) fn same_numbers(names: &NameTable) -> Option<String> {
     ))
 }
 
-/// Words that seldom name a node, and those that may.
-const NO_NODES: [&str; 9] = ["null", "none", "nan", "nil", "<na>", "(null)", "undefined", "n/a", "#n/a"];
-const PERHAPS_NO_NODES: [&str; 8] = ["na", "nat", "unknown", "missing", "-", "?", "0x0", "\\n"];
+/// Words that seldom name anything, and those that may.
+const NO_NAMES: [&str; 16] = [
+    "null",
+    "none",
+    "nan",
+    "nil",
+    "<na>",
+    "(null)",
+    "<null>",
+    "(none)",
+    "(blank)",
+    "(not set)",
+    "#null!",
+    "#ref!",
+    "undefined",
+    "n/a",
+    "n.a.",
+    "#n/a",
+];
+const PERHAPS_NO_NAMES: [&str; 21] = [
+    "na",
+    "nat",
+    "n.d.",
+    "unknown",
+    "unk",
+    "missing",
+    "void",
+    "anonymous",
+    "tbd",
+    "not available",
+    "[deleted]",
+    "[removed]",
+    "-",
+    "--",
+    "---",
+    "?",
+    ".",
+    "..",
+    "*",
+    "_",
+    "\\n",
+];
 
-/// Whether a word that often stands for a missing value is the id of a node.
-pub(super) fn may_mean_missing(name: &str) -> bool {
-    let mut words = NO_NODES.iter().chain(&PERHAPS_NO_NODES);
-    words.any(|word| word.eq_ignore_ascii_case(name))
+/// Whether a text may stand for a value that is missing.
+pub(super) fn may_be_missing(text: &str) -> bool {
+    let is_in = |words: &[&str]| words.iter().any(|word| word.eq_ignore_ascii_case(text));
+    is_in(&NO_NAMES) || is_in(&PERHAPS_NO_NAMES)
 }
 
 /// Returns a note if a node among named ones has an id that stands for a missing one, such as `null`. The
@@ -148,11 +187,12 @@ pub(super) fn missing_names<'a>(
 ) -> Option<String> {
     let is_in = |words: &[&str], name: &str| words.iter().any(|word| word.eq_ignore_ascii_case(name));
     let is_zero = |name: &str| {
-        name.len() > 2 && name.contains('0') && name.bytes().all(|b| matches!(b, b'0' | b'x' | b'-'))
+        (name.len() > 2 && name.contains('0') && name.bytes().all(|b| matches!(b, b'0' | b'x' | b'-')))
+            || !name.is_empty() && name.bytes().all(|b| matches!(b, b'"' | b'\''))
     };
     let mut counts: HashMap<u64, u64> = (0..)
         .zip(names.iter())
-        .filter(|(_, name)| may_mean_missing(name) || is_zero(name))
+        .filter(|(_, name)| may_be_missing(name) || is_zero(name))
         .map(|(i, _)| (i, 0))
         .collect();
     if counts.is_empty() {
@@ -165,12 +205,15 @@ pub(super) fn missing_names<'a>(
     }
     let mut found: Vec<(u64, &str)> =
         counts.into_iter().map(|(i, count)| (count, names.get(i as usize))).collect();
-    found.retain(|(count, name)| is_in(&NO_NODES, name) || 100 * count >= events as u64);
+    found.retain(|(count, name)| is_in(&NO_NAMES, name) || 100 * count >= events as u64);
     found.sort_unstable_by(|a, b| b.cmp(a));
     let (count, first) = found.first()?;
-    let more = found.get(1).map_or(String::new(), |(count, name)| format!(", and `{name}` in {count}"));
+    let first = shown(first.as_bytes());
+    let more = found
+        .get(1)
+        .map_or(String::new(), |(count, name)| format!(", and {} in {count}", shown(name.as_bytes())));
     Some(format!(
-        "`{first}` is a node, with {}{more}: if that means a missing node, remove such rows",
+        "{first} is a node, with {}{more}: if that means a missing node, remove such rows",
         counted(*count, "event")
     ))
 }

@@ -2,16 +2,24 @@
 //!
 //! The header has one name for all features; a row is `user,item,time,label,f1,f2,…`. Users and items are
 //! numbered separately, both from 0. Source: Kumar et al., KDD 2019 (Wikipedia, Reddit, MOOC, LastFM).
-use super::{header::HeaderColumns, sample::Sample};
+use super::{column_names::position, header::HeaderColumns, sample::Sample};
 
 /// Columns if no header says otherwise.
 pub(super) const COLUMNS: HeaderColumns = HeaderColumns::fixed(1, 2, 3, Some(4), Some((5, None)));
 
-/// Whether the header names users and items, or has JODIE's name for all features.
+/// JODIE's name for all features.
+pub(super) const FEATURES: &str = "comma_separated_list_of_features";
+
+/// Whether there is a header of this layout.
 pub(super) fn recognises(sample: &Sample) -> bool {
-    let users = ["user_id", "user", "userid"].iter().any(|n| sample.names(n));
-    let items = ["item_id", "item", "itemid"].iter().any(|n| sample.names(n));
-    (users && items) || sample.names("comma_separated_list_of_features")
+    sample.header.as_deref().is_some_and(is_header)
+}
+
+/// Whether a header names users and items, or has JODIE's name for all features.
+pub(super) fn is_header(names: &[String]) -> bool {
+    let has_one = |wanted: &[&str]| wanted.iter().any(|name| position(names, name).is_some());
+    let (users, items) = (["user_id", "user", "userid"], ["item_id", "item", "itemid"]);
+    has_one(&users) && has_one(&items) || has_one(&[FEATURES])
 }
 
 /// Returns the range of feature columns, from 0, given the range that the header names.

@@ -307,7 +307,7 @@ impl Row for Object<'_> {
         match self.object.get(&self.names[i]) {
             None | Some(Value::Null) => Cell::Missing,
             Some(Value::String(text)) => Cell::Text(text.as_bytes()),
-            Some(Value::Bool(value)) => Cell::Number(Scalar::Uint((*value).into())),
+            Some(Value::Bool(value)) => Cell::Bool(*value),
             Some(Value::Number(n)) => Cell::Number(match (n.as_u64(), n.as_i64()) {
                 (Some(v), _) => Scalar::Uint(v),
                 (_, Some(v)) => Scalar::Int(v),

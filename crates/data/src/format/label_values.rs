@@ -1,6 +1,7 @@
 //! The column of labels: numbers, or text.
 use super::{
     cell::{Cell, Row},
+    id_rule::may_be_missing,
     number::Fault,
     options::Missing,
     table::{MISSING, VALUES},
@@ -17,8 +18,8 @@ use tgnn::error::Result;
 const MOST_TEXTS: usize = 1 << 16;
 /// 2^24: from here on, 32-bit floats do not tell whole numbers apart.
 const EXACT: f32 = 16_777_216.0;
-/// Texts that often stand for a label that is not known.
-const UNKNOWN: [&str; 4] = ["unknown", "unlabeled", "unlabelled", "missing"];
+/// Texts that often stand for a label that is not known, beside those that may stand for any value.
+const UNKNOWN: [&str; 2] = ["unlabeled", "unlabelled"];
 
 /// Labels read so far. They are numbers until a label is not; then all of them are text.
 #[derive(Default)]
@@ -160,11 +161,15 @@ impl LabelValues {
         if let Some(text) = &self.first_text {
             notes.push(format!("labels are text, because of {text}; those before it were numbers"));
         }
-        let unknown =
-            self.texts.iter().flatten().find(|text| UNKNOWN.contains(&text.to_lowercase().as_str()));
+        let unknown = self
+            .texts
+            .iter()
+            .flatten()
+            .find(|text| UNKNOWN.contains(&&*text.to_lowercase()) || may_be_missing(text));
         if let Some(text) = unknown {
+            let text = shown(text.as_bytes());
             notes.push(format!(
-                "the label `{text}` is a class like others; leave it empty where it means no label"
+                "the label {text} is a class like others; leave it empty where it means no label"
             ));
         }
         if self.rounded > 0 {

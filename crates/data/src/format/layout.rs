@@ -8,9 +8,14 @@ use super::{
     jodie,
     options::{Format, ReadOptions},
     sample::Sample,
-    signed, snap, tgl,
+    signed, snap,
+    split_times::{self, SplitTime},
+    tgl,
 };
-use crate::{text::shown, time_format::TimeFormat};
+use crate::{
+    text::{counted, shown},
+    time_format::{TimeFormat, is_named_date},
+};
 use std::{collections::HashSet, path::Path};
 use tgnn::error::{Error, Result};
 
@@ -65,6 +70,7 @@ pub(super) fn recognise(path: &Path, sample: &Sample, options: &ReadOptions) -> 
     let roll = sample.position("ext_roll");
     let mut layout = Resolver { path, names: &names, options }.layout(format, named, sample)?;
     layout.roll = roll;
+    layout.check_time(path, sample, options)?;
     layout.notes.extend_from_slice(&sample.notes);
     layout.note_unread(sample);
     if options.time_format.is_none() {
@@ -136,12 +142,13 @@ impl Resolver<'_> {
             let missing = missing.iter().filter(|m| m.0.is_none()).map(|m| (m.1, m.2)).collect::<Vec<_>>();
             return Err(self.missing(&missing));
         };
+        let label = one(&given.label, named.label)?;
+        let single = [Some(src), Some(dst), label, named.label, named.index];
+        let taken: Vec<usize> = single.into_iter().flatten().chain(time.iter().copied()).collect();
         let features = match (&given.features[..], named.features) {
-            ([], Some((first, last))) => vec![FeatureColumns::Range(first + 1, last.map(|last| last + 1))],
+            ([], Some(range)) => without(range, taken),
             ([], None) => {
-                let taken = [Some(src), Some(dst), named.label, named.index];
-                let rest =
-                    sample.measured.iter().filter(|i| !taken.contains(&Some(**i)) && !time.contains(i));
+                let rest = sample.measured.iter().filter(|i| !taken.contains(i));
                 rest.map(|i| FeatureColumns::Values(ColumnName::Number(i + 1))).collect()
             }
             (given, _) => given.to_vec(),
@@ -153,7 +160,7 @@ impl Resolver<'_> {
             dst,
             time,
             dates: None,
-            label: one(&given.label, named.label)?,
+            label,
             index: named.index,
             roll: None,
             features,
@@ -190,6 +197,19 @@ impl Resolver<'_> {
     }
 }
 
+/// Returns a range of columns from 0 without those that are `taken` for something else.
+fn without((first, last): (usize, Option<usize>), mut taken: Vec<usize>) -> Vec<FeatureColumns> {
+    taken.sort_unstable();
+    let (mut ranges, mut start) = (Vec::new(), first);
+    for at in taken.into_iter().filter(|&at| at >= first && last.is_none_or(|last| at <= last)) {
+        ranges.extend((at > start).then(|| FeatureColumns::Range(start + 1, Some(at))));
+        start = at + 1;
+    }
+    let rest = last.is_none_or(|last| start <= last);
+    ranges.extend(rest.then(|| FeatureColumns::Range(start + 1, last.map(|last| last + 1))));
+    ranges
+}
+
 /// Returns the index of a column that the user names.
 fn given_column(path: &Path, names: &[String], column: &ColumnName) -> Result<usize> {
     let found = given(names, column).map_err(|e| Error::data(path, e.what).remedy(e.remedy))?;
@@ -202,6 +222,20 @@ fn given_column(path: &Path, names: &[String], column: &ColumnName) -> Result<us
 }
 
 impl Layout {
+    /// Refuses a column of times that a header names if it has only a part of them.
+    fn check_time(&self, path: &Path, sample: &Sample, options: &ReadOptions) -> Result<()> {
+        let is_given = options.columns.as_ref().is_some_and(|columns| !columns.time.is_empty());
+        match self.time[..] {
+            [time] if !is_given && options.time_format.is_none() && sample.header.is_some() => {
+                match split_times::find(&self.names, time, sample) {
+                    Some(SplitTime { what, remedy }) => Err(Error::data(path, what).remedy(remedy)),
+                    None => Ok(()),
+                }
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Returns the columns of source and destination, and the rules for their ids.
     pub(super) fn ends(&self) -> impl Iterator<Item = (usize, IdRule)> {
         [self.src, self.dst].into_iter().zip(self.ids)
@@ -240,22 +274,25 @@ impl Layout {
     pub(super) fn find_dates<'f>(&mut self, sample: impl FnOnce(usize) -> Vec<&'f [u8]>) {
         let [time] = self.time[..] else { return };
         let fields = sample(time);
-        let Some(format) = TimeFormat::of_dates(fields.iter().copied()) else {
-            let name = self.names.get(time).map_or("", String::as_str);
+        let name = self.names.get(time).map_or("", String::as_str);
+        let formats = TimeFormat::of_dates(fields.iter().copied());
+        let Some(format) = formats.first() else {
             let (format, note) = TimeFormat::of_numbers(name, &fields);
             self.dates = format;
             self.notes.extend(note);
             return;
         };
-        let called = self.names.get(time).map_or_else(String::new, |name| name.to_ascii_lowercase());
+        let called = name.to_ascii_lowercase();
         let is_called = |words: &[&str]| words.iter().any(|word| called.contains(word));
+        let is_date = is_called(&["date", "day", "month", "year", "period"]) || is_named_date(name);
         let first = fields.first().copied().unwrap_or_default();
-        let sure = match first.len() {
-            ..6 => is_called(&["year"]),
-            6..8 => {
-                let differ = fields.iter().collect::<HashSet<_>>().len() > 2;
-                differ || is_called(&["date", "day", "month", "year", "period"])
-            }
+        let differ = fields.iter().collect::<HashSet<_>>().len() > 2;
+        let sure = match &*format.to_string() {
+            "%Y" => is_called(&["year"]),
+            "%Y%m" => differ || is_date,
+            // Day and month may be told apart by later rows only.
+            "%d%m%Y" | "%m%d%Y" => is_date && formats.len() == 1,
+            "%y%m%d" | "%Y%j" => is_date,
             _ => true,
         };
         let shown = shown(first);
@@ -264,14 +301,17 @@ impl Layout {
                 "{shown} and the other times are read as dates, by --time-format {format}; if they are numbers, \
                  give --time-format s"
             ));
-            self.dates = Some(format);
+            self.dates = Some(format.clone());
         } else if first.len() >= 6 {
-            self.notes
-                .push(format!("{shown} is read as a number; if it is a date, give --time-format {format}"));
+            let formats: Vec<String> = formats.iter().map(ToString::to_string).collect();
+            self.notes.push(format!(
+                "{shown} is read as a number; if it is a date, give --time-format {}",
+                formats.join(" or ")
+            ));
         }
     }
 
-    /// Adds a note about the named columns that are not read.
+    /// Adds a note about the columns that are not read, but for a column without a name that numbers the rows.
     fn note_unread(&mut self, sample: &Sample) {
         let position = |column: &ColumnName| given(&self.names, column).ok().flatten().unwrap_or(usize::MAX);
         let is_feature = |i: usize| {
@@ -283,18 +323,14 @@ impl Layout {
             })
         };
         let known = [Some(self.src), Some(self.dst), self.label, self.index];
-        let unread = |&i: &usize| {
-            !known.contains(&Some(i))
-                && !self.time.contains(&i)
-                && !is_feature(i)
-                && !self.names[i].is_empty()
-        };
-        let unread: Vec<String> = (0..self.names.len())
-            .filter(unread)
-            .map(|i| self.names[i].clone())
-            .filter(|name| !name.ends_with("_roll"))
+        let name = |i: usize| self.names.get(i).map_or("", String::as_str);
+        let is_empty = |i: usize| name(i).is_empty() && (sample.numbers_rows(i) || sample.is_blank(i));
+        let is_read = |&i: &usize| known.contains(&Some(i)) || self.time.contains(&i) || is_feature(i);
+        let unread: Vec<String> = (0..self.names.len().max(sample.width()))
+            .filter(|i| !is_read(i) && !is_empty(*i) && !name(*i).ends_with("_roll"))
+            .map(|i| if name(i).is_empty() { format!("column {}", i + 1) } else { name(i).to_owned() })
             .collect();
-        if !unread.is_empty() && sample.header.is_some() {
+        if !unread.is_empty() {
             self.notes.push(format!("columns not read: {}", listed(&unread)));
         }
     }
@@ -327,8 +363,8 @@ fn unknown(path: &Path, sample: &Sample) -> Error {
         return one_column(path, &String::from_utf8_lossy(field));
     }
     let separator = sample.shape.writing.delimiter.describe();
-    let what =
-        format!("no known layout has {} columns, separated by {separator}, without a header", sample.width());
+    let columns = counted(sample.width() as u64, "column");
+    let what = format!("no known layout has {columns}, separated by {separator}, without a header");
     Error::data(path, what)
         .remedy("name the layout with --format, or the columns with --columns src=1,dst=2,time=3")
 }

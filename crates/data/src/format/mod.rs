@@ -25,6 +25,8 @@ mod beginning;
 mod blocks;
 mod cell;
 pub(super) mod column_names;
+#[cfg(all(test, feature = "formats"))]
+mod column_tests;
 #[cfg(feature = "formats")]
 #[doc(hidden)]
 pub mod columnar;
@@ -70,6 +72,7 @@ mod set_file;
 mod signed;
 mod snap;
 mod source;
+mod split_times;
 #[cfg(feature = "formats")]
 mod spool;
 mod table;

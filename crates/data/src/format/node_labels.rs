@@ -1,6 +1,6 @@
 //! Tables of node labels: a time, a node, a label and its weight per row.
 use super::{
-    cell::{self, Row},
+    cell::{self, Cell, Row},
     column_names::{Role, listed, role, side},
     number::Fault,
     records::wrong_width,
@@ -8,7 +8,7 @@ use super::{
     source::read_beside,
     table::value,
 };
-use crate::{Events, LabelColumns, NodeId, node_names::Side, time_format::TimeScale};
+use crate::{Events, LabelColumns, NodeId, node_names::Side, text::counted, time_format::TimeScale};
 use indexmap::IndexSet;
 use std::path::Path;
 use tgnn::error::{Error, Result};
@@ -68,10 +68,7 @@ impl LabelTable {
         };
         let ((mut table, columns), notes) =
             read_beside(file, SYNTAX, begin, |(table, columns), row| table.push(row, columns, scale))?;
-        let note = columns.note.map(|name| {
-            format!("no column of {} is named `label`; the labels are those of `{name}`", file.display())
-        });
-        table.notes = notes.into_iter().chain(note).collect();
+        table.notes = [notes, columns.notes].concat();
         Ok(table)
     }
 
@@ -96,6 +93,15 @@ impl LabelTable {
             let e = row.error(columns.weight, format!("the weight of a label is {weight}"));
             return Err(e.remedy("weights are 0 or more"));
         }
+        let cell = row.cell(columns.label);
+        if cell.is_missing() {
+            let what = if matches!(cell, Cell::Text([_, ..])) {
+                cell.shown() + " is not a label"
+            } else {
+                cell.describe(Fault::Empty, "a label")
+            };
+            return Err(row.error(Some(columns.label), what).remedy(FILL_IN));
+        }
         let label = self.labels.insert_full(cell::id(row, columns.label, "a label", FILL_IN)?).0 as u32;
         let node = match self.nodes.get_index_of(node.as_str()) {
             Some(known) => known as u32,
@@ -116,8 +122,8 @@ struct TableColumns {
     label: usize,
     weight: Option<usize>,
     width: usize,
-    /// The name of the column of labels, if it does not say that it has labels.
-    note: Option<String>,
+    /// What the user should know about the columns.
+    notes: Vec<String>,
     /// Whether the name of the column of nodes says that they are sources or destinations.
     side: Option<Side>,
 }
@@ -134,21 +140,31 @@ impl TableColumns {
             return match sample.width() {
                 width @ (3 | 4) => {
                     let weight = (width == 4).then_some(3);
-                    Ok(TableColumns { time: 0, node: 1, label: 2, weight, width, note: None, side: None })
+                    Ok(TableColumns {
+                        time: 0,
+                        node: 1,
+                        label: 2,
+                        weight,
+                        width,
+                        notes: Vec::new(),
+                        side: None,
+                    })
                 }
                 width => {
-                    let what = format!("a row of {width} columns is not a label of a node");
+                    let columns = counted(width as u64, "column");
+                    let what = format!("a row of {columns} is not a label of a node");
                     Err(Error::data(file, what).remedy("write time,node,label,weight"))
                 }
             };
         };
-        let find = |words: &[&str], roles: &[Role]| {
-            let is_word = |name: &&String| words.iter().any(|word| name.trim().eq_ignore_ascii_case(word));
-            let by_word = names.iter().position(|name| is_word(&name));
-            by_word.or_else(|| roles.iter().find_map(|r| names.iter().position(|name| role(name) == *r)))
+        let called = |words: &[&str]| {
+            let position = |word: &&str| names.iter().position(|name| name.trim().eq_ignore_ascii_case(word));
+            words.iter().find_map(position)
         };
-        let time = find(&[], &[Role::Time, Role::LikelyTime]).or_else(|| find(&["year", "month"], &[]));
-        let (node, label) = (find(&NODES, &[Role::Src]), find(&LABELS, &[Role::Label, Role::Dst]));
+        let with = |wanted: Role| names.iter().position(|name| role(name) == wanted);
+        let time = with(Role::Time).or_else(|| with(Role::LikelyTime)).or_else(|| called(&["year", "month"]));
+        let node = called(&NODES).or_else(|| with(Role::Src));
+        let label = with(Role::Label).or_else(|| called(&LABELS)).or_else(|| with(Role::Dst));
         let missing = |what: &str| {
             let error = Error::data(file, format!("no column is named like a {what} of node labels"));
             error.remedy(format!("{SYNTAX}; the columns are {}", listed(names)))
@@ -156,16 +172,34 @@ impl TableColumns {
         let time = time.ok_or_else(|| missing("time"))?;
         let node = node.ok_or_else(|| missing("node"))?;
         let label = label.ok_or_else(|| missing("label"))?;
-        Ok(TableColumns {
-            time,
-            node,
-            label,
-            weight: find(&WEIGHTS, &[]),
-            width: names.len(),
-            note: (role(&names[label]) == Role::Dst).then(|| names[label].clone()),
-            side: side(&names[node]),
-        })
+        let weight = called(&WEIGHTS);
+        let read = [Some(time), Some(node), Some(label), weight];
+        check_names(file, names, read.into_iter().flatten())?;
+        let mut notes = Vec::new();
+        if role(&names[label]) == Role::Dst {
+            let (file, name) = (file.display(), &names[label]);
+            notes.push(format!("no column of {file} is named `label`; the labels are those of `{name}`"));
+        }
+        let unread = (0..names.len()).filter(|i| !read.contains(&Some(*i)));
+        let unread: Vec<String> = unread.map(|i| names[i].clone()).filter(|name| !name.is_empty()).collect();
+        if !unread.is_empty() {
+            notes.push(format!("columns of {} not read: {}", file.display(), listed(&unread)));
+        }
+        let side = side(&names[node]);
+        Ok(TableColumns { time, node, label, weight, width: names.len(), notes, side })
     }
+}
+
+/// Checks that no other column is called like one that is read.
+fn check_names(file: &Path, names: &[String], read: impl Iterator<Item = usize>) -> Result<()> {
+    for at in read {
+        let is_same = |name: &String| name.trim().eq_ignore_ascii_case(names[at].trim());
+        if let Some(other) = (0..names.len()).find(|&i| i != at && is_same(&names[i])) {
+            let what = format!("two columns are called `{}`: {} and {}", names[at], at + 1, other + 1);
+            return Err(Error::data(file, what).remedy(SYNTAX));
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -264,7 +264,7 @@ fn a_table_of_edge_features_follows_the_rule_for_missing_values_and_its_event_nu
     let text = "idx,f\n1,5\n2,\n3,7\n";
     let e = with(text, Missing::Zero).unwrap();
     assert_eq!(e.edge_features.unwrap().values(), [5., 0., 7.]);
-    assert_eq!(e.notes[0], "columns of events are no features: idx");
+    assert_eq!(e.notes[0], "no features by their names: idx; rename those that are features");
     assert!(e.notes[1].starts_with("1 missing value of ") && e.notes[1].ends_with("f.csv: read as 0"));
     let e = with(text, Missing::Drop).unwrap();
     assert_eq!((e.time, e.edge_features.unwrap().values()), (vec![0, 2], &[5., 7.][..]));

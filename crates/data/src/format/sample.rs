@@ -173,6 +173,16 @@ impl Sample {
         self.all(i, |cell| cell.value().is_ok())
     }
 
+    /// Whether column `i` has nothing in any row.
+    pub(super) fn is_blank(&self, i: usize) -> bool {
+        self.whole_rows().all(|row| row.get(i).is_none_or(Vec::is_empty))
+    }
+
+    /// Whether column `i` is 0, 1, 2, .. or 1, 2, 3, ..
+    pub(super) fn numbers_rows(&self, i: usize) -> bool {
+        header_row::counts_rows(&self.rows[..self.whole], i)
+    }
+
     /// Whether column `i` has few different values for its number of rows.
     pub(super) fn are_categories(&self, i: usize) -> bool {
         let values: Vec<&[u8]> = self.whole_rows().filter_map(|row| Some(row.get(i)?.as_slice())).collect();

@@ -29,6 +29,8 @@ pub(super) fn recognises(sample: &Sample) -> bool {
             && !sample.names("label");
     }
     sample.width() == 4
+        && sample.are_numbers(2)
+        && sample.are_times(3)
         && sample.numbers(2).all(|x| x.abs() <= LARGEST_RATING)
         && sample.numbers(3).all(|t| t > LARGEST_RATING)
 }

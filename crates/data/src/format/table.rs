@@ -13,8 +13,9 @@ use super::{
 use crate::{
     ids::{IdColumns, IdField},
     raw::{self, Raw},
-    text::counted,
-    time_format::TimeFormat,
+    scalar::Scalar,
+    text::{counted, shown},
+    time_format::{TimeFormat, has_zone},
 };
 use std::{
     borrow::Cow,
@@ -29,6 +30,9 @@ pub(super) const TIMES: &str = "write seconds, as an integer or a decimal number
 pub(super) const VALUES: &str = "write a finite number";
 /// Remedy for a cell that is missing.
 pub(super) const MISSING: &str = "fill it in, or leave out such rows with --missing drop";
+
+/// 2^24: from here on, 32-bit floats do not tell whole numbers apart.
+const EXACT: f32 = 16_777_216.0;
 
 /// Number of rows that this process has read.
 static ROWS: AtomicU64 = AtomicU64::new(0);
@@ -67,6 +71,10 @@ pub(super) struct Table<'a> {
     /// Number of ids that are -1 among numbers from 0 on, and of those that are floats beyond 2^53.
     doubtful: u64,
     inexact: u64,
+    times: TimeCounts,
+    /// Number of ids such as `7.0`, and the first of them.
+    pointed: u64,
+    first_pointed: Option<String>,
 }
 
 impl<'a> Table<'a> {
@@ -86,6 +94,9 @@ impl<'a> Table<'a> {
             first_text: None,
             doubtful: 0,
             inexact: 0,
+            times: TimeCounts::default(),
+            pointed: 0,
+            first_pointed: None,
         }
     }
 
@@ -123,6 +134,10 @@ impl<'a> Table<'a> {
         for (cell, rule) in layout.ends().map(|(i, rule)| (row.cell(i), rule)) {
             self.doubtful += u64::from(rule.is_doubtful(&cell));
             self.inexact += u64::from(is_inexact(&cell));
+            if let Some(field) = pointed(&cell) {
+                self.pointed += 1;
+                self.first_pointed.get_or_insert_with(|| shown(field));
+            }
         }
         if self.first_text.is_none() {
             let later = !self.raw.ids.src.is_empty();
@@ -193,6 +208,9 @@ impl<'a> Table<'a> {
         self.has_timestamps |= other.has_timestamps;
         self.doubtful += other.doubtful;
         self.inexact += other.inexact;
+        self.times.append(other.times);
+        self.pointed += other.pointed;
+        self.first_pointed = self.first_pointed.take().or(other.first_pointed);
     }
 
     /// Checks that the columns of the layout exist in a row.
@@ -234,6 +252,7 @@ impl<'a> Table<'a> {
             _ => TimeFormat::Iso,
         });
         self.has_timestamps |= matches!(cell, Cell::Time(_));
+        self.times.add(&cell, format);
         let at = parts.first().copied();
         let is_guessed = self.options.time_format.is_none() && self.layout.dates.is_some();
         let fault = |f: Fault| {
@@ -302,9 +321,14 @@ impl<'a> Table<'a> {
             notes.push(format!("{were} read as 0; --missing drop leaves out such rows"));
         }
         if let Some((text, true)) = &self.first_text {
-            notes.push(format!("ids are text, because of `{text}`; those before it were numbers"));
+            let text = shown(text.as_bytes());
+            notes.push(format!("ids are text, because of {text}; those before it were numbers"));
         }
         if let Some(names) = &self.raw.ids.names {
+            notes.extend(self.first_pointed.as_ref().map(|first| {
+                let ids = counted(self.pointed, "id");
+                format!("{ids} such as {first} read as whole numbers, without the point: `1` and `1.0` are one node")
+            }));
             notes.extend(same_numbers(names));
             let ends = self.raw.ids.src.iter().chain(&self.raw.ids.dst);
             notes.extend(missing_names(names, ends, self.raw.ids.src.len()));
@@ -317,6 +341,16 @@ impl<'a> Table<'a> {
             let were = counted(self.inexact, "id");
             notes.push(format!("{were} above 2^53 in a column of floats, which cannot tell neighbours apart: save ids as integers or text"));
         }
+        notes
+            .extend(self.features.as_ref().and_then(|(features, _)| features.note_large(&self.layout.names)));
+        notes.extend(self.time_notes());
+        notes.extend_from_slice(&self.layout.notes);
+        notes
+    }
+
+    /// Returns what the user should know about the times.
+    fn time_notes(&self) -> Vec<String> {
+        let mut notes = Vec::new();
         match (&self.time_format, self.options.time_format.as_ref().or(self.layout.dates.as_ref())) {
             (Some(TimeFormat::Seconds | TimeFormat::Iso | TimeFormat::Pattern(_)) | None, _)
             | (_, Some(_)) => {}
@@ -325,17 +359,74 @@ impl<'a> Table<'a> {
                 unit.described()
             )),
         }
+        notes.extend(self.times.notes());
         if self.has_timestamps && self.options.time_format.is_some() {
             notes.push("the times are timestamps, so that --time-format only says how they are shown".into());
         }
-        notes
-            .extend(self.features.as_ref().and_then(|(features, _)| features.note_large(&self.layout.names)));
         if self.clock.rounded {
             notes.push("times had more than 9 digits after the point: rounded to nanoseconds".into());
         }
-        notes.extend_from_slice(&self.layout.notes);
         notes
     }
+}
+
+/// Numbers of times that are not what they seem.
+#[derive(Default)]
+struct TimeCounts {
+    /// Numbers of times without and with a zone, and the first with one.
+    zones: [u64; 2],
+    zoned: Option<String>,
+    /// Number of times that are floats of 32 bits beyond 2^24.
+    short: u64,
+}
+
+impl TimeCounts {
+    /// Counts a time.
+    #[inline]
+    fn add(&mut self, cell: &Cell<'_>, format: &TimeFormat) {
+        match cell {
+            Cell::Number(Scalar::Single(value)) => self.short += u64::from(value.abs() > EXACT),
+            Cell::Text(field) if *format == TimeFormat::Iso => {
+                let Some(has_zone) = has_zone(field) else { return };
+                self.zones[usize::from(has_zone)] += 1;
+                if has_zone {
+                    self.zoned.get_or_insert_with(|| shown(field));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Adds the numbers of other times, which follow these.
+    fn append(&mut self, other: Self) {
+        self.zones.iter_mut().zip(other.zones).for_each(|(own, other)| *own += other);
+        self.zoned = self.zoned.take().or(other.zoned);
+        self.short += other.short;
+    }
+
+    /// Returns what the user should know.
+    fn notes(&self) -> Vec<String> {
+        let mut notes = Vec::new();
+        let naive = self.zones[0];
+        if let Some(zoned) = self.zoned.as_ref().filter(|_| naive > 0) {
+            notes.push(format!(
+                "{} without a zone read as UTC, although others have one, such as {zoned}",
+                counted(naive, "time")
+            ));
+        }
+        if self.short > 0 {
+            let times = counted(self.short, "time");
+            notes.push(format!("{times} beyond 2^24 are 32-bit floats, which have lost digits"));
+        }
+        notes
+    }
+}
+
+/// Returns the field of an id that is a whole number with a point, such as `7.0`.
+#[inline]
+fn pointed<'a>(cell: &Cell<'a>) -> Option<&'a [u8]> {
+    let Cell::Text(field @ [b'0'..=b'9', .., b'0' | b'.']) = cell else { return None };
+    (field.contains(&b'.') && parse_id(field).is_ok()).then_some(field)
 }
 
 /// Whether the numbers of the events differ from the positions of their rows by one number, 0 or more.

@@ -28,9 +28,17 @@ const BY_SIZE: [(u64, TimeFormat); 10] = [
     (662_380_416_000_000_000, TimeFormat::Nanoseconds),
 ];
 
-/// Patterns of dates that are written as whole numbers, by their number of digits.
-const DATES: [(usize, &str); 6] =
-    [(4, "%Y"), (6, "%Y%m"), (8, "%Y%m%d"), (10, "%Y%m%d%H"), (12, "%Y%m%d%H%M"), (14, "%Y%m%d%H%M%S")];
+/// Patterns of dates that are written as whole numbers, by their number of digits. Of the patterns of one
+/// number, the first counts, but for days before and after months, of which neither is surer.
+const DATES: [(usize, &[&str]); 7] = [
+    (4, &["%Y"]),
+    (6, &["%Y%m", "%y%m%d"]),
+    (7, &["%Y%j"]),
+    (8, &["%Y%m%d", "%d%m%Y", "%m%d%Y"]),
+    (10, &["%Y%m%d%H"]),
+    (12, &["%Y%m%d%H%M"]),
+    (14, &["%Y%m%d%H%M%S"]),
+];
 /// First and last second of the dates that a whole number may be: from 1900 until 2099.
 const DATED: Range<i64> = -2_208_988_800..4_102_444_800;
 
@@ -45,8 +53,15 @@ const POSSIBLE: Range<f64> = 1980.0..2040.0;
 const OF_DATES: [TimeFormat; 5] =
     [TimeFormat::Days, TimeFormat::Excel, TimeFormat::ModifiedJulian, TimeFormat::Julian, TimeFormat::Matlab];
 /// Units of numbers that any column may have, if they are no seconds.
-const OTHERS: [TimeFormat; 4] =
-    [TimeFormat::Minutes, TimeFormat::Hours, TimeFormat::Julian, TimeFormat::Matlab];
+const OTHERS: [TimeFormat; 7] = [
+    TimeFormat::Minutes,
+    TimeFormat::Hours,
+    TimeFormat::Days,
+    TimeFormat::Excel,
+    TimeFormat::ModifiedJulian,
+    TimeFormat::Julian,
+    TimeFormat::Matlab,
+];
 
 impl TimeFormat {
     /// Guesses how `field`, the first time of a file, is written: a number by its size.
@@ -64,15 +79,27 @@ impl TimeFormat {
         }
     }
 
-    /// Returns the pattern of dates that all of `fields` may be, which are whole numbers, such as `20200131`.
-    pub(crate) fn of_dates<'a>(fields: impl Iterator<Item = &'a [u8]> + Clone) -> Option<Self> {
-        let first = fields.clone().next()?;
+    /// Returns the patterns of dates that all of `fields` may be, which are whole numbers, such as `20200131`:
+    /// one, or both with days and months first if the fields do not tell which.
+    pub(crate) fn of_dates<'a>(fields: impl Iterator<Item = &'a [u8]> + Clone) -> Vec<Self> {
+        let Some(first) = fields.clone().next() else { return Vec::new() };
         let digits = first.strip_suffix(b".0").unwrap_or(first);
-        let (_, pattern) = DATES.iter().find(|(n, _)| *n == digits.len())?;
-        let pattern = TimeFormat::Pattern((*pattern).to_owned());
-        let is_date = |field: &[u8]| pattern.parse(field).is_ok_and(|date| DATED.contains(&date.mantissa));
+        let patterns =
+            DATES.iter().find(|(n, _)| *n == digits.len()).map_or(&[][..], |(_, patterns)| patterns);
+        let patterns = patterns.iter().map(|pattern| TimeFormat::Pattern((*pattern).to_owned()));
         let has_digits = |field: &[u8]| field.len() == first.len() && field[0].is_ascii_digit();
-        fields.clone().all(|field| has_digits(field) && is_date(field)).then_some(pattern)
+        let fits = |pattern: &TimeFormat| {
+            let is_date =
+                |field: &[u8]| pattern.parse(field).is_ok_and(|date| DATED.contains(&date.mantissa));
+            fields.clone().all(|field| has_digits(field) && is_date(field))
+        };
+        let mut fit: Vec<Self> = patterns.filter(fits).collect();
+        let are_of_year =
+            |pattern: &TimeFormat| matches!(pattern, TimeFormat::Pattern(p) if p.ends_with("%Y"));
+        if !fit.first().is_some_and(are_of_year) {
+            fit.truncate(1);
+        }
+        fit
     }
 
     /// Returns the unit in which to read the numbers `fields` of a column called `name`, if that is not told
@@ -120,7 +147,8 @@ impl<'a> Numbers<'a> {
     fn unit_by_name(&self) -> Option<&'static Unit> {
         let is_usual = |unit: &&Unit| self.are_in(&USUAL, unit);
         let of_dates = || OF_DATES.iter().filter_map(TimeFormat::unit).find(is_usual);
-        let are_dates = !self.are_in(&POSSIBLE, self.guessed) && self.words.iter().any(|word| is_date(word));
+        let are_dates =
+            !self.are_in(&POSSIBLE, self.guessed) && self.words.iter().any(|word| is_date_word(word));
         self.called().filter(is_usual).or_else(|| are_dates.then(of_dates).flatten())
     }
 
@@ -169,13 +197,22 @@ impl<'a> Numbers<'a> {
             return None;
         }
         let date = self.date(self.guessed);
-        if let Some(other) = OTHERS.iter().filter_map(TimeFormat::unit).find(|unit| self.are_in(&USUAL, unit))
-        {
+        let others: Vec<&Unit> =
+            OTHERS.iter().filter_map(TimeFormat::unit).filter(|unit| self.are_in(&USUAL, unit)).collect();
+        if !others.is_empty() {
+            let dates =
+                others.iter().map(|unit| format!("in {} it is {}", unit.format.described(), self.date(unit)));
+            let names: Vec<&str> = others.iter().map(|unit| unit.name).collect();
             return Some(format!(
-                "{first} is read in {guessed} since 1970, which is {date}; in {} it is {}: if so, give --time-format {}",
-                other.format.described(),
-                self.date(other),
-                other.format
+                "{first} is read in {guessed} since 1970, which is {date}; {}: if so, give --time-format {}",
+                dates.collect::<Vec<_>>().join(", "),
+                names.join(" or ")
+            ));
+        }
+        if self.words.iter().any(|word| is_date_word(word)) {
+            return Some(format!(
+                "{first} is read in {guessed} since 1970, which is {date}; if it is a date, as the column's name \
+                 says, give its format, such as --time-format %d%m%Y"
             ));
         }
         let is_far = 1970.0 + self.guessed.approximate(self.range[0]) / YEAR >= POSSIBLE.end;
@@ -201,7 +238,7 @@ fn approximate(number: Decimal) -> f64 {
 }
 
 /// Returns the words in a name such as `order_date` or `orderDate`, in lower case.
-fn words(name: &str) -> Vec<String> {
+pub(crate) fn words(name: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     let mut was_lower = false;
     for c in name.chars() {
@@ -217,8 +254,13 @@ fn words(name: &str) -> Vec<String> {
     words
 }
 
+/// Whether the name of a column says that it has dates.
+pub(crate) fn is_named_date(name: &str) -> bool {
+    words(name).iter().any(|word| is_date_word(word))
+}
+
 /// Whether a word in the name of a column means a date or a day.
-fn is_date(word: &str) -> bool {
+pub(crate) fn is_date_word(word: &str) -> bool {
     let days = ["day", "days", "datum", "fecha", "tag", "jour", "dia", "giorno"];
     word.ends_with("date") && !word.ends_with("update") || days.contains(&word)
 }

@@ -1,7 +1,7 @@
 //! Dates and times of ISO 8601.
 use super::pattern::with_nanoseconds;
 use crate::format::number::{Decimal, Fault};
-use chrono::{NaiveDate, NaiveTime};
+use chrono::{DateTime, Datelike, NaiveDate, NaiveTime};
 
 /// Converts a date, or a date and time, of ISO 8601. A day may be missing, a blank may stand for `T`, and `/`
 /// for `-`.
@@ -11,10 +11,39 @@ pub(super) fn iso(field: &[u8]) -> Result<Decimal, Fault> {
     }
     let mut rest = Scanner(field);
     let parsed = rest.date().zip(Some(rest.time())).and_then(|(date, time)| Some((date, time?)));
-    let Some((date, (time, nanoseconds, cut))) = parsed else { return Err(Fault::Text) };
+    let Some((date, Clock { seconds: time, nanoseconds, cut, is_leap })) = parsed else {
+        return Err(Fault::Text);
+    };
     let offset = rest.zone().filter(|_| rest.0.is_empty()).ok_or(Fault::Text)?;
     let seconds = date.and_time(NaiveTime::MIN).and_utc().timestamp() + time - offset;
+    if is_leap && !may_follow_leap(seconds) {
+        return Err(Fault::Text);
+    }
     with_nanoseconds(seconds, nanoseconds, cut)
+}
+
+/// Whether a date and time of ISO 8601 has a zone; `None` if it is a date.
+pub(crate) fn has_zone(field: &[u8]) -> Option<bool> {
+    // The date has 8 bytes or more.
+    let time = field.iter().skip(8).position(|b| matches!(b, b'T' | b't' | b' '))?;
+    Some(field[8 + time + 1..].iter().any(|b| matches!(b, b'+' | b'-') || b.is_ascii_alphabetic()))
+}
+
+/// Whether the second that ends at this time may have been one more than 60: one at the end of June or
+/// December in UTC.
+pub(super) fn may_follow_leap(seconds: i64) -> bool {
+    let date = DateTime::from_timestamp(seconds, 0).map(|time| time.date_naive());
+    seconds % 86_400 == 0 && date.is_some_and(|date| date.day() == 1 && [1, 7].contains(&date.month()))
+}
+
+/// A time of day: the seconds since midnight, the nanoseconds of a second, whether there are finer digits, and
+/// whether the second is a leap second.
+#[derive(Default)]
+struct Clock {
+    seconds: i64,
+    nanoseconds: u32,
+    cut: bool,
+    is_leap: bool,
 }
 
 /// The part of a field that is not parsed yet.
@@ -48,11 +77,10 @@ impl Scanner<'_> {
         NaiveDate::from_ymd_opt(year as i32, month as u32, day as u32)
     }
 
-    /// Takes a time of day, if there is one: the seconds since midnight, the nanoseconds of a second, and
-    /// whether there are finer digits.
-    fn time(&mut self) -> Option<(i64, u32, bool)> {
+    /// Takes a time of day, if there is one.
+    fn time(&mut self) -> Option<Clock> {
         if !self.take(b"Tt ") {
-            return Some((0, 0, false));
+            return Some(Clock::default());
         }
         let (hours, mut minutes, mut seconds, mut nanoseconds) = (self.digits(1, 2)?, 0, 0, 0);
         let mut cut = false;
@@ -72,11 +100,12 @@ impl Scanner<'_> {
             }
         }
         // A leap second is second 60.
-        (hours < 24 && minutes < 60 && seconds <= 60).then_some((
-            3_600 * hours + 60 * minutes + seconds,
+        (hours < 24 && minutes < 60 && seconds <= 60).then_some(Clock {
+            seconds: 3_600 * hours + 60 * minutes + seconds,
             nanoseconds,
             cut,
-        ))
+            is_leap: seconds == 60,
+        })
     }
 
     /// Takes a zone, if there is one: its seconds east of UTC.

@@ -7,6 +7,8 @@ mod unit;
 
 use super::format::number::{Decimal, Fault};
 use chrono::DateTime;
+pub(crate) use guess::{is_date_word, is_named_date, words};
+pub(crate) use iso::has_zone;
 use iso::iso;
 pub use scale::TimeScale;
 use serde::{Deserialize, Serialize};

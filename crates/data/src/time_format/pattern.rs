@@ -2,6 +2,7 @@
 //!
 //! The library skips what it does not understand, such as the name of a zone, and takes short numbers where
 //! others follow at once. Here these are errors, so that no time is read as another.
+use super::iso::may_follow_leap;
 use crate::format::number::{Decimal, Fault};
 use chrono::{
     DateTime, Weekday,
@@ -152,6 +153,10 @@ fn read(text: &str, pattern: &str) -> Result<Time, Mismatch> {
     }
     let local = parts.to_naive_datetime_with_offset(offset)?.and_utc();
     let (seconds, nanoseconds) = (local.timestamp() - i64::from(offset), local.timestamp_subsec_nanos());
+    // The library writes a leap second as one of more than 10^9 nanoseconds.
+    if nanoseconds >= 1_000_000_000 && !may_follow_leap(seconds + 1) {
+        return Err(Mismatch);
+    }
     Ok(Time { seconds, nanoseconds, cut })
 }
 

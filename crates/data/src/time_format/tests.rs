@@ -238,23 +238,30 @@ fn the_unit_is_guessed_from_the_size_of_the_first_time() {
 #[test]
 fn whole_numbers_may_be_dates() {
     let of_dates = |fields: &[&str]| {
-        TimeFormat::of_dates(fields.iter().map(|f| f.as_bytes())).map(|format| format.to_string())
+        let formats = TimeFormat::of_dates(fields.iter().map(|f| f.as_bytes()));
+        formats.iter().map(ToString::to_string).collect::<Vec<_>>().join(" or ")
     };
     for (fields, pattern) in [
         (&["201501", "201512"][..], "%Y%m"),
         (&["20200131", "20200201"], "%Y%m%d"),
         (&["20200131.0"], "%Y%m%d"),
+        (&["201101", "201112"], "%Y%m"),
+        (&["231101", "231130"], "%y%m%d"),
+        (&["2023001", "2023365"], "%Y%j"),
+        (&["05112023", "06122023"], "%d%m%Y or %m%d%Y"),
+        (&["13112023"], "%d%m%Y"),
+        (&["11132023"], "%m%d%Y"),
         (&["2015010100", "2015010123"], "%Y%m%d%H"),
         (&["201501010059"], "%Y%m%d%H%M"),
         (&["20150101000000"], "%Y%m%d%H%M%S"),
         (&["1986", "2016"], "%Y"),
     ] {
-        assert_eq!(of_dates(fields).as_deref(), Some(pattern), "{fields:?}");
+        assert_eq!(of_dates(fields), pattern, "{fields:?}");
     }
     for none in
         [&["1600000015"][..], &["20200131", "20200132"], &["201501", "20150101"], &["-2015"], &["x"], &[]]
     {
-        assert_eq!(of_dates(none), None, "{none:?}");
+        assert_eq!(of_dates(none), "", "{none:?}");
     }
 }
 
@@ -300,6 +307,17 @@ fn numbers_that_may_be_in_another_unit_are_doubted() {
         ),
         ("t", ["28333333", "28333400"], "in min it is 2023-11-14: if so, give --time-format min"),
         ("t", ["472222", "472300"], "in h it is 2023-11-14"),
+        ("time", ["19675", "19775"], "in d it is 2023-11-14: if so, give --time-format d"),
+        (
+            "t",
+            ["50000", "50001"],
+            "it is 2036-11-21, in mjd (modified Julian days) it is 1995-10-10: if so, give",
+        ),
+        (
+            "date",
+            ["5112023", "6112023"],
+            "if it is a date, as the column's name says, give its format, such as",
+        ),
         (
             "day",
             ["0", "149"],
@@ -319,7 +337,7 @@ fn numbers_that_may_be_in_another_unit_are_doubted() {
         assert!(found.is_none() && note.contains(said), "{name} {fields:?}: {found:?} {note}");
     }
     for (name, fields) in [
-        ("time", ["19675", "19775"]),
+        ("time", ["5", "19775"]),
         ("time", ["0", "2460263"]),
         ("date", ["1700000000", "1700000001"]),
         ("date", ["2023-11-14", "2023-11-15"]),

@@ -266,6 +266,7 @@ enum Values {
     Uint(Vec<u64>),
     Float(Vec<f64>),
     Single(ScalarBuffer<f32>),
+    Bool(Vec<bool>),
     /// Points in time: ticks of `10^-digits` seconds, times a factor.
     Time(Vec<i64>, u32, i64),
     /// Times of day, or spans of time: ticks of `10^-digits` seconds.
@@ -305,6 +306,7 @@ impl Columns {
             Values::Uint(values) => Cell::Number(Scalar::Uint(values[row])),
             Values::Float(values) => Cell::Number(Scalar::Float(values[row])),
             Values::Single(values) => Cell::Number(Scalar::Single(values[row])),
+            Values::Bool(values) => Cell::Bool(values[row]),
             Values::Time(values, digits, factor) => match values[row].checked_mul(*factor) {
                 Some(ticks) => Cell::Time(Decimal::new(ticks, *digits)),
                 None => Cell::Other("date too far away"),
@@ -346,7 +348,7 @@ impl Values {
             DataType::Float16 => numbers!(Float, f64, Float16Type),
             DataType::Float32 => Values::Single(array.as_primitive::<Float32Type>().values().clone()),
             DataType::Float64 => numbers!(Float, f64, Float64Type),
-            DataType::Boolean => Values::Uint(array.as_boolean().values().iter().map(u64::from).collect()),
+            DataType::Boolean => Values::Bool(array.as_boolean().values().iter().collect()),
             // As text, because a float does not hold all of their digits.
             DataType::Decimal32(..) => decimals::<Decimal32Type>(array),
             DataType::Decimal64(..) => decimals::<Decimal64Type>(array),

@@ -7,7 +7,7 @@ use super::{
     delimiter::Delimiter,
     fields::{self, Span, Writing},
     header::HeaderColumns,
-    id_rule::{IdRule, may_mean_missing},
+    id_rule::{IdRule, may_be_missing},
     json_lines::{self, Object},
     later_input::LaterTable,
     number::{Fault, is_number},
@@ -574,7 +574,7 @@ impl Rows {
         let destination: Option<NodeId> = if asks { None } else { Some(ids.node(row, dst, IDS)?.into()) };
         for id in [Some(&source), destination.as_ref()].into_iter().flatten() {
             if let NodeId::Text(word) = id
-                && may_mean_missing(word)
+                && may_be_missing(word)
             {
                 *self.counts.words.entry(word.to_string()).or_default() += 1;
             }
