@@ -138,8 +138,8 @@ fn values_of_a_type_that_is_no_id_are_refused_or_hexadecimal() {
             Arc::new(StructArray::from(vec![(field, Arc::new(numbers.clone()) as ArrayRef)])),
             "a value of type Struct",
         ),
-        (Arc::new(Time32SecondArray::from_iter_values(0..40)), "a time of day"),
-        (Arc::new(DurationSecondArray::from_iter_values(0..40)), "a time of day"),
+        (Arc::new(Time32SecondArray::from_iter_values(0..40)), "a time of day, or a duration"),
+        (Arc::new(DurationSecondArray::from_iter_values(0..40)), "a time of day, or a duration"),
         (Arc::new(Date32Array::from_iter_values(0..40)), "a timestamp"),
     ];
     for (array, kind) in others {
@@ -215,7 +215,12 @@ fn a_typed_date_and_a_typed_time_of_day_are_one_exact_time() {
     assert!(e.contains("`2023-11-14 25:00:00` is not a time"), "{e}");
     let alone = ReadOptions { columns: Some("time=clock".parse().unwrap()), ..ReadOptions::default() };
     let e = read_columns([ends(), vec![("clock", seconds)]].concat(), &alone).unwrap_err().to_string();
-    assert!(e.contains("a time of day is no time without a date, as in --columns time=day+clock;"), "{e}");
+    assert!(
+        e.contains(
+            "a time of day, or a duration, is no time without a date, as in --columns time=day+clock;"
+        ),
+        "{e}"
+    );
 }
 
 #[test]
