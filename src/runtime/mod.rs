@@ -7,6 +7,7 @@
 //! step, so nothing is allocated while a step runs.
 mod brief_debug;
 pub mod cache;
+pub(crate) mod changes;
 pub mod comm;
 pub mod cuda;
 mod device;

@@ -35,6 +35,7 @@ pub use tensor::DeviceTensor;
 pub use windows::WindowSize;
 pub(crate) use windows::{Window, Windows};
 
+use crate::runtime::changes::{Change, Changes};
 use crate::{
     error::{Error, ErrorKind, Result},
     runtime::MatmulPrecision,
@@ -55,6 +56,7 @@ pub struct Gpu {
     values: Values,
     precision: MatmulPrecision,
     launching: Launching,
+    changes: Changes,
 }
 
 /// The memory layout of a program's values.
@@ -162,13 +164,14 @@ impl Gpu {
         }
         let setting = std::env::var_os("TGNN_LAUNCH").map(|v| v.to_string_lossy().into_owned());
         let launching = Launching::choose(capability, setting.as_deref())?;
+        let changes = Changes::of_environment()?;
         // SAFETY: the device is valid.
         let context = checked(unsafe { result::primary_ctx::retain(device) }, "cannot create a context")?;
         enter(context)?;
         let (kernels, held, most) = (Kernels::load()?, AtomicU64::new(0), AtomicU64::new(0));
         let empty_seconds = OnceLock::new();
         let inner = Arc::new(Inner { ordinal, context, name, kernels, held, most, empty_seconds });
-        Gpu { inner, values: Values::Packed, precision: MatmulPrecision::F32, launching }.tried()
+        Gpu { inner, values: Values::Packed, precision: MatmulPrecision::F32, launching, changes }.tried()
     }
     /// Tries a graph of kernels. If it fails, kernels are not launched early any more.
     fn tried(mut self) -> Result<Self> {
@@ -180,6 +183,10 @@ impl Gpu {
             probe::try_graph(&self)?;
         }
         Ok(self)
+    }
+    /// Whether a change that waits for its measurement is in use (`TGNN_BEFORE`).
+    pub(crate) fn has(&self, change: Change) -> bool {
+        self.changes.has(change)
     }
     /// Returns how kernels are launched, as text: early or late, with or without clusters, and why not early
     /// if the device should be able to.
