@@ -29,7 +29,7 @@ pub use module::{CudaKernel, CudaModule};
 pub use nccl::nccl_version;
 pub use nccl_comm::NcclComm;
 pub use profiler::ProfiledRange;
-pub use rates::copy_rates;
+pub use rates::{Transfer, transfer_rates};
 pub use stream::{CudaEvent, CudaGraph, CudaStream};
 pub use tensor::DeviceTensor;
 pub use windows::WindowSize;
