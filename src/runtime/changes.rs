@@ -1,6 +1,6 @@
 //! Changes of speed that no GPU has measured yet. Each can be switched back to what was before by the
-//! environment variable `TGNN_BEFORE`, so that one build measures both sides in turn. Results have the same bits
-//! either way. The losing side is deleted in the commit with the record.
+//! environment variable `TGNN_BEFORE`, so that one build measures both sides in turn. Results have the same
+//! bits either way. The losing side is deleted in the commit with the record.
 use crate::error::{Error, ErrorKind, Result};
 
 /// A change that waits for its measurement.
@@ -16,7 +16,7 @@ pub(crate) enum Change {
     Products,
     /// Small kernels: running averages, `spmm`, selection of rows, lists of sums.
     Small,
-    /// Opening the device and loading kernels while data are read; features uploaded during the first window.
+    /// Opening the device and loading kernels while data are read; short windows.
     Start,
 }
 

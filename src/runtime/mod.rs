@@ -18,6 +18,7 @@ mod matmul_precision;
 mod memory;
 pub mod nvtx;
 pub mod parts;
+pub(crate) mod phases;
 pub mod philox;
 pub(crate) mod simd;
 mod spec;
