@@ -1,9 +1,10 @@
-"""Makes a record of what `scripts/gpu-run` measured on a GPU, and the tables of docs/gpu.md.
+"""Makes a record of what `scripts/gpu-run` measured on a GPU, and the tables of docs/gpu.md and docs/lab.md.
 
     python benches/gpu.py out/gpu-results --out benches/results/h200/DATE-NAME.json
 
-Several folders, of runs of the same program on the same machine, make one record. The tables have a column for every
-record that `RUNS` names: to show a later run, add its name there, or replace one.
+Several folders, of runs of the same program on the same machine, make one record. The tables of docs/lab.md have a
+column for every record that `RUNS` names; those of docs/gpu.md have the newest value of each row, and its commit. To
+show a later run, add its name there.
 Needs only the standard library.
 """
 
@@ -17,6 +18,7 @@ from pathlib import Path
 from record import steady
 
 FOLDER, RUNS = "h200", ("first-contact", "wgmma", "narrow-maps")
+FIRST = 1  # the first of these whose program is like today's
 HEAD = ("date", "commit", "machine", "command", "gpu", "driver", "more", "hardware")
 DEEPEST = 3  # level of a record whose values have lines of their own
 SHARES = 4  # the largest shares of allowed errors that a record keeps
@@ -54,14 +56,17 @@ def accuracy(found):
             "worst": {o["op"]: round(o["worst"], 3) for o in worst}}
 
 
-def epochs(run):
+def epochs(entry):
     """Returns what a record keeps of a training: seconds of every epoch, and which of them are timed."""
-    timed = steady(run["epochs"], True)
-    device = (run.get("peak_memory_bytes") or {}).get("device")
+    run = entry["result"]
+    timed, peak = steady(run["epochs"], True), run.get("peak_memory_bytes") or {}
+    of_epochs = lambda key: [e.get(key) for e in run["epochs"]]
     return {"plan": run.get("plan"), "precision": run.get("precision"), "threads": run.get("threads"),
-            "seconds": [e["train_seconds"] for e in run["epochs"]],
+            "seconds": of_epochs("train_seconds"), "val_seconds": of_epochs("val_seconds"),
+            "wall_times": of_epochs("wall_time"), "command_seconds": entry["seconds"],
             "median_ms": round(1e3 * statistics.median(e["train_seconds"] for e in timed), 3),
-            "losses": [e["train_loss"] for e in run["epochs"]], "device_bytes": device}
+            "losses": of_epochs("train_loss"), "clocks": entry.get("clocks"), "device_bytes": peak.get("device"),
+            "host_bytes": peak.get("host")}
 
 
 def times(found):
@@ -70,14 +75,56 @@ def times(found):
                        "of_copy": round(o["share_of_copy_cold"], 4), "of_product": round(o["share_of_product"], 4)}
     rivals = lambda o: {r["name"]: round(r["us"], 2) for r in o["rivals"]}
     ops = [short(o) | ({"rivals": rivals(o)} if o["rivals"] else {}) for o in found["ops"]]
-    rates = {key: found[key] for key in ("copy_gb_per_s", "cached_copy_gb_per_s", "large_products", "events_us")}
+    kept = ("copy_gb_per_s", "cached_copy_gb_per_s", "transfers", "large_products", "events_us")
+    rates = {key: found[key] for key in kept if key in found}
     return rates | {"ops": ops, "missing_rivals": found["missing_rivals"], "not_timed": found["not_timed"]}
 
 
 def ops_of(found):
-    """Returns the times of the ops of a profile, by name."""
-    return {o["op"] + (f", {o['place']}" if o["place"] else ""): {"runs": o["runs"], "us": round(o["us"], 2)}
-            for o in found.get("ops", [])}
+    """Returns the times of the ops of a profile, by name, and by shape where an op has several."""
+    of_shape = lambda s: {"shape": s["shape"], "runs": s["runs"], "us": round(s["us"], 2)}
+    shapes = lambda o: {"shapes": [of_shape(s) for s in o["shapes"]]} if len(o.get("shapes", [])) > 1 else {}
+    name = lambda o: o["op"] + (f", {o['place']}" if o["place"] else "")
+    return {name(o): {"runs": o["runs"], "us": round(o["us"], 2), **shapes(o)} for o in found.get("ops", [])}
+
+
+def ceilings(found):
+    """Returns the rates of transfers and products, and the us of barriers and of ways to ask for the next kernel."""
+    kept = ("transfers", "large_products", "cache_bytes")
+    return {key: found["rates"][key] for key in kept if key in found.get("rates", {})} | {
+        "us": {g["name"]: round(g["us"], 3) for g in found.get("barriers", {}).get("gaps", [])}}
+
+
+def switches(entries):
+    """Returns by training and change that was switched back the turns: ms of an epoch, of the first one, the command's
+    seconds and clocks."""
+    found = {}
+    for e in entries:
+        if e.get("step") == "switches" and e.get("well") and "epochs" in (e["result"] or {}):
+            case, before, _ = e["name"].split(", ")
+            run = epochs(e)
+            turn = {"ms": run["median_ms"], "first_ms": round(1e3 * run["seconds"][0], 2), "clocks": run["clocks"],
+                    "command_seconds": run["command_seconds"], "device_bytes": run["device_bytes"]}
+            found.setdefault(case, {}).setdefault(before, []).append(turn)
+    return found
+
+
+def switched(entries):
+    """Returns the trainings of the comparisons of changes with nothing switched back: the first turn of each."""
+    first = {}
+    for e in entries:
+        if e.get("step") == "switches" and e.get("well") and ", before nothing, " in e["name"]:
+            case = e["name"].split(", ")[0]
+            first.setdefault(case if case.startswith("tgn ") else f"{case}, in turns", epochs(e))
+    return first
+
+
+def starts(entries):
+    """Returns the phases of whole trainings."""
+    kept = ("phases", "epochs", "settled", "baselines_seconds", "peak_memory_bytes")
+    return {e["name"]: {"command_seconds": e["seconds"], "clocks": e.get("clocks"),
+                        **{key: e["result"].get(key) for key in kept}}
+            for e in entries if e.get("step") == "start" and e.get("result")}
 
 
 def step_of(entries):
@@ -91,10 +138,14 @@ def step_of(entries):
 
 
 def quality(entries):
-    """Returns the test scores of whole trainings, by seed, and the seconds of a command."""
-    scores = lambda run: {key: run["test"]["transductive"][key] for key in ("ap", "auc")}
-    return {e["name"]: {"best_epoch": e["result"]["best_epoch"], **scores(e["result"]), "seconds": e["seconds"]}
-            for e in entries if e.get("step") == "quality" and e["result"]}
+    """Returns the test scores of whole trainings, by settings and seed, with the curve of validation."""
+    def of_run(e):
+        run, test = e["result"], e["result"]["test"]["transductive"]
+        curve = [(epoch.get("val") or {}).get("ap") for epoch in run["epochs"]]
+        return {"best_epoch": run["best_epoch"], "ap": test["ap"], "auc": test["auc"], "seconds": e["seconds"],
+                "val_ap": curve}
+
+    return {e["name"]: of_run(e) for e in entries if e.get("step") == "quality" and e["result"]}
 
 
 def sanitized(entries):
@@ -129,16 +180,20 @@ def record_of(folders):
     entries, summary = sum(runs, []), "".join((folder / "summary.txt").read_text() for folder in folders)
     tests = [e for e in entries if e.get("step") == "tests"]
     verify, table = of_step(entries, "verify"), of_step(entries, "table")
-    trained = {f"two ranks, {name}" if step == "ranks" else name: epochs(run)
-               for step in ("tgn", "pyg", "ranks", "snapshots", "models", "torch", "streams")
-               for name, run in of_step(entries, step).items() if isinstance(run, dict) and "epochs" in run}
+    steps = ("tgn", "pyg", "ranks", "snapshots", "models", "torch", "streams")
+    trained = switched(entries) | {f"two ranks, {e['name']}" if e["step"] == "ranks" else e["name"]: epochs(e)
+                                   for step in steps for e in entries if e.get("step") == step
+                                   if isinstance(e["result"], dict) and "epochs" in e["result"]}
     return about | {"seconds": round(seconds, 1)} | lists | {
         "tests": {"ran": len(tests), "well": sum(t["well"] for t in tests)},
         "gaps": of_step(entries, "gaps").get("gaps", {}).get("gaps", []),
         "verify": {name: accuracy(found) for name, found in verify.items()},
         "losses": losses(entries, summary), "sanitizers": sanitized(entries),
-        "epochs": trained, "quality": quality(entries), "step": step_of(entries),
-        "steps": {model: ops_of(found) for model, found in of_step(entries, "steps").items()},
+        "epochs": trained, "switches": switches(entries), "start": starts(entries), "quality": quality(entries),
+        "timeline": of_step(entries, "timeline").get("summary", {}),
+        "ncu": {name: of for name, of in of_step(entries, "ncu").items() if "kernel" in of or "lines" in of},
+        "ceilings": ceilings(of_step(entries, "ceilings")), "step": step_of(entries),
+        "steps": {model: ops_of(of) for step in ("steps", "shapes") for model, of in of_step(entries, step).items()},
         "table": {name: times(found) for name, found in table.items() if "ops" in found}}
 
 
@@ -167,30 +222,40 @@ def rows_of(records, of, cell):
     return [[name, *(cell(of(record)[name]) if name in of(record) else "" for record in records)] for name in names]
 
 
-def table(first, records, of, cell):
+def history(first, records, of, cell):
     """Returns a table with a column for each record that has something to show."""
     shown = [record for record in records if of(record)]
     return head(first, shown), rows_of(shown, of, cell)
 
 
-def gaps(records):
+def newest(first, records, of, cell):
+    """Returns a table of the newest value of each row, with the commit at which it was measured."""
+    _, rows = history(first, records, of, lambda found: found)
+    shown = [record for record in records if of(record)]
+    last = lambda row: max(i for i, found in enumerate(row) if found != "")
+    return [first, "", "commit"], [[name, cell(row[last(row)]), shown[last(row)]["commit"][:7]] for name, *row in rows]
+
+
+def gaps(table, records):
     of = lambda record: {g["name"]: g for g in record["gaps"]}
     return table("us of a node of a graph", records, of, lambda g: f"{g['us']:.2f}")
 
 
-def trainings(records):
-    first, rows = table("ms an epoch", records, lambda record: record["epochs"], lambda run: f"{run['median_ms']:.2f}")
-    pairs = [(f"tgn {batch}", f"pyg {batch}") for batch in (600, 4000)]
-    named = dict.fromkeys(name for record in records for name in record["epochs"])
-    pairs += [(name.removeprefix("torch "), name) for name in named if name.startswith("torch ") and name[6:] in named]
-    for ours, theirs in pairs:
-        both = [record["epochs"] if {ours, theirs} <= record["epochs"].keys() else None for record in records]
-        rows.append([f"{theirs} / {ours}",
-                     *(f"{of[theirs]['median_ms'] / of[ours]['median_ms']:.3g} times" if of else "" for of in both)])
-    return first, rows
+def ms(record):
+    """Returns what a record tells of trainings: ms of an epoch, and how many times those of a peer are longer."""
+    found, pairs = record["epochs"], [(f"tgn {batch}", f"pyg {batch}") for batch in (600, 4000)]
+    pairs += [(name.removeprefix("torch "), name) for name in found if name.startswith("torch ")]
+    times = {f"{theirs} / {ours}": f"{found[theirs]['median_ms'] / found[ours]['median_ms']:.3g} times"
+             for ours, theirs in pairs if {ours, theirs} <= found.keys()}
+    return {name: f"{run['median_ms']:.2f}" for name, run in found.items()} | times
 
 
-def verified(records):
+def trainings(table, records):
+    first, rows = table("ms an epoch", records, ms, str)
+    return first, sorted(rows, key=lambda row: " / " in row[0])
+
+
+def verified(table, records):
     def cell(found):
         off = len(found["off"])
         worst = ", ".join(f"`{op}` {share:.2f}" for op, share in found["worst"].items())
@@ -199,21 +264,33 @@ def verified(records):
     return table("precision, launches", records, lambda record: record["verify"], cell)
 
 
-def beside_cpu(records):
+def beside_cpu(table, records):
     of = lambda record: record["losses"]
     return table("loss against the CPU's, relative", records, of, lambda run: f"{run['off_by']:.0e}")
 
 
-def kernels(records):
+def kernels(table, records):
     of = lambda record: {(k["op"], k["kernel"]): k for k in record["step"]["kernels"]}
-    cell = lambda k: "" if k is None else f"{k['us']:.1f}" if k["launches"] == 1 else f"{k['launches']} x {k['us']:.1f}"
-    rows = [[f"`{kernel}`", expected, *(cell(of(record).get((op, kernel))) for record in records)]
-            for op, kernel, expected in EXPECTED]
-    return ["us of a kernel, by ncu", "expected", *head("", records)[1:]], rows
+    cell = lambda k: f"{k['us']:.1f}" if k["launches"] == 1 else f"{k['launches']} x {k['us']:.1f}"
+    first, rows = table("us of a kernel, by ncu", records, of, cell)
+    by_kernel = {name: cells for name, *cells in rows}
+    return first, [[f"`{kernel}`", *by_kernel[op, kernel]] for op, kernel, _ in EXPECTED if (op, kernel) in by_kernel]
 
 
-TABLES = {"gpu-gaps": gaps, "gpu-trainings": trainings, "gpu-verified": verified, "gpu-losses": beside_cpu,
-          "gpu-kernels": kernels}
+def expected_kernels(records):
+    """Returns the history of the kernels beside what was expected of them before the first measurement."""
+    first, rows = kernels(history, records)
+    expected = {f"`{kernel}`": us for _, kernel, us in EXPECTED}
+    return [first[0], "expected", *first[1:]], [[name, expected[name], *cells] for name, *cells in rows]
+
+
+DRAWN = {"gpu-gaps": gaps, "gpu-trainings": trainings, "gpu-verified": verified, "gpu-losses": beside_cpu,
+         "gpu-kernels": kernels}
+# The gaps are the GPU's, whatever the program.
+TABLES = {name: lambda records, draw=draw: draw(newest, records if draw is gaps else records[FIRST:])
+          for name, draw in DRAWN.items()}
+TABLES |= {f"{name}-history": lambda records, draw=draw: draw(history, records) for name, draw in DRAWN.items()}
+TABLES["gpu-kernels-history"] = expected_kernels
 
 
 def main():

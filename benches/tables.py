@@ -30,7 +30,7 @@ from record import spread
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benches/results"
 PAGES = ("README.md", "docs/results.md", "docs/evaluation.md", "docs/plans.md", "docs/partition.md", "docs/config.md",
-         "docs/gpu.md", "docs/systems/disttgl.md", "docs/systems/mspipe.md", "docs/systems/pipetgl.md", "docs/systems/sven.md")
+         "docs/gpu.md", "docs/lab.md", "docs/systems/disttgl.md", "docs/systems/mspipe.md", "docs/systems/pipetgl.md", "docs/systems/sven.md")
 CORES = {"xeon-2-cores": "Xeon", "epyc-2-cores": "EPYC"}
 MACHINES = CORES | {"epyc-zen3-2-cores": "EPYC (Zen 3)", gpu.FOLDER: "H200"}
 LEARNED = "tgnn, learned time encoding"
@@ -490,10 +490,12 @@ def of_benchmark(name, draw, machine="epyc-2-cores"):
 
 
 def on_gpu(draw):
-    """Returns a table with a column for every run on a GPU that is shown."""
+    """Returns a table of runs on a GPU, and those of them from which it shows something."""
     def table():
         records = [Record(gpu.FOLDER, name) for name in gpu.RUNS]
-        return *draw(records), records
+        head, rows = draw(records)
+        cells = [cell for row in (head, *rows) for cell in row]
+        return head, rows, [r for r in records if any(r["commit"][:7] in cell for cell in cells)]
     return table
 
 

@@ -2,8 +2,9 @@
 // assumes, beside what it measured. It needs nothing else of the project.
 //
 //   nvcc -std=c++17 -O3 -gencode=arch=compute_90,code=sm_90 -o gaps scripts/gaps.cu
-//   gaps           prints a table
-//   gaps --json    prints JSON, and the table to standard error
+//   gaps              prints a table
+//   gaps --ceilings   only barriers, and ways to ask for the next kernel
+//   gaps --json       prints JSON, and the table to standard error
 //
 // A measurement captures one kind of node many times and replays the graph. It divides the time between the ends of
 // two replays by the nodes of the main stream. A measurement that fails is named, and the others go on; the exit
@@ -27,6 +28,7 @@ constexpr int THREADS = 256;
 constexpr int MOST_BLOCKS = 1056;
 constexpr int LENGTH = 200;  // nodes of the main stream
 constexpr int LONG = 4000;   // about as many as a graph of many training steps has
+constexpr int ROUNDS = 1000;  // barriers of a kernel
 constexpr int TIMINGS = 9;   // the median counts
 constexpr int REPLAYS = 20;  // of one timing
 
@@ -73,15 +75,53 @@ struct Device {
   }
 };
 
-// It begins as every kernel of tgnn does.
-__global__ void waits_then_works(float* values, int work) {
+// When a kernel asks for the next one: at its start, when only its stores are left, or, as tgnn does, never; then the
+// next one is launched when all blocks have exited.
+enum class Asks { START, EPILOGUE, NEVER };
+
+__device__ void ask_for_next_kernel() {
 #if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.wait;\n\tgriddepcontrol.launch_dependents;" ::: "memory");
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
+}
+
+// It begins as every kernel of tgnn does.
+__global__ void waits_then_works(float* values, int work, Asks asks) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+  if (asks == Asks::START) ask_for_next_kernel();
   float* own = values + THREADS * blockIdx.x + threadIdx.x;
   float v = *own;
   for (int i = 0; i < work; i++) v = v * 0.999f + 1.f;
+  if (asks == Asks::EPILOGUE) ask_for_next_kernel();
   *own = v;
+}
+
+__global__ void block_barriers(unsigned*, int rounds) {
+  for (int round = 0; round < rounds; round++) __syncthreads();
+}
+
+__global__ void cluster_barriers(unsigned*, int rounds) {
+#if __CUDA_ARCH__ >= 900
+  for (int round = 0; round < rounds; round++)
+    asm volatile("barrier.cluster.arrive.aligned;\n\tbarrier.cluster.wait.aligned;" ::: "memory");
+#endif
+}
+
+// All blocks have to run at the same time.
+__global__ void grid_barriers(unsigned* arrived, int rounds) {
+  for (unsigned round = 1; round <= unsigned(rounds); round++) {
+    __syncthreads();
+    if (threadIdx.x == 0) {
+      __threadfence();
+      atomicAdd(arrived, 1u);
+      while (*const_cast<volatile unsigned*>(arrived) < round * gridDim.x) {
+      }
+      __threadfence();
+    }
+    __syncthreads();
+  }
 }
 
 // How a kernel is launched.
@@ -90,6 +130,7 @@ struct Kernel {
   bool early = false;  // before the previous one has ended
   int cluster = 1;
   int work = 0;
+  Asks asks = Asks::START;
 };
 
 void launch(const Device& on, cudaStream_t stream, const Kernel& kernel) {
@@ -112,7 +153,8 @@ void launch(const Device& on, cudaStream_t stream, const Kernel& kernel) {
   how.stream = stream;
   how.attrs = attributes.data();
   how.numAttrs = unsigned(attributes.size());
-  check(cudaLaunchKernelEx(&how, waits_then_works, on.values, kernel.work), "cudaLaunchKernelEx");
+  cudaError_t launched = cudaLaunchKernelEx(&how, waits_then_works, on.values, kernel.work, kernel.asks);
+  check(launched, "cudaLaunchKernelEx");
 }
 
 // ---- what is captured, on the main stream ----
@@ -235,6 +277,39 @@ Measured measure(const Device& on, int length, unsigned flags, const std::functi
   return m;
 }
 
+// Returns the times of a barrier in a kernel whose threads do nothing else. A cooperative launch is refused if its blocks
+// cannot run at the same time.
+Measured barriers(const Device& on, void (*kernel)(unsigned*, int), int blocks, int cluster, bool all) {
+  Measured m = {};
+  m.nodes = 1;
+  std::vector<double> of_barrier;
+  for (int timing = 0; timing < TIMINGS; timing++) {
+    DO(cudaMemsetAsync, on.device_word, 0, sizeof(unsigned), on.main);
+    cudaLaunchAttribute attribute = {};
+    if (all) {
+      attribute.id = cudaLaunchAttributeCooperative;
+      attribute.val.cooperative = 1;
+    } else {
+      attribute.id = cudaLaunchAttributeClusterDimension;
+      attribute.val.clusterDim = {unsigned(cluster), 1, 1};
+    }
+    cudaLaunchConfig_t how = {};
+    how.gridDim = dim3(blocks);
+    how.blockDim = dim3(THREADS);
+    how.stream = on.main;
+    how.attrs = &attribute;
+    how.numAttrs = 1;
+    DO(cudaStreamSynchronize, on.main);
+    double from = seconds();
+    check(cudaLaunchKernelEx(&how, kernel, on.device_word, ROUNDS), "cudaLaunchKernelEx");
+    DO(cudaStreamSynchronize, on.main);
+    of_barrier.push_back((seconds() - from) / ROUNDS);
+  }
+  m.node = 1e6 * median(of_barrier);
+  m.least = 1e6 * *std::min_element(of_barrier.begin(), of_barrier.end());
+  return m;
+}
+
 // Measures one after the other; the table grows as it does so, because a later measurement may never end.
 struct Table {
   const Device& on;
@@ -251,8 +326,12 @@ struct Table {
 
   void add(const std::string& name, const std::function<void()>& record, int length = LENGTH,
            unsigned flags = cudaGraphInstantiateFlagUseNodePriority) {
+    measured_by(name, [&] { return measure(on, length, flags, record); });
+  }
+
+  void measured_by(const std::string& name, const std::function<Measured()>& measure) {
     try {
-      Measured m = measure(on, length, flags, record);
+      Measured m = measure();
       m.name = name;
       fprintf(out, "%-40s%9.3f%9.3f%9.1f%11.2f%14.2f%13.2f%10zu\n", name.c_str(), m.node, m.least, m.launch, m.capture,
               m.instantiate, m.upload, m.nodes);
@@ -275,6 +354,22 @@ void add_chains(Table& table) {
   }
   table.add("chain of 2 us of work, late", [&] { chain(on, {132, false, 1, 900}); });
   table.add("chain of 2 us of work, early", [&] { chain(on, {132, true, 1, 900}); });
+}
+
+// What changes of the kernels could reach at most.
+void add_ceilings(Table& table) {
+  const Device& on = table.on;
+  std::pair<const char*, Asks> ways[] = {
+      {"never", Asks::NEVER}, {"in the epilogue", Asks::EPILOGUE}, {"at the start", Asks::START}};
+  for (auto [way, asks] : ways) {
+    for (int blocks : {132, 264}) {
+      std::string name = "chain of 2 us, " + std::to_string(blocks) + " blocks, asks " + way;
+      table.add(name, [&, asks = asks] { chain(on, {blocks, true, 1, 900, asks}); });
+    }
+  }
+  table.measured_by("barrier of a block", [&] { return barriers(on, block_barriers, 132, 1, false); });
+  table.measured_by("barrier of 8 blocks, a cluster", [&] { return barriers(on, cluster_barriers, 128, 8, false); });
+  table.measured_by("barrier of 132 blocks", [&] { return barriers(on, grid_barriers, 132, 1, true); });
 }
 
 void add_two_streams(Table& table) {
@@ -328,17 +423,24 @@ void print_json(const Table& table) {
 }  // namespace
 
 int main(int count, char** arguments) {
-  bool json = count == 2 && !strcmp(arguments[1], "--json");
-  if (count > 1 && !json) {
-    fprintf(stderr, "usage: gaps [--json]\n");
+  bool json = false, ceilings = false;
+  for (int i = 1; i < count; i++) {
+    json |= !strcmp(arguments[i], "--json");
+    ceilings |= !strcmp(arguments[i], "--ceilings");
+  }
+  if (count - 1 != int(json) + int(ceilings)) {
+    fprintf(stderr, "usage: gaps [--ceilings] [--json]\n");
     return 2;
   }
   try {
     Device device;
     Table table(device, json ? stderr : stdout);
-    add_chains(table);
-    add_two_streams(table);
-    add_other_nodes(table);
+    if (!ceilings) {
+      add_chains(table);
+      add_two_streams(table);
+      add_other_nodes(table);
+    }
+    add_ceilings(table);
     if (json) print_json(table);
     return table.failed.empty() ? 0 : 1;
   } catch (const Failed& e) {

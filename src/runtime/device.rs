@@ -1,6 +1,7 @@
 //! The devices that programs run on.
 use super::{
     MatmulPrecision, brief_debug,
+    changes::{Change, Changes},
     comm::Ranks,
     cuda::{Gpu, load_emulator},
     team::{SeenJobs, Team},
@@ -8,7 +9,10 @@ use super::{
 use crate::error::{Error, ErrorKind, Result};
 use std::{
     collections::HashMap,
+    panic::resume_unwind,
     sync::{Arc, Mutex, PoisonError},
+    thread,
+    time::Instant,
 };
 
 /// A device that programs run on: the CPU, i.e. a team of threads that the ops of a program share; or a CUDA
@@ -48,6 +52,43 @@ impl Device {
         }
         let gpu = Gpu::open(ordinal)?;
         Ok(Device { name: gpu.name().to_owned(), gpu: Some(gpu), ..Self::cpu(threads)? })
+    }
+    /// Opens a device by `open`, on a thread of its own, while this thread does other `work`, such as to read
+    /// data. Returns what both return, once both are done.
+    ///
+    /// # Errors
+    /// Those of `work`; `Device` for a wrong word in `TGNN_BEFORE`.
+    pub fn open_beside<T>(
+        open: impl FnOnce() -> Result<Device> + Send,
+        work: impl FnOnce() -> Result<T>,
+    ) -> Result<(T, Result<Device>)> {
+        if !Changes::of_environment()?.has(Change::Start) {
+            return work().map(|done| (done, open()));
+        }
+        thread::scope(|scope| {
+            let opening = scope.spawn(open);
+            let (done, began) = (work(), Instant::now());
+            let opened = opening.join().unwrap_or_else(|panic| resume_unwind(panic));
+            if let Ok(device) = &opened {
+                device.spent("wait", began.elapsed().as_secs_f64());
+            }
+            done.map(|done| (done, opened))
+        })
+    }
+    /// Does some work as a phase of what is done until the device is busy, such as to build a program.
+    pub fn timed<T>(&self, phase: &'static str, work: impl FnOnce() -> T) -> T {
+        match &self.gpu {
+            Some(gpu) => gpu.phases().time(phase, work),
+            None => work(),
+        }
+    }
+    /// Adds seconds to such a phase.
+    pub fn spent(&self, phase: &'static str, seconds: f64) {
+        self.gpu.iter().for_each(|gpu| gpu.phases().add(phase, seconds));
+    }
+    /// Returns the seconds by phase, in the order in which the phases first ended; none on a CPU.
+    pub fn phases(&self) -> Vec<(&'static str, f64)> {
+        self.gpu.as_ref().map_or_else(Vec::new, |gpu| gpu.phases().all())
     }
     /// Like [`open`](Self::open), for rank `rank` of a computer: without a number, `cuda` and `emu` are the
     /// devices in turn.

@@ -7,6 +7,7 @@
 //! step, so nothing is allocated while a step runs.
 mod brief_debug;
 pub mod cache;
+pub(crate) mod changes;
 pub mod comm;
 pub mod cuda;
 mod device;
@@ -17,6 +18,7 @@ mod matmul_precision;
 mod memory;
 pub mod nvtx;
 pub mod parts;
+pub(crate) mod phases;
 pub mod philox;
 pub(crate) mod simd;
 mod spec;

@@ -504,7 +504,7 @@ impl Store {
                 if b.newer == Newer::Host {
                     match b.every_byte {
                         Some(value) => copy.fill(value, stream)?,
-                        None => copy.upload(b.data.bytes(), stream)?,
+                        None => gpu.phases().time("upload", || copy.upload(b.data.bytes(), stream))?,
                     }
                     b.newer = Newer::Neither;
                 }
@@ -512,7 +512,7 @@ impl Store {
             }
             DeviceCopy::Pinned(copy) => {
                 if b.newer == Newer::Host {
-                    copy.upload(b.data.bytes(), stream)?;
+                    gpu.phases().time("upload", || copy.upload(b.data.bytes(), stream))?;
                     b.newer = Newer::Neither;
                 }
                 Ok(copy.address())

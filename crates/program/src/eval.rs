@@ -2,7 +2,7 @@
 use super::{
     output::{command_line, print_json},
     scores,
-    settings::{MovedData, RankArgs, TrainedModelArgs},
+    settings::{MovedData, Opened, RankArgs, TrainedModelArgs},
     watch::Display,
 };
 use clap::Args;
@@ -67,7 +67,7 @@ impl Eval {
         }
         self.ranks.prepare(&config);
         let data = self.moved.load(&config)?;
-        self.ranks.run(&config, |device| {
+        self.ranks.run(&config, Opened::default(), |device| {
             let file = self.scores.as_deref().filter(|_| device.is_first());
             let evaluate = |watch: &mut dyn Watch| {
                 data.evaluate(&checkpoint, &config, &device, (&command_line(), self.replay), watch, file)

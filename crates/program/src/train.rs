@@ -8,7 +8,7 @@ use super::{
     watch::Display,
 };
 use clap::{ArgAction, Args};
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Instant};
 use tgnn::{
     error::{Error, Result},
     runtime::Device,
@@ -101,6 +101,15 @@ impl Train {
         }
         Ok(())
     }
+    /// Loads the data; returns also the seconds that it took.
+    fn load(&self, config: &Config, files: &Files) -> Result<(Data, f64)> {
+        let began = Instant::now();
+        let loaded = Data::load(config).map_err(|e| match &files.config {
+            Some(_) => with_flag(e, config, files.data.is_some() || self.settings.gives_data()),
+            None => e,
+        });
+        Ok((loaded?, began.elapsed().as_secs_f64()))
+    }
     /// Runs the command.
     pub fn run(&self) -> Result<()> {
         let files = self.files.sorted()?;
@@ -111,11 +120,8 @@ impl Train {
         end_with_parent();
         fit::check(&config, self.settings.ranks())?;
         notes.extend(self.from.iter().map(|dir| format!("starts from the model of {}", dir.display())));
-        let load = Data::load(&config).map_err(|e| match &files.config {
-            Some(_) => with_flag(e, &config, files.data.is_some() || self.settings.gives_data()),
-            None => e,
-        });
-        let data = load?;
+        let ((data, read_seconds), opened) =
+            self.settings.ranks().open_beside(&config, || self.load(&config, &files))?;
         let config = fit::fitted(config, &data, self.settings.ranks(), &mut notes)?;
         let config = data.fitted(config, |key| given.contains_key(key), &mut notes)?;
         refuse_unread(&given, &flags, |key| config.run_reads(key), &mut notes)?;
@@ -136,7 +142,8 @@ impl Train {
             logged.write(device)?;
             Ok(summary)
         };
-        self.settings.ranks().run(&config, |device| {
+        self.settings.ranks().run(&config, opened, |device| {
+            device.spent("data", read_seconds);
             if !device.is_first() {
                 return train(&device, &mut ()).map(drop);
             }

@@ -199,7 +199,7 @@ fn the_summary_is_short_however_long_the_outputs_are_and_names_what_failed() {
     let (summary, characters) = (ran.summary(), ran.summary().chars().count());
     assert!(ran.code == Some(1) && characters < SUMMARY, "{characters} characters: {summary}");
     assert!(ran.out.ends_with(summary), "something follows the summary");
-    assert!(summary.contains("failed: verify/f32, verify/f32 late,unclustered, verify/tf32\n"), "{summary}");
+    assert!(summary.contains("failed: verify/f32, verify/f32 before, verify/f32 late\n"), "{summary}");
     // Long names are wrapped.
     let told: String = bundle.text("out/summary.txt").split_whitespace().collect();
     assert!(told.contains(&format!("op_0_{long}>999op_1_{long}1.50")), "{told}");
@@ -232,6 +232,158 @@ fn a_sanitizer_that_finds_nothing_in_a_command_that_fails_is_told_apart_from_one
     ] {
         assert!(out.contains(line), "{line} is not in {out}");
     }
+}
+
+/// What stands for CUPTI: it has 24 steps of 100 us on two streams, of which one kernel overlaps another.
+const CUPTI: &str = r#"
+#include <cstdint>
+#include <cstring>
+using Requested = void (*)(uint8_t**, size_t*, size_t*);
+using Completed = void (*)(void*, uint32_t, uint8_t*, size_t, size_t);
+static Requested requested;
+static Completed completed;
+static const size_t SIZE = 160;
+static uint8_t* add(uint8_t* to, uint64_t start, uint64_t end, uint32_t stream, const char* name) {
+  uint32_t kind = 10;
+  memset(to, 0, SIZE);
+  memcpy(to, &kind, 4), memcpy(to + 16, &start, 8), memcpy(to + 24, &end, 8);
+  memcpy(to + 48, &stream, 4), memcpy(to + 104, &name, 8);
+  return to + SIZE;
+}
+extern "C" int cuptiActivityRegisterCallbacks(Requested r, Completed c) { requested = r, completed = c; return 0; }
+extern "C" int cuptiActivityEnable(uint32_t kind) { return kind != 10; }
+extern "C" int cuptiActivityGetNextRecord(uint8_t* of, size_t valid, void** record) {
+  size_t at = *record ? static_cast<uint8_t*>(*record) - of + SIZE : 0;
+  *record = of + at;
+  return at < valid ? 0 : 12;
+}
+extern "C" int cuptiActivityFlushAll(uint32_t) {
+  uint8_t *of, *to;
+  size_t size, most;
+  requested(&of, &size, &most);
+  to = of;
+  for (uint64_t step = 0; step < 24; step++) {
+    uint64_t start = 1000000 + 100000 * step;
+    to = add(to, start, start + 40000, 13, "gru_memory");
+    to = add(to, start + 10000, start + 60000, 14, "unique");
+    to = add(to, start + 50000, start + 90000, 13, "adam");
+  }
+  completed(nullptr, 0, of, size, to - of);
+  return 0;
+}
+"#;
+
+#[test]
+fn a_timeline_of_kernels_is_recorded_by_a_library_that_the_driver_loads() {
+    if !python() || Command::new("g++").arg("--version").output().is_err() {
+        return println!("skipped: no g++");
+    }
+    // The driver would load the library.
+    let load = "import ctypes, os; ctypes.CDLL(os.environ['CUDA_INJECTION64_PATH']).InitializeInjection()";
+    let bundle = Bundle::new(&format!("python3 -c \"{load}\"; cat $1/epochs.json"), "");
+    fs::write(bundle.path("cupti.cpp"), CUPTI).unwrap();
+    let compile = |from: PathBuf, to: &str| {
+        let flags = ["-std=c++17", "-O1", "-shared", "-fPIC", "-o"];
+        assert!(
+            Command::new("g++").args(flags).arg(bundle.path(to)).arg(from).status().unwrap().success(),
+            "{to}"
+        );
+    };
+    compile(root().join("scripts/timeline.cpp"), "libtimeline.so");
+    compile(bundle.path("cupti.cpp"), "libcupti.so");
+    let mut command = bundle.call(&["timeline"]);
+    let ran = command.env("TGNN_CUPTI", bundle.path("libcupti.so")).output().unwrap();
+    let out = String::from_utf8(ran.stdout).unwrap();
+    let step = "a step of 100.0 us (4 steps, 2 streams): lane 13 busy 80.0, lane 14 busy 50.0, several at once \
+                40.0, none 10.0 us";
+    assert!(ran.status.success() && out.contains("nsys: not on this machine"), "{out}");
+    let flat = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(flat(&out).contains(step), "{out}");
+    assert!(flat(&out).contains("adam (lane 13) 1 x 40.0, after a gap of 10.0"), "{out}");
+    assert_eq!(bundle.text("out/timeline.csv").lines().count(), 12);
+}
+
+#[test]
+fn a_timeline_that_cannot_be_recorded_fails_the_run() {
+    if !python() {
+        return;
+    }
+    let bundle = Bundle::new("cat $1/epochs.json", "");
+    let ran = bundle.run(&["timeline"]);
+    assert_eq!(ran.code, Some(1), "{}", ran.out);
+    assert!(ran.summary().contains("no timeline: there is neither nsys nor libtimeline.so"), "{}", ran.out);
+}
+
+#[test]
+fn a_change_that_changes_losses_is_found_when_both_sides_are_measured() {
+    if !python() {
+        return;
+    }
+    let before = "case \"$TGNN_BEFORE\" in\n    order) sed s/1.25/1.26/ $1/epochs.json ;;\n    \
+                  *) cat $1/epochs.json ;;\n  esac";
+    let bundle = Bundle::new(before, "");
+    let ran = bundle.run(&["switches", "--small"]);
+    assert_eq!(ran.code, Some(1), "{}", ran.out);
+    assert!(
+        ran.summary().contains("failed: switches/tgn 600, before order, switches/tgn 4000, before order"),
+        "{}",
+        ran.out
+    );
+    assert!(
+        ran.summary().contains("before small        100.00 ms an epoch,  +0.00 %  (100.00)"),
+        "{}",
+        ran.out
+    );
+    assert!(ran.summary().contains("before all "), "{}", ran.out);
+}
+
+#[test]
+fn source_lines_with_most_samples_are_told_of_what_ncu_has_counted() {
+    if !python() {
+        return;
+    }
+    let bundle = Bundle::new("", "");
+    let script = r##"#!/bin/sh
+case "$*" in
+  *--import-source*) while [ "$1" != --export ]; do shift; done; echo report > "$2.ncu-rep" ;;
+  *'--page raw'*) printf '"ID","Kernel Name","gpu__time_duration.sum","smsp__average_warps_issue_stalled_wait_per_issue_active.ratio"
+"","","ns","inst"
+"0","spmm_rows","2,100","1.5"
+' ;;
+  *'--page source'*) printf '"Kernel Name","spmm_rows"
+"#","Source","Warp Stall Sampling (All Samples)"
+"7","  a += b;","30"
+"8","c();","10"
+' ;;
+esac
+"##;
+    let tool = bundle.path("ncu");
+    fs::write(&tool, script).unwrap();
+    fs::set_permissions(&tool, fs::Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:{}", bundle.0.path().display(), std::env::var("PATH").unwrap());
+    let ran = bundle.call(&["ncu"]).env("PATH", path).output().unwrap();
+    let out = String::from_utf8(ran.stdout).unwrap();
+    assert!(ran.status.success(), "{out}");
+    assert!(out.contains("spmm_rows: ns 2,100; waits a warp: wait 1.50"), "{out}");
+    assert!(out.contains("spmm, 75 % of samples: 7 a += b;"), "{out}");
+    assert!(bundle.path("out/ncu.tar.xz").exists());
+}
+
+#[test]
+fn the_default_steps_take_no_longer_than_the_gpu_is_lent() {
+    if !python() {
+        return;
+    }
+    let ran =
+        Command::new("python3").arg("-B").arg(root().join("scripts/gpu-run")).arg("--list").output().unwrap();
+    let text = String::from_utf8(ran.stdout).unwrap();
+    let seconds: u32 = text
+        .lines()
+        .filter_map(|line| {
+            line.strip_prefix("call ")?.split_once(": ")?.1.strip_suffix(" s")?.parse::<u32>().ok()
+        })
+        .sum();
+    assert!((300..=430).contains(&seconds), "{text}");
 }
 
 #[test]

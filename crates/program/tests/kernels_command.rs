@@ -32,6 +32,21 @@ fn the_kernel_table_lists_rivals_below_their_op_with_verification_and_times() {
         assert!(op[key].as_f64().unwrap() >= 0.0, "{key}: {op}");
     }
     assert!(rival["us"].as_f64().unwrap() > 0.0 && found["missing_rivals"].as_array().unwrap().is_empty());
+    let transfers = found["transfers"].as_array().unwrap();
+    let by: Vec<&str> = transfers.iter().map(|t| t["by"].as_str().unwrap()).collect();
+    assert_eq!(by[..3], ["copy by a kernel", "copy by the driver", "read by a kernel"]);
+    assert_eq!(by[..3], by[3..], "large, and within the cache");
+    assert!(transfers.iter().all(|t| t["gb_per_s"].as_f64().unwrap() > 0.0), "{transfers:?}");
+}
+
+#[test]
+#[cfg_attr(not(feature = "emu"), ignore = "wants --features emu")]
+fn a_copy_that_leaves_bytes_out_is_no_ceiling() {
+    let mut command = Command::new(program());
+    command.args(["profile", "add", "--device", "emu", "--runs", "1"]);
+    let ran = command.env("TGNN_EMU_DEFECT", "skip:copy_words").output().unwrap();
+    let err = String::from_utf8(ran.stderr).unwrap();
+    assert!(ran.status.code() == Some(5) && err.contains("a copy by a kernel leaves bytes out"), "{err}");
 }
 
 /// Runs `tgnn-bench kernels` on an emulated device with a planted defect; returns the JSON that it prints and

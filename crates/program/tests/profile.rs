@@ -198,6 +198,14 @@ fn steps_are_profiled_after_those_that_warm_up_with_the_row_counts_of_the_cpu() 
     let cpu = crate::support::program::done(tools.dir.path(), &[&["profile"], &words[..]].concat());
     assert_eq!(per_op(&emulated.out), per_op(&cpu.out), "the same runs, bytes and operations");
     assert!(per_op(&cpu.out).len() > 20);
+    for op in json(&emulated.out)["ops"].as_array().unwrap() {
+        let of_shapes = op["shapes"].as_array().unwrap();
+        assert_eq!(of_shapes.iter().map(|s| s["runs"].as_u64().unwrap()).sum::<u64>(), op["runs"], "{op}");
+    }
+    // Up from depth 2 x 4 to 8 columns, and down: `small.toml` has two heads.
+    let ops = json(&emulated.out)["ops"].clone();
+    let head_linear = ops.as_array().unwrap().iter().find(|op| op["op"] == "head_linear").unwrap();
+    assert!(head_linear["shapes"].as_array().unwrap().len() > 1, "{head_linear}");
     let late = ["step", "--config", "small.toml", "--warm-up", "100"];
     tools.refused(&late, 2, &["an epoch has no step after the first 100; give a smaller --warm-up"]);
 }

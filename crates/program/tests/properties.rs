@@ -249,6 +249,7 @@ proptest! {
             val,
             wall_time,
             graphs_captured: None,
+            val_seconds: None,
         };
         let back: EpochRecord = serde_json::from_str(&serde_json::to_string(&record).unwrap()).unwrap();
         prop_assert_eq!(back, record);

@@ -45,6 +45,7 @@ mod snapshot_files;
 mod snapshot_models;
 mod snapshots;
 mod staleness;
+mod start;
 mod support;
 mod tasks;
 mod tgb;

@@ -98,7 +98,10 @@ impl OnDevice {
     pub fn bind(&mut self, variants: &[Variant], store: &mut Store) -> Result<&BoundProgram> {
         let bound = match &mut self.bound {
             Some(bound) => bound,
-            none => none.insert(BoundProgram::new(&self.gpu, &self.sizes, variants, store)?),
+            none => {
+                let new = || BoundProgram::new(&self.gpu, &self.sizes, variants, store);
+                none.insert(self.gpu.phases().time("memory", new)?)
+            }
         };
         // On every run: the host may have changed a buffer.
         for place in variants.iter().flat_map(|variant| variant.places.iter().flatten()) {
@@ -456,10 +459,11 @@ impl BoundProgram {
         };
         let variants = runs.variants;
         for window in windows(variants, runs.variant_of_run, schedules.buffer_depth()) {
-            let cached = schedules.get(variants, window)?;
+            let phases = self.gpu.phases();
+            let cached = phases.time("schedule", || schedules.get(variants, window))?;
             let traced = trace.as_ref().filter(|trace| trace.steps + window.first < trace.recorded);
             if traced.is_none() {
-                self.capture(variants, window, cached)?;
+                phases.time("capture", || self.capture(variants, window, cached))?;
             }
             let events = match (&cached.graph, &traced) {
                 (Some(graph), None) => {
@@ -473,7 +477,7 @@ impl BoundProgram {
                     let timing = Timing { launches: &mut launches, first_step: trace.steps + window.first };
                     self.enqueue(variants, window, cached, Some(timing))?
                 }
-                (None, None) => self.enqueue(variants, window, cached, None)?,
+                (None, None) => phases.time("launch", || self.enqueue(variants, window, cached, None))?,
             };
             let end = CudaEvent::new(&self.gpu)?;
             end.record(stream)?;

@@ -1,7 +1,7 @@
 //! A tape made ready to run: dead nodes dropped, memory planned, addresses fixed.
 mod timing;
 
-pub use timing::{Alone, OpTime};
+pub use timing::{Alone, OpTime, ShapeTime};
 
 use super::{
     device::{ArenaSizes, OnDevice},

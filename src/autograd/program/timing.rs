@@ -5,11 +5,11 @@ use crate::{
         host::{NodeWatch, ViewBuffers},
         run::NodeTime,
         stages::Stage,
-        variant::PlannedNode,
+        variant::{PlannedNode, Variant},
     },
     error::Result,
     ops::{Backend, Cost},
-    runtime::{Store, cache::CacheFlush, cuda::ProfiledRange},
+    runtime::{Store, Var, cache::CacheFlush, cuda::ProfiledRange},
 };
 use std::{collections::BTreeMap, time::Instant};
 
@@ -30,6 +30,70 @@ pub struct OpTime {
     pub kernels: usize,
     /// The lane that the op is on when the program is repeated.
     pub lane: usize,
+    /// The same by the shapes of its operands, in the order in which they first occur.
+    pub shapes: Vec<ShapeTime>,
+}
+
+impl OpTime {
+    fn new(op: &'static str, lane: usize) -> Self {
+        let (cost, shapes) = (Cost::default(), Vec::new());
+        OpTime { op, seconds: 0.0, median: 0.0, cost, runs: 0, kernels: 0, lane, shapes }
+    }
+    /// Adds the times of a node whose operands have a shape.
+    fn add(&mut self, time: &NodeTime, shape: String) {
+        let at = self.shapes.iter().position(|s| s.shape == shape).unwrap_or_else(|| {
+            self.shapes.push(ShapeTime { shape, median: 0.0, cost: Cost::default(), runs: 0 });
+            self.shapes.len() - 1
+        });
+        self.shapes[at].add(time);
+        self.median = mean(self.median, self.runs, time);
+        self.seconds += time.seconds;
+        self.runs += time.runs;
+        self.kernels += time.kernels;
+        self.cost.bytes += time.cost.bytes;
+        self.cost.flops += time.cost.flops;
+    }
+}
+
+/// Returns the mean of the medians of nodes, given that of those so far, and their number of runs.
+fn mean(median: f64, runs: usize, time: &NodeTime) -> f64 {
+    (median * runs as f64 + time.median() * time.runs as f64) / (runs + time.runs) as f64
+}
+
+/// Time taken by the runs of an op on operands of the same shapes.
+#[derive(Clone, Debug)]
+pub struct ShapeTime {
+    /// The shapes of inputs and outputs, as in `600x100 100x100 -> 600x100`: rows that there is room for,
+    /// times columns.
+    pub shape: String,
+    /// Median seconds of a run; if the step has several such nodes, the mean of their medians.
+    pub median: f64,
+    /// Bytes and operations of all runs, at their row counts.
+    pub cost: Cost,
+    /// Number of runs.
+    pub runs: usize,
+}
+
+impl ShapeTime {
+    /// Adds the times of a node.
+    fn add(&mut self, time: &NodeTime) {
+        self.median = mean(self.median, self.runs, time);
+        self.cost.bytes += time.cost.bytes;
+        self.cost.flops += time.cost.flops;
+        self.runs += time.runs;
+    }
+}
+
+/// Returns the shapes of the operands of a node.
+fn shape_of(variant: &Variant, node: &PlannedNode) -> String {
+    let listed = |vars: &[Var]| {
+        let shape = |v: &Var| {
+            let spec = &variant.specs[v.at()];
+            format!("{}x{}", spec.rows.capacity, spec.cols)
+        };
+        vars.iter().map(shape).collect::<Vec<_>>().join(" ")
+    };
+    format!("{} -> {}", listed(&node.node.ins), listed(&node.node.outs))
 }
 
 /// Runs of single ops of a program, on the values that its last run has left.
@@ -185,26 +249,19 @@ impl Program {
         }
         seconds.into_iter().map(|((stage, lane), seconds)| (stage, lane, seconds)).collect()
     }
-    /// Adds up the times of nodes by op and lane.
+    /// Adds up the times of nodes by op and lane, and by shape.
     fn by_op(&self, times: &[Vec<NodeTime>]) -> Vec<OpTime> {
         let mut by_op: Vec<OpTime> = Vec::new();
-        let timed =
-            self.variants.iter().zip(times).flat_map(|(variant, times)| variant.nodes.iter().zip(times));
-        for (p, time) in timed.filter(|(_, time)| time.runs > 0) {
+        let timed = self.variants.iter().zip(times).flat_map(|(variant, times)| {
+            variant.nodes.iter().zip(times).map(move |(node, time)| (variant, node, time))
+        });
+        for (variant, p, time) in timed.filter(|(.., time)| time.runs > 0) {
             let (op, lane) = (p.node.op.name(), p.placement.lane);
             let at = by_op.iter().position(|t| t.op == op && t.lane == lane).unwrap_or_else(|| {
-                let (seconds, median, cost) = (0.0, 0.0, Cost::default());
-                by_op.push(OpTime { op, seconds, median, cost, runs: 0, kernels: 0, lane });
+                by_op.push(OpTime::new(op, lane));
                 by_op.len() - 1
             });
-            let (of_op, runs) = (&mut by_op[at], time.runs as f64);
-            of_op.median =
-                (of_op.median * of_op.runs as f64 + time.median() * runs) / (of_op.runs as f64 + runs);
-            of_op.seconds += time.seconds;
-            of_op.runs += time.runs;
-            of_op.kernels += time.kernels;
-            of_op.cost.bytes += time.cost.bytes;
-            of_op.cost.flops += time.cost.flops;
+            by_op[at].add(time, shape_of(variant, p));
         }
         by_op.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
         by_op

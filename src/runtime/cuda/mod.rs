@@ -29,7 +29,7 @@ pub use module::{CudaKernel, CudaModule};
 pub use nccl::nccl_version;
 pub use nccl_comm::NcclComm;
 pub use profiler::ProfiledRange;
-pub use rates::copy_rates;
+pub use rates::{Transfer, transfer_rates};
 pub use stream::{CudaEvent, CudaGraph, CudaStream};
 pub use tensor::DeviceTensor;
 pub use windows::WindowSize;
@@ -37,14 +37,21 @@ pub(crate) use windows::{Window, Windows};
 
 use crate::{
     error::{Error, ErrorKind, Result},
-    runtime::MatmulPrecision,
+    runtime::{
+        MatmulPrecision,
+        changes::{Change, Changes},
+        phases::Phases,
+    },
 };
 use cudarc::driver::{result, sys};
 use error::checked;
 use launching::Launching;
-use std::sync::{
-    Arc, OnceLock,
-    atomic::{AtomicU64, Ordering::Relaxed},
+use std::{
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Instant,
 };
 
 /// A CUDA device with its kernels loaded, and options of the programs that use it. Clones refer to the same
@@ -55,6 +62,7 @@ pub struct Gpu {
     values: Values,
     precision: MatmulPrecision,
     launching: Launching,
+    changes: Changes,
 }
 
 /// The memory layout of a program's values.
@@ -76,6 +84,8 @@ struct Inner {
     most: AtomicU64,
     /// Seconds between two events in a graph with nothing between them.
     empty_seconds: OnceLock<f64>,
+    /// What the time goes to until the device is busy.
+    phases: Phases,
 }
 
 // SAFETY: a context may be used from any thread in which it is current; `enter` makes it current.
@@ -132,6 +142,7 @@ impl Gpu {
     /// # Errors
     /// `Device`, naming what is missing: the driver, the device, or kernels for it.
     pub fn open(ordinal: usize) -> Result<Self> {
+        let (phases, began) = (Phases::default(), Instant::now());
         let devices = Self::count()?;
         if ordinal >= devices {
             return Err(Error::new(
@@ -162,13 +173,17 @@ impl Gpu {
         }
         let setting = std::env::var_os("TGNN_LAUNCH").map(|v| v.to_string_lossy().into_owned());
         let launching = Launching::choose(capability, setting.as_deref())?;
+        let changes = Changes::of_environment()?;
         // SAFETY: the device is valid.
         let context = checked(unsafe { result::primary_ctx::retain(device) }, "cannot create a context")?;
         enter(context)?;
-        let (kernels, held, most) = (Kernels::load()?, AtomicU64::new(0), AtomicU64::new(0));
-        let empty_seconds = OnceLock::new();
-        let inner = Arc::new(Inner { ordinal, context, name, kernels, held, most, empty_seconds });
-        Gpu { inner, values: Values::Packed, precision: MatmulPrecision::F32, launching }.tried()
+        phases.add("context", began.elapsed().as_secs_f64());
+        let kernels = phases.time("kernels", Kernels::load)?;
+        let (held, most, empty_seconds) = (AtomicU64::new(0), AtomicU64::new(0), OnceLock::new());
+        let inner = Arc::new(Inner { ordinal, context, name, kernels, held, most, empty_seconds, phases });
+        let gpu = Gpu { inner, values: Values::Packed, precision: MatmulPrecision::F32, launching, changes };
+        let opened = gpu.inner.clone();
+        opened.phases.time("probe", || gpu.tried())
     }
     /// Tries a graph of kernels. If it fails, kernels are not launched early any more.
     fn tried(mut self) -> Result<Self> {
@@ -180,6 +195,14 @@ impl Gpu {
             probe::try_graph(&self)?;
         }
         Ok(self)
+    }
+    /// What the time goes to until the device is busy.
+    pub(crate) fn phases(&self) -> &Phases {
+        &self.inner.phases
+    }
+    /// Whether a change that waits for its measurement is in use (`TGNN_BEFORE`).
+    pub(crate) fn has(&self, change: Change) -> bool {
+        self.changes.has(change)
     }
     /// Returns how kernels are launched, as text: early or late, with or without clusters, and why not early
     /// if the device should be able to.

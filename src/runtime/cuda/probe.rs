@@ -1,9 +1,6 @@
 //! What is tried when a device is opened.
 use super::{CudaEvent, CudaStream, DeviceBuffer, Gpu, Grid, Launch, Windows, abi};
-use crate::{
-    error::{Error, ErrorKind, Result},
-    runtime::MatmulPrecision,
-};
+use crate::error::{Error, ErrorKind, Result};
 
 /// Numbers of each vector: enough for several blocks.
 const NUMBERS: usize = 4096;
@@ -52,17 +49,8 @@ pub(super) fn try_graph(gpu: &Gpu) -> Result<()> {
 
 /// Launches `out = a + b`.
 fn add(gpu: &Gpu, stream: &CudaStream, [a, b, out]: [&DeviceBuffer; 3]) -> Result<()> {
-    let on = Launch {
-        ins: &[],
-        outs: &[],
-        writes: &[],
-        scratch: 0,
-        tickets: 0,
-        status: 0,
-        precision: MatmulPrecision::F32,
-        stream,
-        windows: &Windows::default(),
-    };
+    let windows = Windows::default();
+    let on = Launch::without_operands(stream, &windows);
     let rows = abi::Rows { count: std::ptr::null(), times: 1, capacity: NUMBERS as u32 };
     let [a, b, out] = [a, b, out].map(|vector| vector.address() as *mut f32);
     // SAFETY: the vectors have `NUMBERS` numbers each.

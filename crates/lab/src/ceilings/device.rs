@@ -1,5 +1,5 @@
 //! Measures the ceilings of a CUDA device.
-use super::{Ceilings, Effort, ReadyCase, median};
+use super::{Ceilings, Effort, ReadyCase, TransferRate, median};
 use crate::{Rival, Rivals};
 use tgnn::{
     autograd::Alone,
@@ -7,14 +7,14 @@ use tgnn::{
     ops::{Backend, Case, bench_cases},
     runtime::{
         MatmulPrecision,
-        cuda::{Gpu, copy_rates},
+        cuda::{Gpu, Transfer, transfer_rates},
     },
 };
 
-/// Largest size of the large copy.
-const LARGE_COPY: usize = 1 << 30;
+/// Largest size of the large transfers.
+const LARGE: usize = 1 << 30;
 /// The same on an emulated device.
-const EMULATED_COPY: usize = 1 << 22;
+const EMULATED: usize = 1 << 22;
 
 impl Ceilings {
     /// Measures the ceilings.
@@ -25,12 +25,22 @@ impl Ceilings {
         let products = products(gpu, rivals, effort)?;
         let exact = |name: &str| gpu.precision() != MatmulPrecision::F32 || !name.ends_with("tf32");
         let product = products.iter().filter(|p| exact(p.0)).map(|p| p.1).fold(0.0, f64::max);
-        let (l2, most) = (gpu.l2_bytes()?, if gpu.is_emulated() { EMULATED_COPY } else { LARGE_COPY });
-        let large = (gpu.memory()?.0 / 8).min(most);
-        let copy = median(copy_rates(gpu, large, effort.timings)?);
-        // Both sides take half of the cache.
-        let cached_copy = median(copy_rates(gpu, l2 / 4, effort.timings)?).max(copy);
-        Ok(Ceilings { copy, cached_copy, cache: l2 as f64, product, products })
+        let (l2, most) = (gpu.l2_bytes()?, if gpu.is_emulated() { EMULATED } else { LARGE });
+        // Of the small size, both sides take half of the cache.
+        let sizes = [(gpu.memory()?.0 / 8).min(most), l2 / 4];
+        let mut transfers = Vec::new();
+        for bytes in sizes {
+            for by in [Transfer::Copy, Transfer::DriverCopy, Transfer::Read] {
+                let rate = median(transfer_rates(gpu, by, bytes, effort.timings)?);
+                transfers.push(TransferRate { by: by.name(), bytes, rate });
+            }
+        }
+        let copy_of = |bytes| {
+            let copies = transfers.iter().filter(|t| t.bytes == bytes && t.by != Transfer::Read.name());
+            copies.map(|t| t.rate).fold(0.0, f64::max)
+        };
+        let (copy, cached) = (copy_of(sizes[0]), copy_of(sizes[1]));
+        Ok(Ceilings { copy, cached_copy: cached.max(copy), cache: l2 as f64, transfers, product, products })
     }
 }
 

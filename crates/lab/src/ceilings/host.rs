@@ -24,7 +24,8 @@ impl Ceilings {
         });
         let product = product_rate(device);
         let cache = last_cache_bytes() as f64;
-        Ceilings { copy, cached_copy, cache, product, products: vec![("tgnn", product)] }
+        let products = vec![("tgnn", product)];
+        Ceilings { copy, cached_copy, cache, transfers: Vec::new(), product, products }
     }
 }
 

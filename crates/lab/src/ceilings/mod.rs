@@ -72,13 +72,27 @@ impl Work {
     }
 }
 
+/// The rate of transfers within a device.
+#[derive(Clone, Copy, Debug)]
+pub struct TransferRate {
+    /// What moves the bytes.
+    pub by: &'static str,
+    /// Bytes of the source.
+    pub bytes: usize,
+    /// Bytes per second, read plus written.
+    pub rate: f64,
+}
+
 /// The peak rates of a device, measured in the same run.
 #[derive(Debug)]
 pub struct Ceilings {
-    /// Bytes per second, read plus written, of a large copy.
+    /// Bytes per second, read plus written, of a large copy: on a device the faster one of a kernel's and the
+    /// driver's.
     pub copy: f64,
     /// The same of a copy that fits in the cache.
     pub cached_copy: f64,
+    /// The rates of all transfers that were measured on a device; none on a CPU.
+    pub transfers: Vec<TransferRate>,
     /// Bytes of the cache: L2 of a device, the last one of the CPU.
     pub cache: f64,
     /// Operations per second of a large product: the fastest of `products` that is as exact as the products
@@ -159,17 +173,24 @@ impl Ceilings {
         let [large, cached] = [self.copy, self.cached_copy].map(|rate| rate / 1e9);
         let mut lines =
             vec![format!("copy {large:.0} GB/s"), format!("copy within the cache {cached:.0} GB/s")];
+        lines.extend(self.transfers.iter().map(|t| {
+            let mib = t.bytes as f64 / f64::from(1 << 20);
+            format!("{} of {mib:.0} MiB {:.0} GB/s", t.by, t.rate / 1e9)
+        }));
         let product =
             |(name, rate): &(&str, f64)| format!("large product by {name} {:.0} GFLOP/s", rate / 1e9);
         lines.extend(self.products.iter().map(product));
         lines
     }
     /// Returns the ceilings as JSON: keys and values.
-    pub fn json(&self) -> [(&'static str, Value); 4] {
+    pub fn json(&self) -> [(&'static str, Value); 5] {
+        let transfers =
+            self.transfers.iter().map(|t| json!({"by": t.by, "bytes": t.bytes, "gb_per_s": t.rate / 1e9}));
         let products = self.products.iter().map(|(name, rate)| json!({"by": name, "gflops": rate / 1e9}));
         [
             ("copy_gb_per_s", (self.copy / 1e9).into()),
             ("cached_copy_gb_per_s", (self.cached_copy / 1e9).into()),
+            ("transfers", transfers.collect()),
             ("cache_bytes", self.cache.into()),
             ("large_products", products.collect()),
         ]
@@ -188,8 +209,14 @@ mod tests {
 
     #[test]
     fn a_warm_op_is_compared_with_a_copy_that_is_where_its_bytes_are() {
-        let ceilings =
-            Ceilings { copy: 1e9, cached_copy: 4e9, cache: 1e6, product: 1e12, products: Vec::new() };
+        let ceilings = Ceilings {
+            copy: 1e9,
+            cached_copy: 4e9,
+            transfers: Vec::new(),
+            cache: 1e6,
+            product: 1e12,
+            products: Vec::new(),
+        };
         let speed = |bytes, caches| ceilings.speed(Work { bytes, flops: 1e6 }, 1e-3, caches);
         assert_eq!(speed(1e6, Caches::Cold).of_copy, 1.0);
         assert_eq!(speed(1e6, Caches::Warm).of_copy, 0.25);

@@ -101,7 +101,11 @@ fn remarks(plan: &Plan) -> Vec<String> {
              and rows of the next batch go to its rank"
         )
     });
-    found.into_iter().chain(divided).chain(in_turn).collect()
+    let measured = plan.ranks.is_some().then(|| {
+        "what is measured on GPUs is of one H200, one GPU at a time: two GPUs have never been measured"
+            .to_owned()
+    });
+    found.into_iter().chain(divided).chain(in_turn).chain(measured).collect()
 }
 
 /// Says which step a stage is of, `back` steps before another one.

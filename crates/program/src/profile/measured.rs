@@ -1,5 +1,5 @@
 //! How a subject is profiled, and what is measured.
-use tgnn::autograd::OpTime;
+use tgnn::autograd::{OpTime, ShapeTime};
 use tgnn_lab::ceilings::{Caches, Work};
 
 /// How it runs.
@@ -21,6 +21,8 @@ pub struct MeasuredOp {
     /// Median of a run.
     pub seconds: f64,
     pub work: Work,
+    /// The same by the shapes of the operands.
+    pub shapes: Vec<ShapeTime>,
 }
 
 impl MeasuredOp {
@@ -28,6 +30,7 @@ impl MeasuredOp {
     pub fn new(time: &OpTime, place: String) -> Self {
         let (runs, work) = (time.runs, Work::of_run(time));
         let kernels = time.kernels / runs.max(1);
-        MeasuredOp { op: time.op, place, runs, kernels, seconds: time.median, work }
+        let shapes = time.shapes.clone();
+        MeasuredOp { op: time.op, place, runs, kernels, seconds: time.median, work, shapes }
     }
 }

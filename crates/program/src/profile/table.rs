@@ -3,10 +3,11 @@ use super::measured::MeasuredOp;
 use crate::output::{print_json, say};
 use serde_json::{Value, json};
 use tgnn::{
+    autograd::ShapeTime,
     error::Result,
     runtime::{Device, MatmulPrecision},
 };
-use tgnn_lab::ceilings::{Caches, Ceilings};
+use tgnn_lab::ceilings::{Caches, Ceilings, Work};
 
 /// Prints the table, or JSON.
 pub(super) fn print(
@@ -72,6 +73,7 @@ fn json(device: &Device, ceilings: &Ceilings, found: &[MeasuredOp], caches: Cach
             "gb_per_s": speed.gb_per_s, "share_of_copy": speed.of_copy,
             "gflops": speed.gflops, "share_of_product": speed.of_product,
             "limit": speed.limit(), "times_floor": speed.floors,
+            "shapes": m.shapes.iter().map(|s| of_shape(ceilings, s, caches)).collect::<Vec<_>>(),
         })
     });
     let mut table = json!({
@@ -81,4 +83,15 @@ fn json(device: &Device, ceilings: &Ceilings, found: &[MeasuredOp], caches: Cach
     ceilings.json().into_iter().for_each(|(key, value)| table[key] = value);
     table["ops"] = ops.collect();
     table
+}
+
+/// Returns what was measured of an op on operands of the same shapes.
+fn of_shape(ceilings: &Ceilings, of: &ShapeTime, caches: Caches) -> Value {
+    let runs = of.runs.max(1) as f64;
+    let work = Work { bytes: of.cost.bytes as f64 / runs, flops: of.cost.flops as f64 / runs };
+    let speed = ceilings.speed(work, of.median, caches);
+    json!({
+        "shape": of.shape, "runs": of.runs, "us": 1e6 * of.median, "bytes": work.bytes, "flops": work.flops,
+        "times_floor": speed.floors,
+    })
 }

@@ -8,7 +8,7 @@ mod trained;
 
 pub(super) use files::{Files, GivenFiles};
 pub(super) use keys::{Keys, keys, refuse_unread, set_flag, set_keys, with_default};
-pub(super) use ranks::{RankArgs, is_on_gpu};
+pub(super) use ranks::{Opened, RankArgs, is_on_gpu};
 pub(super) use read::ReadArgs;
 pub(super) use trained::{MovedData, TrainedModelArgs, with_flag};
 

@@ -29,6 +29,10 @@ pub struct RankArgs {
     deadline: Option<f64>,
 }
 
+/// A device that was opened before it is needed, or why that failed; nothing if it is still to be opened.
+#[derive(Default)]
+pub struct Opened(Option<Result<Device>>);
+
 /// The deadline of ranks of one process on CUDA devices: nothing comes between them that could take longer.
 const LOCAL_DEADLINE: Duration = Duration::from_secs(30);
 
@@ -59,18 +63,36 @@ impl RankArgs {
             set_connections();
         }
     }
-    /// Runs `work` on the device of the configuration, or as every rank, each with a device of its own.
+    /// Does some `work`, such as to read data, and meanwhile opens the device of the configuration, if that
+    /// is a GPU of this process alone. Returns both, for [`run`](Self::run).
+    ///
+    /// # Errors
+    /// Those of `work`.
+    pub fn open_beside<T>(&self, config: &Config, work: impl FnOnce() -> Result<T>) -> Result<(T, Opened)> {
+        if self.size()? > 1 || !is_on_gpu(config) {
+            return work().map(|done| (done, Opened(None)));
+        }
+        let (done, opened) = Device::open_beside(|| config.open_device(), work)?;
+        Ok((done, Opened(Some(opened))))
+    }
+    /// Runs `work` on the device of the configuration, which may have been opened, or as every rank, each
+    /// with a device of its own.
     ///
     /// # Errors
     /// `Usage` for numbers that make no sense; the errors of `work`; `Comm` if a rank is lost. As a rank of
     /// MPI, the process ends at an error.
-    pub fn run(&self, config: &Config, work: impl Fn(Device) -> Result<()> + Sync) -> Result<()> {
+    pub fn run(
+        &self,
+        config: &Config,
+        opened: Opened,
+        work: impl Fn(Device) -> Result<()> + Sync,
+    ) -> Result<()> {
         let launched = launched()?.filter(|launched| launched.size > 1);
         let local_on_gpus = launched.is_none() && is_on_gpu(config);
         let deadline = self.deadline(local_on_gpus)?;
         match (self.ranks, launched) {
             (0, _) => Err(Error::usage("--ranks 0").remedy("give 1 or more")),
-            (1, None) => work(config.open_device()?),
+            (1, None) => work(opened.0.unwrap_or_else(|| config.open_device())?),
             (1, Some(launched)) if launched.launcher == Launcher::Torchrun => {
                 Self::by_nccl(config, deadline, launched, work)
             }

@@ -35,7 +35,7 @@ pub use over_ranks::{on_local_ranks, on_watched_ranks};
 pub use snapshots::{SnapshotSplit, SnapshotTask, embed_snapshots, evaluate_snapshots, train_snapshots};
 pub use training::{
     After, BubbleRecord, Checkpoint, EpochRecord, ExtractRecord, LastEpoch, LatestRecord, Manifest,
-    MemoryPlan, MixedRows, NodeState, PlanManifest, PlanRecord, Progress, RanksRecord, Remembers, Report,
-    RowErrors, RunOptions, StageRecord, StalenessRecord, StartRecord, StreamRecord, Summary, Task, TaskCore,
-    TrafficRecord, Watch, tensorboard, with_model_of,
+    MemoryPlan, MixedRows, NodeState, PhaseRecord, PlanManifest, PlanRecord, Progress, RanksRecord,
+    Remembers, Report, RowErrors, RunOptions, StageRecord, StalenessRecord, StartRecord, StreamRecord,
+    Summary, Task, TaskCore, TrafficRecord, Watch, tensorboard, with_model_of,
 };

@@ -57,10 +57,11 @@ pub fn train(
 ) -> Result<Summary> {
     let run = Run { config, data: DataRecord::of_events(events), device, options, extractors: None };
     if config.task == TaskName::Property {
-        let mut task = PropertyTask::new(config, events, device.clone())?;
+        let mut task = device.timed("task", || PropertyTask::new(config, events, device.clone()))?;
         return run.train(&mut task, events, watch);
     }
-    let mut task = by_plan::task_of_run(config, events, device.clone(), options)?;
+    let build = || by_plan::task_of_run(config, events, device.clone(), options);
+    let mut task = device.timed("task", build)?;
     let extractor = |before| Extractor::new(config, events, before, task.tables.gaps);
     let extractors = options.out.as_ref().and_then(|_| {
         let Range { start, end } = task.tested();

@@ -34,7 +34,8 @@ pub fn train_snapshots(
     watch: &mut dyn Watch,
 ) -> Result<Summary> {
     let known = options.resumed(device)?;
-    let mut task = SnapshotTask::with(config, data, device.clone(), known.as_ref())?;
+    let build = || SnapshotTask::with(config, data, device.clone(), known.as_ref());
+    let mut task = device.timed("task", build)?;
     let run = Run { config, data: DataRecord::of_snapshots(data), device, options, extractors: None };
     run.train(&mut task, data, watch)
 }

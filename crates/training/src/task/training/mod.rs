@@ -43,8 +43,8 @@ pub(in crate::task) use run::TIMELINE;
 pub use run::{RunOptions, Watch};
 pub use summary::{
     BaselineScores, BubbleRecord, DataRecord, DeviceRecord, EdgeBankScores, EpochRecord, MixedRows,
-    PeakMemory, RanksRecord, RowErrors, RuleScores, SameTimeRecord, StageRecord, StalenessRecord,
-    StartRecord, Summary, TrafficRecord,
+    PeakMemory, PhaseRecord, RanksRecord, RowErrors, RuleScores, SameTimeRecord, StageRecord,
+    StalenessRecord, StartRecord, Summary, TrafficRecord,
 };
 pub(in crate::task) use task::{Buffers, DataTask, RecordedTask, parameters_except};
 pub use task::{LastEpoch, PlanRecord, Progress, Remembers, Report, Task, TaskCore};

@@ -1,7 +1,7 @@
 //! A run: its epochs with validation, the test of the best epoch, and the files of the run folder.
 use super::{
     Checkpoint, DataRecord, DataTask, DeviceRecord, EpochRecord, Manifest, NodeState, PeakMemory,
-    PlanManifest, Progress, RanksRecord, Remembers, StageRecord, StartRecord, Summary, Task,
+    PhaseRecord, PlanManifest, Progress, RanksRecord, Remembers, StageRecord, StartRecord, Summary, Task,
     extractor::Extractor,
     folder::{
         USE_A_COPY, as_json, is_free, locked, never_saved, open_run, read_metrics, write_metrics, write_whole,
@@ -444,6 +444,7 @@ impl<'a> Run<'a> {
         let train_seconds = began.at.elapsed().as_secs_f64();
         let graphs_captured =
             task.core().step().graphs_captured().map(|all| all.saturating_sub(began.graphs_captured));
+        let validating = Instant::now();
         let val = if self.config.evaluate {
             let validated = task.validate(&mut |p| watch.progress("val", epoch, p));
             Some(validated.map_err(|e| lost(e, &format!("validating epoch {epoch}")))?)
@@ -457,9 +458,10 @@ impl<'a> Run<'a> {
             train_loss,
             train_seconds,
             events_per_second,
-            val,
             wall_time,
             graphs_captured,
+            val_seconds: val.is_some().then(|| validating.elapsed().as_secs_f64()),
+            val,
         })
     }
     /// Returns the summary of a run, without its scores.
@@ -513,6 +515,7 @@ impl<'a> Run<'a> {
             baselines_seconds: None,
             same_time: None,
             stages: Vec::new(),
+            phases: PhaseRecord::list(device),
             peak_memory_bytes: PeakMemory {
                 host: peak_memory_bytes(),
                 device: device.gpu().map_or(0, Gpu::peak_bytes),

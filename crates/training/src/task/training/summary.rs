@@ -40,6 +40,9 @@ pub struct EpochRecord {
     /// CPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub graphs_captured: Option<usize>,
+    /// Seconds of the validation; `None` if the run does not evaluate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub val_seconds: Option<f64>,
 }
 
 /// Scores of [`EdgeBank`](crate::task::EdgeBank) on the test part, with the same candidates.
@@ -287,6 +290,23 @@ impl StageRecord {
     }
 }
 
+/// Seconds of a phase of what is done until a device is busy.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PhaseRecord {
+    /// Name of the phase, see docs/summary.md.
+    pub phase: String,
+    /// Seconds, of all programs of the run.
+    pub seconds: f64,
+}
+
+impl PhaseRecord {
+    /// Returns the phases of a device.
+    pub(super) fn list(device: &Device) -> Vec<Self> {
+        let record = |(phase, seconds): (&str, f64)| PhaseRecord { phase: phase.into(), seconds };
+        device.phases().into_iter().map(record).collect()
+    }
+}
+
 /// What training steps that read older node memory have missed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct StalenessRecord {
@@ -408,6 +428,8 @@ pub struct Summary {
     pub same_time: Option<SameTimeRecord>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stages: Vec<StageRecord>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub phases: Vec<PhaseRecord>,
     pub peak_memory_bytes: PeakMemory,
     pub parameters: usize,
 }

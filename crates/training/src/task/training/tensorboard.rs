@@ -222,6 +222,7 @@ mod tests {
             val: Some(val),
             wall_time: 1e9 + epoch as f64,
             graphs_captured: None,
+            val_seconds: None,
         }
     }
     fn tested() -> TestScores {
