@@ -1,8 +1,9 @@
-// adam: m = b1 m + (1 - b1) g, v = b2 v + (1 - b2) g^2, w -= lr / (1 - b1^t) m / (sqrt(v / (1 - b2^t)) + eps)
+// adam: m = b1 m + (1 - b1) g, v = b2 v + (1 - b2) g^2, w -= lr / (1 - b1^t) m / (sqrt(v / (1 - b2^t)) + eps), sum += w
 //
-// shapes    lr [rates, 1] f32, step [1, 1] u32, scale [1, 1] f32 or null; w, g, m, v of every parameter, f32
+// shapes    lr [rates, 1] f32, step [1, 1] u32, scale [1, 1] f32 or null; w, g, m, v, sum of every parameter, f32; sum is
+//           null if values are not averaged
 // grid      one launch for all parameters: one block per 1024 elements, four elements per thread
-// memory    reads 16 bytes per element, writes 12; coalesced, 16 bytes per thread if aligned
+// memory    reads 16 bytes per element, writes 12, with sum 20 and 16; coalesced, 16 bytes per thread if aligned
 // limiter   memory; two threads per block compute the corrections 1 - b^t while the block's elements are being loaded
 // backward  -
 // source    Kingma and Ba 2015; Loshchilov and Hutter 2019; as PyTorch's Adam and AdamW with their defaults
@@ -46,10 +47,13 @@ adam(Parameters parameters, const float* rate, uint32_t rates, uint32_t* step, c
   const Parameter& p = parameters.of[at];
   uint32_t piece = blockIdx.x - (at ? parameters.of[at - 1].end : 0);
   uint32_t i = (piece * blockDim.x + threadIdx.x) * EACH, now = *step + (*step < NONE);
-  bool four = i + EACH <= p.n && by_four(p.w, EACH) && by_four(p.g, EACH) && by_four(p.m, EACH) && by_four(p.v, EACH);
+  bool four = i + EACH <= p.n && by_four(p.w, EACH) && by_four(p.g, EACH) && by_four(p.m, EACH) && by_four(p.v, EACH) &&
+              by_four(p.sum, EACH);
   float4 *w4 = reinterpret_cast<float4*>(p.w + i), *m4 = reinterpret_cast<float4*>(p.m + i), *v4 = reinterpret_cast<float4*>(p.v + i);
-  float4 w{}, g{}, m{}, v{};
+  float4* sum4 = reinterpret_cast<float4*>(p.sum + i);
+  float4 w{}, g{}, m{}, v{}, sum{};
   if (four) w = *w4, g = *reinterpret_cast<const float4*>(p.g + i), m = *m4, v = *v4;
+  if (four && p.sum) sum = *sum4;
   if (threadIdx.x == WARP) of_step.root = float(1 / sqrt(1 - power(BETA2, now)));
   if (threadIdx.x == 0) {
     double lr = rate[min(now, rates) - 1];
@@ -66,11 +70,14 @@ adam(Parameters parameters, const float* rate, uint32_t rates, uint32_t* step, c
     update(w.x, g.x, m.x, v.x, f), update(w.y, g.y, m.y, v.y, f);
     update(w.z, g.z, m.z, v.z, f), update(w.w, g.w, m.w, v.w, f);
     *w4 = w, *m4 = m, *v4 = v;
+    add_to(sum, w);
+    if (p.sum) *sum4 = sum;
     check_parameter(status, first + at, w.x, v.x), check_parameter(status, first + at, w.y, v.y);
     check_parameter(status, first + at, w.z, v.z), check_parameter(status, first + at, w.w, v.w);
   } else {
     for (uint32_t end = min(i + EACH, p.n); i < end; i++) {
       update(p.w[i], p.g[i], p.m[i], p.v[i], f);
+      if (p.sum) p.sum[i] += p.w[i];
       check_parameter(status, first + at, p.w[i], p.v[i]);
     }
   }

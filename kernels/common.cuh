@@ -108,6 +108,7 @@ struct Parameter {
   float* w;
   const float* g;
   float *m, *v;
+  float* sum;  // of the values after each step; may be null
   uint32_t n, end;
 };
 struct Parameters {

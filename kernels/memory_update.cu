@@ -10,7 +10,8 @@
 // memory    list: reads 24 n bytes, scattered over the tables; messages: reads m (2 d + f) words, scattered, and the
 //           weights, writes m c words and (joint + 2 apart) d c, and copies rows without a mail; weight_grad: reads dpre
 //           c / 64 times and messages (joint + 2 apart) / 64 times, mostly from L2
-// limiter   list, messages: latency; weight_grad: f32 arithmetic, 2 m ((joint + apart) (c + 2 t) + apart d) operations
+// limiter   list, messages: latency; weight_grad: f32 arithmetic, 2 m ((joint + apart) (c + 2 t) + apart d) operations;
+//           t is 0 if the time encoding is fixed, and the slab's loop then computes no columns
 // backward  weight_grad and time_grad are the backward pass: the cell computes dpre, then one product yields the
 //           gradients of the weights, the biases and the time encoding
 // source    TGN, equations 1 to 4
@@ -170,28 +171,19 @@ memory_update_messages(MemoryUpdate u) {
   }
 }
 
-// dpre^T {message | -sin(angle) | -sin(angle) dt | 1}. The gradients of the time encoding are sums over dpre and over
-// W_x. Summed over the rows first, they are extra columns of this product, `of_time` [gates, 2 t], and dPhi is never
-// computed. The other gradients may be null.
-extern "C" __global__ void __launch_bounds__(256, 2)
-memory_update_weight_grad(const float* dpre, const float* messages, const float* dt, const float* w, const float* b,
-                          float* made, uint32_t* tickets, float* of_time, float* dw_x, float* dw_h, float* db_x,
-                          float* db_h, Rows mails, uint32_t joint, uint32_t apart, uint32_t d, uint32_t c, uint32_t t,
-                          uint32_t precision) {
-  after_previous_kernel();
+// dpre^T {message | columns | 1}, of which `columns` has the last 2 t + 1 columns. The gradients of the weights may be
+// null.
+template <class Columns>
+__device__ __forceinline__ void weight_gradients(const float* dpre, const float* messages, Columns columns, float* made,
+                                                 uint32_t* tickets, float* of_time, float* dw_x, float* dw_h, float* db_x,
+                                                 float* db_h, Rows mails, uint32_t joint, uint32_t apart, uint32_t d,
+                                                 uint32_t c, uint32_t t, uint32_t precision) {
   uint32_t k = c + 2 * t, gates = joint + apart, sums = gates + apart, column0 = blockIdx.y * TILE;
   // State terms have weights for the node's own memory only.
   if (blockIdx.x * TILE >= gates && column0 >= d && column0 + TILE <= k) return;  // the whole block
   weight_grad(
       precision, mails.live(), sums, k, gridDim.z, {made, tickets},
-      Matrix{dpre, sums},
-      WithColumns{Matrix{messages, c}, c,
-                  [=](uint32_t i, uint32_t l) {
-                    uint32_t p = l - c;
-                    if (p == 2 * t) return 1.f;
-                    float gap = dt[i], slope = -Turned(time_angle(gap, w[p % t], b[p % t])).sine();
-                    return p < t ? slope : slope * gap;
-                  }},
+      Matrix{dpre, sums}, WithColumns{Matrix{messages, c}, c, columns},
       [=](const Sums& sums, Tile tile) {
         tile.each(sums, [=](uint32_t row, uint32_t l, float sum) {
           bool of_x = row < gates, of_h = row < joint || !of_x;
@@ -207,6 +199,33 @@ memory_update_weight_grad(const float* dpre, const float* messages, const float*
           }
         });
       });
+}
+
+// With the columns {-sin(angle) | -sin(angle) dt}. The gradients of the time encoding are sums over dpre and over W_x.
+// Summed over the rows first, they are extra columns of this product, `of_time` [gates, 2 t], and dPhi is never computed.
+extern "C" __global__ void __launch_bounds__(256, 2)
+memory_update_weight_grad(const float* dpre, const float* messages, const float* dt, const float* w, const float* b,
+                          float* made, uint32_t* tickets, float* of_time, float* dw_x, float* dw_h, float* db_x,
+                          float* db_h, Rows mails, uint32_t joint, uint32_t apart, uint32_t d, uint32_t c, uint32_t t,
+                          uint32_t precision) {
+  after_previous_kernel();
+  auto columns = [=](uint32_t i, uint32_t l) {
+    uint32_t p = l - c;
+    if (p == 2 * t) return 1.f;
+    float gap = dt[i], slope = -Turned(time_angle(gap, w[p % t], b[p % t])).sine();
+    return p < t ? slope : slope * gap;
+  };
+  weight_gradients(dpre, messages, columns, made, tickets, of_time, dw_x, dw_h, db_x, db_h, mails, joint, apart, d, c, t,
+                   precision);
+}
+// If the time encoding is fixed: without those columns.
+extern "C" __global__ void __launch_bounds__(256, 2)
+memory_update_weight_grad_fixed(const float* dpre, const float* messages, float* made, uint32_t* tickets, float* dw_x,
+                                float* dw_h, float* db_x, float* db_h, Rows mails, uint32_t joint, uint32_t apart,
+                                uint32_t d, uint32_t c, uint32_t precision) {
+  after_previous_kernel();
+  weight_gradients(dpre, messages, Ones{}, made, tickets, nullptr, dw_x, dw_h, db_x, db_h, mails, joint, apart, d, c, 0,
+                   precision);
 }
 
 // dw and db of the time encoding from `of_time`: 32 columns per block, whose warps divide the rows.

@@ -12,13 +12,18 @@ __device__ __forceinline__ float time_angle(float dt, float w, float b) { return
 struct Turned {
   float rest;
   uint32_t flip;
-  __device__ __forceinline__ explicit Turned(float x) {
+  static __device__ __forceinline__ bool near(float x) { return fabsf(x) < 4194304.f; }
+  // Of an angle that is `near`: pi in three parts is exact enough below 2^22 radians.
+  struct Near { float x; };
+  __device__ __forceinline__ explicit Turned(Near angle) {
     constexpr float SHIFT = 12582912.f;  // a float of this size has no fraction
-    if (fabsf(x) < 4194304.f) {
-      // Pi in three parts: exact enough below 2^22 radians.
-      float shifted = fmaf(x, 0.318309886f, SHIFT), k = shifted - SHIFT;
-      rest = fmaf(k, 3.430249e-15f, fmaf(k, 8.742278e-8f, fmaf(k, -3.14159274f, x)));
-      flip = __float_as_uint(shifted) << 31;
+    float shifted = fmaf(angle.x, 0.318309886f, SHIFT), k = shifted - SHIFT;
+    rest = fmaf(k, 3.430249e-15f, fmaf(k, 8.742278e-8f, fmaf(k, -3.14159274f, angle.x)));
+    flip = __float_as_uint(shifted) << 31;
+  }
+  __device__ __forceinline__ explicit Turned(float x) {
+    if (near(x)) {
+      *this = Turned(Near{x});
     } else {
       double k = rint(double(x) * 0.3183098861837907);
       double r = fma(k, -1.2246467991473532e-16, fma(k, -3.141592653589793, double(x)));

@@ -7,10 +7,11 @@ use std::{
 };
 
 /// The kernels of dense products, with their files.
-const PRODUCTS: [(&str, &str); 15] = [
+const PRODUCTS: [(&str, &str); 16] = [
     ("gru_memory", "gru_memory"),
     ("rnn_memory", "rnn_memory"),
     ("memory_update", "memory_update_weight_grad"),
+    ("memory_update", "memory_update_weight_grad_fixed"),
     ("linear", "linear"),
     ("linear_pair", "linear_pair"),
     ("linear_pair", "linear_pair_input_grad"),
@@ -208,7 +209,8 @@ fn dense_products_run_on_the_matrix_units() {
         let fence = slab.find("FENCE.VIEW.ASYNC").filter(|fence| Some(*fence) < slab.find("BAR.SYNC"));
         assert!(fence.is_some(), "{kernel}");
         // Most of the code of `memory_update_weight_grad` computes columns.
-        let (length, most) = (slab.lines().count(), if file == "memory_update" { 960 } else { 440 });
+        let (length, most) =
+            (slab.lines().count(), if kernel == "memory_update_weight_grad" { 960 } else { 440 });
         assert!(length <= most, "{kernel}: {length} instructions for a slab");
         let older = machine_code_for("sm_80", &report, file, kernel).unwrap();
         assert!(older.contains("HMMA.1688.F32.TF32"), "{kernel} for sm_80");
@@ -241,6 +243,31 @@ fn innermost_loops(code: &str) -> Vec<String> {
     loops.into_iter().map(text).collect()
 }
 
+/// Small operands leave two innermost loops: one over angles of any size, which rarely runs (it has the
+/// arithmetic in f64), and in the gradient one that stores rows, two at a time. Without sines a round over
+/// two angles has 116 instructions, with them 143.
+#[test]
+#[cfg_attr(not(kernels_compiled), ignore = "built without nvcc: scripts/fetch-nvcc")]
+fn attention_over_small_operands_has_no_inner_loops_and_its_gradient_no_sines_if_time_encodings_are_fixed() {
+    let Some(report) = report() else { return };
+    for (kernel, angles, stores, longest) in [
+        ("temporal_attention_small", 1, 0, 60),
+        ("temporal_attention_grad_small", 1, 1, 60),
+        ("temporal_attention_grad_fixed", 4, 2, 120),
+    ] {
+        let Some(code) = machine_code(&report, "temporal_attention", kernel) else { return };
+        // Code behind the kernel's end, where warps of which threads are missing wait for them, jumps back.
+        let loops = innermost_loops(&code).into_iter().filter(|text| !text.contains("ENDCOLLECTIVE"));
+        let (of_angles, others): (Vec<_>, Vec<_>) = loops.partition(|text| text.contains("DFMA"));
+        let of_stores = others.iter().filter(|text| text.contains("STG")).count();
+        assert_eq!((of_angles.len(), others.len(), of_stores), (angles, stores, stores), "{kernel}");
+        for text in of_angles.iter().chain(&others) {
+            let length = text.lines().count();
+            assert!(length <= longest && !text.contains("LDL"), "{kernel}: {length} instructions\n{text}");
+        }
+    }
+}
+
 /// Checks that a kernel waits for the end of the previous one before it uses memory.
 fn waits_before_it_reads(kernel: &str, code: &str) {
     let waits = code.find("ACQBULK").unwrap_or_else(|| panic!("{kernel} has no ACQBULK"));
@@ -268,6 +295,7 @@ fn the_block_that_adds_up_partial_sums_reads_them_after_two_fences_and_past_the_
     let Some(report) = report() else { return };
     for (file, kernel) in [
         ("memory_update", "memory_update_weight_grad"),
+        ("memory_update", "memory_update_weight_grad_fixed"),
         ("head_linear", "head_weight_grad"),
         ("layer_norm", "layer_norm_grad"),
         ("ungroup_norm", "ungroup_norm_grad"),

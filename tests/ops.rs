@@ -1,6 +1,6 @@
 //! Every op on every case: gradients against finite differences, the fast path and kernels against the
 //! definition.
-use crate::support::devices::{device, drawn};
+use crate::support::devices::{TestDevice, device, drawn};
 use std::collections::BTreeSet;
 use tgnn::{
     autograd::Program,
@@ -134,6 +134,24 @@ pub fn bits(case: &Case, gpu: Gpu) -> Vec<Vec<u64>> {
 }
 fn as_bits(results: Results) -> Vec<Vec<u64>> {
     results.into_iter().map(|(.., v)| v.iter().map(|x| x.to_bits()).collect()).collect()
+}
+
+/// Checks that kernels that wait for their measurement compute the bits of those before, in every case of the
+/// ops that have such kernels.
+pub fn changes_keep_bits(on: &TestDevice) {
+    const CHANGED: [&str; 4] = ["adam", "gru_memory", "rnn_memory", "temporal_attention"];
+    let before = on.gpu.before("attention,products,small").unwrap();
+    for case in cases().into_iter().filter(|case| CHANGED.contains(&case.op)) {
+        assert!(bits(&case, on.gpu.clone()) == bits(&case, before.clone()), "{case}");
+    }
+}
+
+#[test]
+#[cfg_attr(not(feature = "emu"), ignore = "wants --features emu, or a GPU and TGNN_TEST_DEVICE=cuda")]
+fn kernels_that_wait_for_their_measurement_compute_the_bits_of_those_before() {
+    if let Some(on) = device(0) {
+        changes_keep_bits(&on);
+    }
 }
 
 /// Ops whose dense products run on the matrix units.

@@ -2,7 +2,7 @@
 //!
 //! `TGNN_EMU_CODE=ptx` runs any other test of kernels like this, too.
 use crate::{
-    ops::{WITH_PRODUCTS, bits},
+    ops::{WITH_PRODUCTS, bits, changes_keep_bits},
     support::devices::{TestDevice, device, drawn},
 };
 use std::{ffi::c_void, path::Path};
@@ -77,6 +77,14 @@ fn no_order_of_lanes_warps_and_blocks_changes_a_bit_of_any_op_as_ptx() {
 #[cfg_attr(not(all(feature = "emu", kernels_compiled)), ignore = "wants --features emu and nvcc")]
 fn writes_that_other_blocks_see_late_change_no_bit_of_any_op() {
     check_orders("weak", 1, 10);
+}
+
+#[test]
+#[cfg_attr(not(all(feature = "emu", kernels_compiled)), ignore = "wants --features emu and nvcc")]
+fn kernels_that_wait_for_their_measurement_compute_the_bits_of_those_before_as_ptx() {
+    if let Some(on) = ptx("ptx") {
+        changes_keep_bits(&on);
+    }
 }
 
 /// Runs ops on two operands, and returns their output.

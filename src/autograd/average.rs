@@ -50,14 +50,20 @@ impl Average {
     pub fn buffers(&self) -> impl Iterator<Item = BufferId> {
         self.parameters.iter().map(|p| p.average).chain([self.epochs])
     }
-    /// Appends an op that adds the current weights to the sums of the epoch.
+    /// Returns the sum of a parameter's values over the steps of the epoch.
+    pub(super) fn sum(&self, value: BufferId) -> Option<BufferId> {
+        self.parameters.iter().find(|p| p.value == value).map(|p| p.sum)
+    }
+    /// Appends an op that adds the current weights to the sums of the epoch, but for the parameters `added`,
+    /// whose update does so.
     ///
     /// # Errors
     /// The errors of [`Tape::accumulate`].
-    pub fn record(&self, t: &mut Tape) -> Result<()> {
-        let pairs = self.parameters.iter().map(|p| Ok((t.stored(p.sum)?, t.stored(p.value)?)));
-        let pairs: Vec<_> = pairs.collect::<Result<_>>()?;
-        t.accumulate(&pairs)
+    pub(super) fn record(&self, t: &mut Tape, added: &[BufferId]) -> Result<()> {
+        let left = self.parameters.iter().filter(|p| !added.contains(&p.value));
+        let pairs: Vec<_> =
+            left.map(|p| Ok((t.stored(p.sum)?, t.stored(p.value)?))).collect::<Result<_>>()?;
+        if pairs.is_empty() { Ok(()) } else { t.accumulate(&pairs) }
     }
     /// Clears the sums at the start of an epoch.
     ///

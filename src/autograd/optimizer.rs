@@ -221,6 +221,18 @@ impl Parameters {
     /// `Shape` if the loss is more than one number or depends on no parameter that is learned, or if an op on
     /// the way has no derivative.
     pub fn minimize(&self, t: &mut Tape, loss: Var) -> Result<Vec<(String, Var)>> {
+        self.minimize_averaging(t, loss, None)
+    }
+    /// [`minimize`](Self::minimize), which then adds the parameters to the sums of `average`, if given.
+    ///
+    /// # Errors
+    /// As `minimize`; `Shape` if the average lacks a parameter that is updated.
+    pub fn minimize_averaging(
+        &self,
+        t: &mut Tape,
+        loss: Var,
+        average: Option<&Average>,
+    ) -> Result<Vec<(String, Var)>> {
         let spec = t.spec(loss);
         let number = (spec.rows.capacity, spec.cols) == (1, 1);
         ensure!("minimize", number, "the loss is {spec}, want one number; take its mean");
@@ -228,7 +240,7 @@ impl Parameters {
         ensure!("minimize", !grads.is_empty(), "the loss depends on no parameter that is learned");
         self.reduced(t, &mut grads)?;
         let rate = self.stored_rate(t)?;
-        self.update(t, &grads, rate)?;
+        self.update(t, &grads, rate, average)?;
         Ok(grads.into_iter().map(|(p, g)| (p.name.clone(), g)).collect())
     }
     /// [`minimize`](Self::minimize) with the step size `rate`, `[1, 1]`, that leaves the parameters `fixed`
@@ -240,7 +252,7 @@ impl Parameters {
         let mut grads = self.gradients(t, loss, self.one)?;
         grads.retain(|(p, _)| !fixed.contains(&p.value));
         self.reduced(t, &mut grads)?;
-        self.update(t, &grads, rate)
+        self.update(t, &grads, rate, None)
     }
     /// Whether a parameter is learned whose name begins with none of `prefixes`, and that is none of `fixed`.
     pub fn learns_beyond(&self, prefixes: &[&str], fixed: &[BufferId]) -> bool {
@@ -303,7 +315,14 @@ impl Parameters {
         grads.iter_mut().zip(sums).for_each(|(grad, sum)| grad.1 = sum);
         Ok(())
     }
-    fn update(&self, t: &mut Tape, grads: &[(&Parameter, Var)], lr: Var) -> Result<()> {
+    /// Appends the update by gradients, and adds the parameters to the sums of `average`.
+    fn update(
+        &self,
+        t: &mut Tape,
+        grads: &[(&Parameter, Var)],
+        lr: Var,
+        average: Option<&Average>,
+    ) -> Result<()> {
         let scale = match (self.norm, self.optimizer.clip_norm) {
             (Some(norm), Some(most)) => {
                 let norm = t.stored(norm)?;
@@ -313,13 +332,16 @@ impl Parameters {
             _ => None,
         };
         let vars = UpdateVars { lr, step: t.stored(self.step)?, scale };
-        let (mut adam, mut sgd) = (Vec::new(), Vec::new());
+        let (mut adam, mut sgd, mut added) = (Vec::new(), Vec::new(), Vec::new());
         for &(p, g) in grads {
             let w = t.stored(p.value)?;
             match p.state {
                 State::Adam(moments) => {
                     let [m, v] = t.stored_all(moments)?;
-                    adam.push(AdamSlot { w, g, m, v });
+                    let sum = average.and_then(|average| average.sum(p.value));
+                    added.extend(sum.map(|_| p.value));
+                    let sum = sum.map(|sum| t.stored(sum)).transpose()?;
+                    adam.push(AdamSlot { w, g, m, v, sum });
                 }
                 State::Sgd(v) => {
                     let v = v.map(|v| t.stored(v)).transpose()?;
@@ -328,9 +350,10 @@ impl Parameters {
             }
         }
         match self.optimizer.rule {
-            UpdateRule::Adam(decay) => t.adam(vars, decay, &adam),
-            UpdateRule::Sgd { momentum, decay } => t.sgd(vars, momentum, decay, &sgd),
+            UpdateRule::Adam(decay) => t.adam(vars, decay, &adam)?,
+            UpdateRule::Sgd { momentum, decay } => t.sgd(vars, momentum, decay, &sgd)?,
         }
+        average.map_or(Ok(()), |average| average.record(t, &added))
     }
 }
 
@@ -360,7 +383,7 @@ impl Sums {
         let grads = summed.map(|(p, sum)| Ok((p, t.stored(sum)?)));
         let grads: Vec<(&Parameter, Var)> = grads.collect::<Result<_>>()?;
         let rate = parameters.stored_rate(t)?;
-        parameters.update(t, &grads, rate)?;
+        parameters.update(t, &grads, rate, None)?;
         t.clear(&grads.iter().map(|g| g.1).collect::<Vec<_>>())
     }
 }

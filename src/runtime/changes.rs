@@ -52,7 +52,11 @@ impl Changes {
         let setting = std::env::var_os("TGNN_BEFORE").map(|v| v.to_string_lossy().into_owned());
         Self::parse(setting.as_deref().unwrap_or_default())
     }
-    fn parse(setting: &str) -> Result<Self> {
+    /// Reads a list of names with commas between them.
+    ///
+    /// # Errors
+    /// `Device` for a word that names no change.
+    pub fn parse(setting: &str) -> Result<Self> {
         let mut before = 0;
         for word in setting.split(',').filter(|word| !word.is_empty()) {
             let Some(change) = Change::ALL.into_iter().find(|c| c.name() == word) else {

@@ -9,6 +9,7 @@ mod completions;
 mod config_table;
 mod custom_models;
 mod damaged_data;
+mod earlier_kernels;
 mod emulator_settings;
 mod golden;
 mod gpu_run;

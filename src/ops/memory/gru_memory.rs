@@ -114,8 +114,12 @@ pub(in crate::ops) const CASES: &[&[usize]] = &[
     &[4_200, 4_150, 1, 1, 1, 3],
     &[150, 130, 21, 5, 9, 4, 1],
     &[9, 6, 4, 3, 5, 4, 1],
+    &[9, 6, 4, 3, 5, 4, 0, 0],
+    &[150, 130, 21, 5, 9, 4, 0, 0],
+    &[4_200, 4_150, 1, 1, 1, 3, 0, 0],
 ];
-pub(in crate::ops) const BENCH: &[&[usize]] = &[&[9_228, 1_165, 100, 172, 100, 0]];
+pub(in crate::ops) const BENCH: &[&[usize]] =
+    &[&[9_228, 1_165, 100, 172, 100, 0], &[9_228, 1_165, 100, 172, 100, 0, 0, 0]];
 pub(in crate::ops) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     memory_update::build::<Gru>(c, dims)
 }

@@ -76,8 +76,11 @@ pub(in crate::ops) const CASES: &[&[usize]] = &[
     &[4_200, 4_150, 1, 1, 1, 3],
     &[100, 90, 66, 1, 5, 4, 1],
     &[9, 6, 4, 3, 5, 4, 1],
+    &[9, 6, 4, 3, 5, 4, 0, 0],
+    &[100, 90, 66, 1, 5, 4, 0, 0],
 ];
-pub(in crate::ops) const BENCH: &[&[usize]] = &[&[9_228, 1_165, 100, 172, 100, 0]];
+pub(in crate::ops) const BENCH: &[&[usize]] =
+    &[&[9_228, 1_165, 100, 172, 100, 0], &[9_228, 1_165, 100, 172, 100, 0, 0, 0]];
 pub(in crate::ops) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     memory_update::build::<Rnn>(c, dims)
 }

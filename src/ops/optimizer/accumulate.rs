@@ -118,6 +118,7 @@ impl Op for Accumulate {
                 g: x,
                 m: null_mut(),
                 v: null_mut(),
+                sum: null_mut(),
                 n: on.spec(at).len() as u32,
                 end,
             }
@@ -127,7 +128,7 @@ impl Op for Accumulate {
 }
 
 simd::vectorised! {
-    fn add(sum: &mut [f32], x: &[f32]) {
+    pub(in crate::ops) fn add(sum: &mut [f32], x: &[f32]) {
         simd::add_assign(sum, x);
     }
 }

@@ -1,5 +1,5 @@
 //! `m = b1 m + (1 - b1) g`, `v = b2 v + (1 - b2) g^2`,
-//! `w -= lr / (1 - b1^t) m / (sqrt(v / (1 - b2^t)) + eps)`
+//! `w -= lr / (1 - b1^t) m / (sqrt(v / (1 - b2^t)) + eps)`, `sum += w`
 //!
 //! | value | shape | meaning |
 //! | --- | --- | --- |
@@ -7,6 +7,7 @@
 //! | `step` | `[1, 1]` u32, state | t: incremented before the update |
 //! | `scale` | `[1, 1]` f32, optional | factor of all gradients, such as that of [`clip_norm`] |
 //! | `w`, `g`, `m`, `v`, for every parameter | same shape, f32; `w`, `m`, `v` state | value, gradient, moments |
+//! | `sum`, for every parameter or none | as its `w`, state | sum of the values after each step |
 //!
 //! Weight decay either adds `decay w` to the gradient, as in PyTorch's Adam, or is decoupled from it,
 //! `w -= lr decay w` before the update, as in PyTorch's AdamW. Without decay and scale no bit depends on
@@ -14,12 +15,14 @@
 //! that is not finite is a fault of its parameter, by its number among those that are not empty; so is, in
 //! effect, a gradient that is not. Deterministic. Source: Kingma and Ba 2015; Loshchilov and Hutter 2019;
 //! with PyTorch's defaults b1 0.9, b2 0.999, eps 1e-8.
-use super::*;
+use super::{accumulate::add, *};
 use crate::runtime::{
+    changes::Change,
     cuda::abi,
     simd::{self, vectorised},
     team::{self, InParallel},
 };
+use std::ptr::null_mut;
 
 const BETA1: f64 = 0.9;
 const BETA2: f64 = 0.999;
@@ -28,17 +31,20 @@ const EPS: f64 = 1e-8;
 /// Elements that one thread block updates.
 pub(in crate::ops) const PIECE: usize = 4 * Grid::THREADS as usize;
 
-/// Inputs per parameter, and the offsets of three of them from the first, `w`.
+/// Inputs per parameter without its sum, and the offsets from the first, `w`.
 const INPUTS_EACH: usize = 4;
 const G: usize = 1;
 const M: usize = 2;
 const V: usize = 3;
+const SUM: usize = 4;
 
 /// See the [module](self).
 #[derive(Debug)]
 pub struct Adam {
     decay: WeightDecay,
     scaled: bool,
+    /// Whether parameters have sums.
+    summed: bool,
 }
 
 /// How parameters decay to zero in each step.
@@ -57,7 +63,7 @@ pub struct Adam {
 /// let [g, m, v, step] = tape.stored_all([g, m, v, step])?;
 /// let decay = WeightDecay { amount: 0.5, decoupled: true }; // as AdamW
 /// let vars = UpdateVars { lr, step, scale: None };
-/// tape.adam(vars, decay, &[AdamSlot { w, g, m, v }])?; // the gradient is 0
+/// tape.adam(vars, decay, &[AdamSlot { w, g, m, v, sum: None }])?; // the gradient is 0
 /// let mut program = Program::new(&tape, &[], Precision::F32, Backend::Cpu)?;
 /// program.run(&mut store)?;
 /// assert_eq!(program.read::<f32>(w, &store)?, [3.0]); // 4 - 0.5 * 0.5 * 4
@@ -98,7 +104,7 @@ impl UpdateVars {
     }
 }
 
-/// A parameter with its gradient and moments, all of one shape.
+/// A parameter with its gradient, moments and sum, all of one shape.
 ///
 /// Example: [`Tape::adam`].
 #[derive(Clone, Copy, Debug)]
@@ -111,14 +117,17 @@ pub struct AdamSlot {
     pub m: Var,
     /// Second moment.
     pub v: Var,
+    /// Sum of the values after each step, to which the update adds the new value.
+    pub sum: Option<Var>,
 }
 
 impl Tape {
     /// Appends [`Adam`], which updates the parameters and moments of all `slots` in place; `vars.lr` is f32
-    /// `[k, 1]`, `vars.step` u32 `[1, 1]`, and the four values of a slot have one shape.
+    /// `[k, 1]`, `vars.step` u32 `[1, 1]`, and the values of a slot have one shape.
     ///
     /// # Errors
-    /// `Shape` if a gradient or moment differs from its parameter in shape, or if state is not writable.
+    /// `Shape` if a gradient, moment or sum differs from its parameter in shape, if state is not writable, or
+    /// if only some slots have a sum.
     ///
     /// # Examples
     /// ```
@@ -133,7 +142,7 @@ impl Tape {
     /// let step = store.zeros("step", Spec::count())?;
     /// let [m, v, step] = tape.stored_all([m, v, step])?;
     /// let vars = UpdateVars { lr, step, scale: None };
-    /// tape.adam(vars, WeightDecay::default(), &[AdamSlot { w, g, m, v }])?;
+    /// tape.adam(vars, WeightDecay::default(), &[AdamSlot { w, g, m, v, sum: None }])?;
     /// let mut program = Program::new(&tape, &[], Precision::F32, Backend::Cpu)?;
     /// program.run(&mut store)?;
     /// // The first update is about lr, whatever the size of a gradient.
@@ -142,9 +151,11 @@ impl Tape {
     /// # Ok::<(), tgnn::error::Error>(())
     /// ```
     pub fn adam(&mut self, vars: UpdateVars, decay: WeightDecay, slots: &[AdamSlot]) -> Result<()> {
+        let sums = slots.iter().filter(|s| s.sum.is_some()).count();
+        ensure!(Adam::NAME, sums == 0 || sums == slots.len(), "{sums} sums, want 0 or {}", slots.len());
         let mut ins = vars.inputs();
-        ins.extend(slots.iter().flat_map(|s| [s.w, s.g, s.m, s.v]));
-        self.push(Adam { decay, scaled: vars.scale.is_some() }, &ins).map(drop)
+        ins.extend(slots.iter().flat_map(|s| [s.w, s.g, s.m, s.v].into_iter().chain(s.sum)));
+        self.push(Adam { decay, scaled: vars.scale.is_some(), summed: sums > 0 }, &ins).map(drop)
     }
 }
 
@@ -257,9 +268,30 @@ impl Adam {
     fn first(&self) -> usize {
         at!(scale) + usize::from(self.scaled)
     }
+    /// Returns the number of inputs per parameter.
+    fn inputs_each(&self) -> usize {
+        INPUTS_EACH + usize::from(self.summed)
+    }
     /// Returns the positions of the parameters among `inputs`.
     fn slots(&self, inputs: usize) -> impl Iterator<Item = usize> + use<> {
-        (self.first()..inputs).step_by(INPUTS_EACH)
+        (self.first()..inputs).step_by(self.inputs_each())
+    }
+    /// Adds the parameters to their sums by a kernel of its own.
+    ///
+    /// # Safety
+    /// As [`Op::launch`].
+    unsafe fn add_to_sums(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
+        let (m, v, sum) = (null_mut(), null_mut(), null_mut());
+        let parameter_at = |at: usize, end| {
+            let (w, g, n) = (on.state(at + SUM), on.input(at), on.spec(at).len() as u32);
+            abi::Parameter { w, g, m, v, sum, n, end }
+        };
+        parameters(
+            on,
+            self.slots(on.inputs()),
+            parameter_at,
+            |grid, sums, _| launch!(k, on, accumulate[grid]; sums),
+        )
     }
 }
 
@@ -267,10 +299,10 @@ impl Op for Adam {
     const NAME: &'static str = "adam";
     const KIND: OpKind = OpKind::Nn;
     const SIGNATURE: &'static str = "lr [s + 1], step [1] ids state, scale? [1], {w [P, q] state, g [P, q], \
-        m [P, q] state, v [P, q] state} ->";
+        m [P, q] state, v [P, q] state, sum? [P, q] state} ->";
     const ROW: &'static str = "parameter {}";
-    fn has(&self, _: &str) -> Option<bool> {
-        Some(self.scaled)
+    fn has(&self, operand: &str) -> Option<bool> {
+        Some(if operand == "sum" { self.summed } else { self.scaled })
     }
     fn check(&self, ins: &[Spec]) -> Result<()> {
         all_countable(self, ins)
@@ -279,8 +311,9 @@ impl Op for Adam {
         1
     }
     fn cost(&self, ins: &[Spec], _: &[Spec]) -> Cost {
-        let n: usize = ins[self.first()..].iter().step_by(INPUTS_EACH).map(Spec::len).sum();
-        Cost { bytes: 28 * n, flops: 12 * n }
+        let n: usize = ins[self.first()..].iter().step_by(self.inputs_each()).map(Spec::len).sum();
+        let summed = usize::from(self.summed);
+        Cost { bytes: (28 + 8 * summed) * n, flops: (12 + summed) * n }
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
         let step = &mut io.state::<u32>(at!(step))[0];
@@ -303,6 +336,9 @@ impl Op for Adam {
                     - R::from_f64(lr) * m[i] / (v[i].sqrt() * R::from_f64(root) + R::from_f64(EPS));
                 [w[i], v[i]].into_iter().for_each(|x| check_number(io, number, x));
             }
+            if self.summed {
+                io.state::<R>(at + SUM).iter_mut().zip(&*w).for_each(|(sum, &w)| *sum += w);
+            }
         }
     }
     fn cpu(&self, io: &Io<'_>) {
@@ -321,15 +357,19 @@ impl Op for Adam {
             let size = team::share(w.len());
             let chunks = w.chunks_mut(size).zip(m.chunks_mut(size)).zip(v.chunks_mut(size));
             let chunks = chunks.zip(io.input::<f32>(at + G).chunks(size));
+            let mut sums = self.summed.then(|| io.state::<f32>(at + SUM).chunks_mut(size));
             for (of_thread, (((w, m), v), g)) in chunks_of_threads.iter_mut().zip(chunks) {
-                of_thread.push((number, w, m, v, g));
+                of_thread.push((number, w, m, v, g, sums.as_mut().and_then(Iterator::next)));
             }
         }
         let update = if factors.plain() { update } else { update_with_decay };
         chunks_of_threads.into_iter().in_parallel(1, |chunks| {
-            for (number, w, m, v, g) in chunks {
+            for (number, w, m, v, g, sum) in chunks {
                 let most = update(w, m, v, g, factors);
                 check_finite(io, number, most, [w, v]);
+                if let Some(sum) = sum {
+                    add(sum, w);
+                }
             }
         });
     }
@@ -337,9 +377,11 @@ impl Op for Adam {
         let (rate, rates, step) = (on.input(at!(lr)), on.spec(at!(lr)).len() as u32, on.state(at!(step)));
         let scale = scale_on(on, self.scaled);
         let WeightDecay { amount, decoupled } = self.decay;
+        let summed = self.summed && on.stream().gpu().has(Change::Small);
         let parameter_at = |at: usize, end| {
-            let (m, v) = (on.state(at + M), on.state(at + V));
-            abi::Parameter { w: on.state(at), g: on.input(at + G), m, v, n: on.spec(at).len() as u32, end }
+            let (w, g, m, v) = (on.state(at), on.input(at + G), on.state(at + M), on.state(at + V));
+            let sum = if summed { on.state(at + SUM) } else { null_mut() };
+            abi::Parameter { w, g, m, v, sum, n: on.spec(at).len() as u32, end }
         };
         parameters(on, self.slots(on.inputs()), parameter_at, |grid, parameters, Part { first, last }| {
             let (ticket, status) = (if last { on.tickets() } else { std::ptr::null_mut() }, on.status());
@@ -348,7 +390,12 @@ impl Op for Adam {
                 k, on, adam[grid];
                 parameters, rate, rates, step, scale, amount, decoupled, ticket, first, status
             )
-        })
+        })?;
+        if summed || !self.summed {
+            return Ok(());
+        }
+        // SAFETY: as for this function.
+        unsafe { self.add_to_sums(k, on) }
     }
 }
 
@@ -390,11 +437,13 @@ pub(in crate::ops) fn parameters(
     Ok(())
 }
 
-/// A chunk of a parameter: its number, values, first moments, second moments, gradients.
-type Chunk<'a> = (usize, &'a mut [f32], &'a mut [f32], &'a mut [f32], &'a [f32]);
+/// A chunk of a parameter: its number, values, first moments, second moments, gradients, sums if there are
+/// any.
+type Chunk<'a> = (usize, &'a mut [f32], &'a mut [f32], &'a mut [f32], &'a [f32], Option<&'a mut [f32]>);
 
-/// `[rates, scaled, decay, sizes of the parameters...]`: the gradients have a factor if `scaled` is 1;
-/// `decay` is 0 for none, 1 for a decay of the gradients, 2 for one of the parameters.
+/// `[rates, with, decay, sizes of the parameters...]`: `with` is 1 if the gradients have a factor, 2 if the
+/// parameters have sums, 3 for both; `decay` is 0 for none, 1 for a decay of the gradients, 2 for one of the
+/// parameters.
 pub(in crate::ops) const CASES: &[&[usize]] = &[
     &[1, 0, 0, 1, 1],
     &[1, 0, 0, 0, 7],
@@ -403,6 +452,8 @@ pub(in crate::ops) const CASES: &[&[usize]] = &[
     &[1, 0, 0, 33, 20_000],
     &[4, 1, 1, 33, 20_000],
     &[5, 0, 2, 1_027],
+    &[1, 2, 0, 1, 0, 33, 20_000],
+    &[3, 3, 2, 1_027, 4_096],
     &MANY,
 ];
 /// More parameters than one launch takes.
@@ -411,21 +462,25 @@ const MANY: [usize; 73] = {
     (dims[0], dims[1], dims[2]) = (1, 0, 0);
     dims
 };
-pub(in crate::ops) const BENCH: &[&[usize]] =
-    &[&[1, 0, 0, 141_600, 30_000, 37_200, 37_200, 10_000, 10_000, 10_000, 10_000, 10_000, 10_000]];
+pub(in crate::ops) const BENCH: &[&[usize]] = &[
+    &[1, 0, 0, 141_600, 30_000, 37_200, 37_200, 10_000, 10_000, 10_000, 10_000, 10_000, 10_000],
+    &[1, 2, 0, 141_600, 30_000, 37_200, 37_200, 10_000, 10_000, 10_000, 10_000, 10_000, 10_000],
+];
 pub(in crate::ops) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
-    let &[rates, scaled, decay, ref sizes @ ..] = dims else {
+    let &[rates, with, decay, ref sizes @ ..] = dims else {
         return Err(Error::shape("adam", "three sizes, and those of the parameters"));
     };
-    let vars = update_vars(c, rates, scaled == 1);
+    let vars = update_vars(c, rates, with % 2 == 1);
     let mut slots = Vec::new();
     for &n in sizes {
         let (w, g, m) = (c.real(1, n), c.real(1, n), c.real(1, n));
-        slots.push(AdamSlot { w, g, m, v: c.real_in(1, n, |u| u * u + 0.1) });
+        let (v, sum) = (c.real_in(1, n, |u| u * u + 0.1), (with >= 2).then(|| c.real(1, n)));
+        slots.push(AdamSlot { w, g, m, v, sum });
     }
     let decay = WeightDecay { amount: if decay == 0 { 0.0 } else { 0.3 }, decoupled: decay == 2 };
     c.tape.adam(vars, decay, &slots)?;
-    let states = slots.iter().flat_map(|s| [s.w, s.m, s.v]).chain([vars.step]).collect();
+    let states =
+        slots.iter().flat_map(|s| [s.w, s.m, s.v].into_iter().chain(s.sum)).chain([vars.step]).collect();
     Ok(Built { states, ..Built::default() })
 }
 

@@ -119,7 +119,7 @@ impl Op for ClipNorm {
         let scale = on.kept(0);
         let gradient_at = |at: usize, end| {
             let (g, n) = (on.input(at), on.spec(at).len() as u32);
-            abi::Parameter { w: null_mut(), g, m: null_mut(), v: null_mut(), n, end }
+            abi::Parameter { w: null_mut(), g, m: null_mut(), v: null_mut(), sum: null_mut(), n, end }
         };
         let all = FIRST_G..on.inputs();
         if all.clone().all(|at| on.spec(at).is_empty()) {
@@ -128,6 +128,7 @@ impl Op for ClipNorm {
                 g: std::ptr::null(),
                 m: null_mut(),
                 v: null_mut(),
+                sum: null_mut(),
                 n: 0,
                 end: 1,
             };

@@ -206,7 +206,7 @@ impl Op for Sgd {
         let parameter_at = |at: usize, end| {
             let v = if self.momentum == 0.0 { std::ptr::null_mut() } else { on.state(at + V) };
             let (w, g, m) = (on.state(at), on.input(at + G), std::ptr::null_mut());
-            abi::Parameter { w, g, m, v, n: on.spec(at).len() as u32, end }
+            abi::Parameter { w, g, m, v, sum: std::ptr::null_mut(), n: on.spec(at).len() as u32, end }
         };
         parameters(on, self.slots(on.inputs()), parameter_at, |grid, parameters, Part { first, last }| {
             let (ticket, status) = (if last { on.tickets() } else { std::ptr::null_mut() }, on.status());

@@ -113,6 +113,7 @@ impl AllReduce {
             g: on.input(at),
             m: places[at - FIRST] as *mut f32,
             v: std::ptr::null_mut(),
+            sum: std::ptr::null_mut(),
             n: on.spec(at).len() as u32,
             end,
         };

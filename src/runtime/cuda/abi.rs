@@ -80,7 +80,7 @@ impl Key {
     }
 }
 
-/// A parameter, its gradient, and its first and second moments.
+/// A parameter, its gradient, its first and second moments, and the sum of its values.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct Parameter {
@@ -92,6 +92,8 @@ pub(crate) struct Parameter {
     pub m: *mut f32,
     /// Second moment.
     pub v: *mut f32,
+    /// Sum of the values after each step; may be null.
+    pub sum: *mut f32,
     /// Number of elements.
     pub n: u32,
     /// One past the index of the last block that updates it.

@@ -311,6 +311,14 @@ impl Gpu {
     pub(crate) fn keeps_values_apart(&self) -> bool {
         self.values == Values::Apart
     }
+    /// Returns the same device with the changes in `names` switched back, a list with commas between them,
+    /// and no others: as `TGNN_BEFORE` does.
+    ///
+    /// # Errors
+    /// `Device` for a word that names no change.
+    pub fn before(&self, names: &str) -> Result<Self> {
+        Ok(Gpu { changes: Changes::parse(names)?, ..self.clone() })
+    }
     /// Returns the same device with dense products in `precision`; the default is f32.
     #[must_use]
     pub fn multiplying_in(&self, precision: MatmulPrecision) -> Self {

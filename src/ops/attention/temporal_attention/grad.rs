@@ -1,10 +1,10 @@
 //! Gradients of `query`, `w`, `b`, and of `h` unless it is data.
 use super::{
     super::*,
-    Operands, THREADS, TemporalAttention, input,
+    Operands, THREADS, TemporalAttention, input, is_small,
     rows::{Upstream, Workspace, backward, sum_rows},
 };
-use crate::runtime::{parts, simd::LANES, team::InParallel};
+use crate::runtime::{changes::Change, parts, simd::LANES, team::InParallel};
 
 /// Gradients of [`TemporalAttention`]. The inputs are those of the op, then the weights, the gradients of mix
 /// and sum, and, if h has a gradient, the slots grouped by row of h
@@ -209,10 +209,23 @@ impl Op for TemporalAttentionGrad {
         let [weight, dmix, dsum] = [saved::WEIGHT, saved::DMIX, saved::DSUM].map(|at| on.input(base + at));
         let (roots, rows, edges) = (on.rows(input::COUNT), on.rows(input::H), on.rows(input::EDGE));
         let (grid, status) = (Grid::new(blocks, THREADS), on.status());
-        launch!(
-            k, on, temporal_attention_grad[grid];
-            a, weight, dmix, dsum, dquery, by_root, dz, dwb, da, roots, rows, edges, status
-        )?;
+        let changed = !learn_time && on.stream().gpu().has(Change::Attention);
+        if changed && is_small(&a, &[dmix, dquery, by_root, dz]) {
+            launch!(
+                k, on, temporal_attention_grad_small[grid];
+                a, weight, dmix, dsum, dquery, by_root, dz, roots, rows, edges, status
+            )?;
+        } else if changed {
+            launch!(
+                k, on, temporal_attention_grad_fixed[grid];
+                a, weight, dmix, dsum, dquery, by_root, dz, da, roots, rows, edges, status
+            )?;
+        } else {
+            launch!(
+                k, on, temporal_attention_grad[grid];
+                a, weight, dmix, dsum, dquery, by_root, dz, dwb, da, roots, rows, edges, status
+            )?;
+        }
 
         // The second launch has blocks for three tasks: rows of dh, {dw | db}, and queries.
         let row_blocks = if learn_h { on.capacity(input::H).div_ceil(ROWS).min(SUM_BLOCKS) } else { 0 };

@@ -35,7 +35,7 @@ mod rows;
 
 use self::rows::{Workspace, forward};
 use super::{epilogue::DropRate, group_roots::RootGroups, *};
-use crate::runtime::{cuda::abi, parts, team::InParallel};
+use crate::runtime::{changes::Change, cuda::abi, parts, team::InParallel};
 pub use grad::TemporalAttentionGrad;
 use operands::Operands;
 
@@ -175,6 +175,16 @@ impl Tape {
 const THREADS: u32 = 128;
 /// Maximum number of blocks of the forward pass on a device.
 const MOST_BLOCKS: usize = 1 << 16;
+/// Neighbours that a device handles at a time; the same as in the kernel.
+const CHUNK: u32 = 10;
+
+/// Whether a device can use the kernels for small operands: one chunk of neighbours, one tile of columns, two
+/// heads, and rows, also those of `others`, that can be moved 16 bytes at a time.
+fn is_small(a: &abi::Attention, others: &[*const f32]) -> bool {
+    let aligned = [a.d, a.f, a.t].iter().all(|width| width % 4 == 0)
+        && [a.h, a.edge, a.query].iter().chain(others).all(|rows| rows.addr() % 16 == 0);
+    aligned && a.heads == 2 && a.k <= CHUNK && a.d + a.f <= 4 * THREADS && a.t <= THREADS
+}
 
 impl TemporalAttention {
     /// Creates the op; `learn_h` says whether `h` has a gradient.
@@ -313,11 +323,15 @@ impl Op for TemporalAttention {
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let grid = Grid::new(on.capacity(input::ORDER).min(MOST_BLOCKS), THREADS);
-        let operands = self.on_device(on);
+        let a = self.on_device(on);
         let (mix, sum, weight) = (on.out(output::MIX), on.out(output::SUM), on.kept(output::WEIGHT));
         let (roots, rows, edges) = (on.rows(input::COUNT), on.rows(input::H), on.rows(input::EDGE));
         let status = on.status();
-        launch!(k, on, temporal_attention[grid]; operands, mix, sum, weight, roots, rows, edges, status)
+        if is_small(&a, &[mix]) && on.stream().gpu().has(Change::Attention) {
+            launch!(k, on, temporal_attention_small[grid]; a, mix, sum, weight, roots, rows, edges, status)
+        } else {
+            launch!(k, on, temporal_attention[grid]; a, mix, sum, weight, roots, rows, edges, status)
+        }
     }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         let (Some(dmix), Some(dsum)) = (douts[output::MIX], douts[output::SUM]) else {
@@ -344,7 +358,8 @@ impl Op for TemporalAttention {
 }
 
 /// `[roots, queries, rows of h, k, heads, d, f, t, drop-out percentage, events, least]`; counts run from
-/// `least` to k. With an optional twelfth number, 0, h is data.
+/// `least` to k. If there is a twelfth number, and it is 0, h is data; with a thirteenth, the time encoding
+/// is.
 pub(in crate::ops) const CASES: &[&[usize]] = &[
     &[1, 1, 1, 1, 1, 1, 0, 1, 0, 30, 0],
     &[0, 1, 1, 2, 1, 2, 1, 2, 0, 30, 0],
@@ -369,16 +384,27 @@ pub(in crate::ops) const CASES: &[&[usize]] = &[
     &[9, 4, 7, 3, 2, 5, 3, 4, 30, 30, 0, 0],
     &[70, 33, 600, 10, 2, 20, 16, 20, 0, 30, 0, 0],
     &[5, 2, 9, 23, 3, 0, 4, 8, 20, 10, 21, 0],
+    // The time encoding is data: narrow and wide rows of h, aligned and unaligned; more neighbours than a
+    // device handles at a time; then h is data, too.
+    &[9, 4, 7, 3, 2, 5, 3, 4, 30, 30, 0, 1, 0],
+    &[70, 33, 60, 10, 2, 20, 16, 20, 10, 30, 0, 1, 0],
+    &[30, 12, 20, 10, 2, 200, 172, 100, 10, 30, 0, 1, 0],
+    &[5, 2, 9, 23, 3, 8, 4, 8, 20, 10, 21, 1, 0],
+    &[70, 33, 60, 7, 2, 8, 0, 128, 10, 30, 0, 0, 0],
+    // More roots than multiprocessors.
+    &[420, 40, 20, 3, 2, 132, 4, 4, 10, 30, 1, 1, 0],
 ];
 pub(in crate::ops) const BENCH: &[&[usize]] = &[
     &[1_800, 700, 1_487, 10, 2, 100, 172, 100, 10, 110_232, 10],
     &[1_800, 700, 92_280, 10, 2, 200, 172, 100, 10, 110_232, 10, 0],
+    &[1_800, 700, 1_487, 10, 2, 100, 172, 100, 10, 110_232, 10, 1, 0],
+    &[1_800, 700, 92_280, 10, 2, 200, 172, 100, 10, 110_232, 10, 0, 0],
 ];
 pub(in crate::ops) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     let [n, q, m, k, heads, d, f, t, drop, events, least] = dims[..11] else {
-        return Err(Error::shape("attention", "eleven sizes, or twelve"));
+        return Err(Error::shape("attention", "eleven sizes, or up to thirteen"));
     };
-    let learn_h = dims.len() == 11;
+    let (learn_h, learn_time) = (dims.get(11) != Some(&0), dims.len() < 13);
     let counts: Vec<u32> = (0..n).map(|i| (least + i % (k + 1 - least)) as u32).collect();
     let slots = |draw: &mut dyn FnMut() -> usize| -> Vec<u32> {
         (0..n * k).map(|s| if s % k < counts[s / k] as usize { draw() as u32 } else { NONE }).collect()
@@ -403,7 +429,8 @@ pub(in crate::ops) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built
     };
     let drop = (DropRate { p: drop as f32 / 100.0, seed: 5, salt: 1 }, c.ids(&[0, 2], 2));
     let (mix, sum) = c.tape.temporal_attention(a, heads, 4, Some(drop))?;
-    let mut wrt = vec![a.query, a.time_w, a.time_b];
+    let mut wrt = vec![a.query];
+    wrt.extend([a.time_w, a.time_b].into_iter().filter(|_| learn_time));
     wrt.extend(learn_h.then_some(a.h));
     Ok(Built::new(&[mix, sum], &wrt))
 }

@@ -3,10 +3,12 @@ use super::{super::*, Cell, CellVars, FeatureRow, MemoryVars};
 
 /// Builds a case of a cell: `[nodes, unique, d, f, t, g]`. One node in g has no mail; with g = 0, all nodes
 /// have one. Features are indexed by node, event or unique node, for f mod 3 = 0, 1, 2. State is indexed by
-/// unique node if there is a seventh number 1, otherwise by node. Two further rows of the unique nodes are
-/// not live.
+/// unique node if there is a seventh number 1, otherwise by node. With an eighth number, 0, the time encoding
+/// is data. Two further rows of the unique nodes are not live.
 pub(in crate::ops) fn build<C: Cell>(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
-    let [v, n, d, f, t, gap] = dims[..6] else { return Err(Error::shape(C::NAME, "six sizes, or seven")) };
+    let [v, n, d, f, t, gap] = dims[..6] else {
+        return Err(Error::shape(C::NAME, "six sizes, or up to eight"));
+    };
     let gathered = dims.get(6) == Some(&1);
     let stored_events = v.max(20);
     let count = c.count(n);
@@ -42,5 +44,7 @@ pub(in crate::ops) fn build<C: Cell>(c: &mut CaseBuilder, dims: &[usize]) -> Res
     let gaps = Gaps::unlimited(0.5);
     let features = [FeatureRow::Node, FeatureRow::Event, FeatureRow::Unique][f % 3];
     let (s, time) = c.tape.memory_update::<C>(unique, m, w, features, gaps)?;
-    Ok(Built::new(&[s, time], &[w.time_w, w.time_b, w.w_x, w.w_h, w.b_x, w.b_h]))
+    let mut wrt = vec![w.w_x, w.w_h, w.b_x, w.b_h];
+    wrt.extend([w.time_w, w.time_b].into_iter().filter(|_| dims.len() < 8));
+    Ok(Built::new(&[s, time], &wrt))
 }

@@ -2,6 +2,7 @@
 use super::super::{time_encode::reduce_phi_grads, *};
 use super::Cell;
 use crate::runtime::{
+    changes::Change,
     matmul::{Mat, MatMut, matmul, matmul_long},
     parts,
     team::InParallel,
@@ -189,12 +190,20 @@ impl<C: Cell> Op for MemoryUpdateGrad<C> {
         let time_columns = dpre.wrapping_add(m * C::SUMS * d as usize);
         // SAFETY: `infer` checked the shapes, and the scratch holds `dpre`.
         unsafe { C::launch_grad(k, on, dpre) }?;
+        let [dw_x, dw_h, db_x, db_h] =
+            [output::DW_X, output::DW_H, output::DB_X, output::DB_H].map(|k| on.out(k));
+        let (messages, mails) = (on.input(input::MESSAGE), on.rows(input::ROW));
+        if !learn_time && on.stream().gpu().has(Change::Products) {
+            return launch!(
+                k, on, memory_update_weight_grad_fixed[grid];
+                dpre, messages, tiles, on.tickets(), dw_x, dw_h, db_x, db_h, mails, joint, apart, d, c,
+                on.precision()
+            );
+        }
         launch!(
             k, on, memory_update_weight_grad[grid];
-            dpre, on.input(input::MESSAGE), on.input(input::DT), on.input(input::W), on.input(input::B),
-            tiles, on.tickets(), time_columns, on.out(output::DW_X), on.out(output::DW_H),
-            on.out(output::DB_X), on.out(output::DB_H), on.rows(input::ROW), joint, apart, d, c, t,
-            on.precision()
+            dpre, messages, on.input(input::DT), on.input(input::W), on.input(input::B), tiles,
+            on.tickets(), time_columns, dw_x, dw_h, db_x, db_h, mails, joint, apart, d, c, t, on.precision()
         )?;
         if !learn_time {
             return Ok(());

@@ -107,10 +107,8 @@ impl Recorder<'_> {
     fn training_step(&self, store: &Store, tables: &EventTables) -> Result<(Tape, Batch)> {
         let mut t = Tape::new(store);
         let (forward, loss) = self.loss(&mut t, tables, !self.frozen)?;
-        self.parameters.minimize(&mut t, loss)?;
-        if let Some(settling) = self.settling {
-            settling.average.record(&mut t)?;
-        }
+        let average = self.settling.map(|settling| &settling.average);
+        self.parameters.minimize_averaging(&mut t, loss, average)?;
         self.net.write(&mut t, tables, &forward)?;
         Ok((t, forward.batch))
     }
