@@ -60,6 +60,7 @@ fn add(gpu: &Gpu, stream: &CudaStream, [a, b, out]: [&DeviceBuffer; 3]) -> Resul
         tickets: 0,
         status: 0,
         precision: MatmulPrecision::F32,
+        changes: gpu.changes(),
         stream,
         windows: &Windows::default(),
     };
