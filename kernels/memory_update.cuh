@@ -7,8 +7,8 @@
 
 // Computes messages times weights, [m, columns], a tile at a time. The grid's x dimension may have fewer blocks than there
 // are rows of tiles.
-// `take(sums, tile)` computes the new memory from a tile's sums. The loop over slabs is chosen once for all tiles:
-// chosen for each, the registers would not suffice. Rows that are not aligned have that of before.
+// `take(sums, tile)` computes the new memory from a tile's sums. The loop over slabs is chosen once for all tiles
+// (`with_loop`). Rows that are not aligned have that of before.
 template <class Take>
 __device__ __forceinline__ void update_memory(const MemoryUpdate& u, uint32_t columns, Take take) {
   uint32_t m = u.mails.live(), c = u.width();

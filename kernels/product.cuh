@@ -18,7 +18,7 @@
 // while the next slab is prepared; elsewhere each warp multiplies by mma.sync, with the same operands in the same
 // places.
 //
-// The loop over slabs is compiled for each precision, and once more for operands that are not aligned to 16 bytes
+// For wgmma, the loop over slabs is compiled for each precision, and again for operands that are not aligned to 16 bytes
 // (`Known`); a kernel has all of these loops, and a block chooses one.
 //
 // An infinity has no such split, and neither has a number that rounds to one: their sums become NaN. A tile with a NaN
@@ -360,7 +360,7 @@ __device__ __forceinline__ float* product_memory() {
 template <bool SPLIT, bool ALIGNED> struct Known {
   static constexpr bool split = SPLIT, aligned = ALIGNED, may_split = SPLIT;
 };
-// The same for the loop of before, which tests both in every round.
+// The same for the loop that tests both in every round: that of before, and that of mma.sync.
 struct Tested {
   bool split, aligned;
   static constexpr bool may_split = true;
@@ -402,14 +402,20 @@ __device__ __forceinline__ bool is_split(uint32_t precision) { return precision 
 template <class Loop> __device__ __forceinline__ bool is_split(Loop loop) { return loop.split; }
 
 // Calls `run(loop)` with the loop for a precision, and for operands that are `aligned` or not, if they may be `MIXED`.
+// The loop is chosen outside of other loops: in them, its registers would not suffice. Neither do they for mma.sync.
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL) || defined(TGNN_HOST)
+constexpr bool MANY_LOOPS = true;
+#else
+constexpr bool MANY_LOOPS = false;
+#endif
 template <bool MIXED, class Run>
 __device__ __forceinline__ void with_loop(uint32_t precision, bool aligned, Run run) {
   bool split = is_split(precision);
-  if (precision >= TESTED) return run(Tested{split, aligned});
-  if constexpr (MIXED) {
+  if (!MANY_LOOPS || precision >= TESTED) return run(Tested{split, aligned});
+  if constexpr (MANY_LOOPS && MIXED) {
     if (!aligned) return split ? run(Known<true, false>{}) : run(Known<false, false>{});
   }
-  split ? run(Known<true, true>{}) : run(Known<false, true>{});
+  if constexpr (MANY_LOOPS) split ? run(Known<true, true>{}) : run(Known<false, true>{});
 }
 template <bool MIXED, class Loop, class Run> __device__ __forceinline__ void with_loop(Loop loop, bool, Run run) { run(loop); }
 
