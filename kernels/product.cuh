@@ -18,6 +18,9 @@
 // while the next slab is prepared; elsewhere each warp multiplies by mma.sync, with the same operands in the same
 // places.
 //
+// For wgmma, the loop over slabs is compiled for each precision, and again for operands that are not aligned to 16 bytes
+// (`Known`); a kernel has all of these loops, and a block chooses one.
+//
 // An infinity has no such split, and neither has a number that rounds to one: their sums become NaN. A tile with a NaN
 // is therefore computed again without the matrix units, so that it has infinities and NaN where IEEE 754 has them.
 #pragma once
@@ -27,6 +30,7 @@ constexpr uint32_t TILE = 64;           // rows and columns of a tile
 constexpr uint32_t DEPTH = 16;          // depth of a slab in shared memory
 constexpr uint32_t PRODUCT_THREADS = 256;
 constexpr uint32_t F32 = 0;             // precision of products; the other is TF32
+constexpr uint32_t TESTED = 2;          // added to a precision: use the loop of before (`TGNN_BEFORE=products`)
 constexpr uint32_t EACH = 4;            // rows and columns of a thread
 constexpr uint32_t GROUPS = 2;          // groups of four warps; each sums every other slab
 constexpr uint32_t GROUP_THREADS = PRODUCT_THREADS / GROUPS;
@@ -164,26 +168,31 @@ template <Side side, Along along> struct Own {
   }
 };
 
+// Whether all threads may read 16 bytes of a row at a time, in a sum over l0..l1. Across rows they read single floats.
+template <Along along, class Operand>
+__device__ __forceinline__ bool is_aligned(const Operand& of, uint32_t l0, uint32_t l1) {
+  if constexpr (along == Along::Sum) return by_four(of.x, uint32_t(of.stride % 4)) && (l0 | l1) % 4 == 0;
+  return true;
+}
+
 // Fetches this thread's pieces of the slabs of its group, one after the other. `left` is the number of depths from the
-// first one of the round on; `all_aligned` is whether all threads may read 16 bytes of a row at a time.
+// first one of the round on; `aligned` is whether all threads read 16 bytes of a row at a time.
 template <Side side, Along along, class Operand> struct Source;
 template <Side side> struct Source<side, Along::Sum, Matrix> {
   using Of = Own<side, Along::Sum>;
   const float* at;  // this thread's first element in the next slab
   uint32_t second;  // distance of the second row
-  bool aligned;
-  __device__ __forceinline__ Source(Matrix m, uint32_t edge0, uint32_t edges, uint32_t l0, uint32_t l1) {
+  __device__ __forceinline__ Source(Matrix m, uint32_t edge0, uint32_t edges, uint32_t l0) {
     uint32_t edge = min(edge0 + Of::edge(), edges - 1);
     at = m.x + edge * m.stride + (l0 + Of::depth());
     second = (min(edge + Of::EDGES_APART, edges - 1) - edge) * uint32_t(m.stride);
-    aligned = by_four(m.x, uint32_t(m.stride % 4)) && (l0 | l1) % 4 == 0;
   }
-  __device__ __forceinline__ void fetch(Piece& to, int32_t left, bool all_aligned) {
+  __device__ __forceinline__ void fetch(Piece& to, int32_t left, bool aligned) {
     left -= int32_t(Of::depth());
 #pragma unroll
     for (uint32_t e = 0; e < 2; e++) {
       const float* from = at + e * second;
-      if (all_aligned) {
+      if (aligned) {
         to.four(e, from, left > 0);
       } else {
 #pragma unroll
@@ -198,8 +207,7 @@ template <Side side> struct Source<side, Along::Edge, Matrix> {
   const float* at;  // this thread's first element in the next slab
   uint32_t stride;
   uint32_t second;  // distance of the second edge
-  static constexpr bool aligned = true;
-  __device__ __forceinline__ Source(Matrix m, uint32_t edge0, uint32_t edges, uint32_t l0, uint32_t)
+  __device__ __forceinline__ Source(Matrix m, uint32_t edge0, uint32_t edges, uint32_t l0)
       : stride(uint32_t(m.stride)) {
     uint32_t edge = min(edge0 + Of::edge(), edges - 1);
     at = m.x + (l0 + Of::depth()) * m.stride + edge;
@@ -220,14 +228,13 @@ template <class Extra> struct Source<Side::B, Along::Edge, WithColumns<Extra>> {
   Stored of;
   Extra extra;
   uint32_t edge[2], columns, l;
-  static constexpr bool aligned = true;
-  __device__ __forceinline__ Source(WithColumns<Extra> m, uint32_t edge0, uint32_t edges, uint32_t l0, uint32_t l1)
-      : of(m.m, edge0, m.columns, l0, l1), extra(m.extra), columns(m.columns), l(l0 + Stored::Of::depth()) {
+  __device__ __forceinline__ Source(WithColumns<Extra> m, uint32_t edge0, uint32_t edges, uint32_t l0)
+      : of(m.m, edge0, m.columns, l0), extra(m.extra), columns(m.columns), l(l0 + Stored::Of::depth()) {
     edge[0] = min(edge0 + Stored::Of::edge(), edges - 1);
     edge[1] = min(edge[0] + Stored::Of::EDGES_APART, edges - 1);
   }
-  __device__ __forceinline__ void fetch(Piece& to, int32_t left, bool all_aligned) {
-    if (columns > 0) of.fetch(to, left, all_aligned);
+  __device__ __forceinline__ void fetch(Piece& to, int32_t left, bool aligned) {
+    if (columns > 0) of.fetch(to, left, aligned);
     if (edge[1] >= columns) {
 #pragma unroll
       for (uint32_t e = 0; e < 2; e++) {
@@ -248,8 +255,8 @@ template <class Extra> struct Source<Side::B, Along::Edge, WithColumns<Extra>> {
 // TF32, `high` is the rounded number, and `low` is not used.
 struct Halves {
   float high[2][4], low[2][4];
-  __device__ __forceinline__ Halves(const Piece& piece, uint32_t precision) {
-    if (precision == F32) {
+  __device__ __forceinline__ Halves(const Piece& piece, bool split) {
+    if (split) {
       each([&](uint32_t e, uint32_t j) {
         float x = piece.x[e][j];
         high[e][j] = __uint_as_float(__float_as_uint(x) + 0x1000u);
@@ -316,8 +323,10 @@ struct Rows16 {
 // Multiplies a warp's rows of a slab by the slab of b, from zero. Of the four products of high and low parts, that of
 // the low parts is left out. The small products come first, so that only two sums are cut off at the size of the
 // result.
-__device__ __forceinline__ void multiply(WarpSums& sums, Rows16& a, SharedColumns b, bool split) {
-  mma_begin(a);
+template <class Loop>
+__device__ __forceinline__ void multiply(WarpSums& sums, Rows16& a, SharedColumns b, Loop loop) {
+  bool split = loop.split;
+  mma_begin<Loop::may_split>(a);
   if (split) {
     SharedColumns b_low = b + SLAB;
     mma_columns(sums, a.low[0], b.at(0), false), mma_columns(sums, a.low[1], b.at(1), true);
@@ -346,37 +355,69 @@ __device__ __forceinline__ float* product_memory() {
   return memory;
 }
 
+// What a loop over slabs is compiled for: whether operands are split (f32, else they are rounded to TF32), and whether
+// all threads read 16 bytes of a row at a time.
+template <bool SPLIT, bool ALIGNED> struct Known {
+  static constexpr bool split = SPLIT, aligned = ALIGNED, may_split = SPLIT;
+};
+// The same for the loop that tests both in every round: that of before, and that of mma.sync.
+struct Tested {
+  bool split, aligned;
+  static constexpr bool may_split = true;
+};
+
 // Adds the products of the group's slabs to the sums of the warp. While a slab is multiplied, the next one is fetched.
-template <Along b_along, class A, class B>
-__device__ __forceinline__ void add_slabs(WarpSums& total, A of_a, B of_b, int32_t depth, uint32_t precision) {
-  float* slabs = product_memory() + group() * 2 * 2 * SLAB;
-  bool aligned = uniform(of_a.aligned && of_b.aligned);
+template <Along b_along, class A, class B, class Loop>
+__device__ __forceinline__ void add_slabs(WarpSums& total, A of_a, B of_b, int32_t depth, Loop loop) {
+  uint32_t own = uniform(group());  // so that ptxas keeps the places of columns in uniform registers
+  float* slabs = product_memory() + own * 2 * 2 * SLAB;
   Places<b_along> places(slabs);
   SharedColumns columns(slabs);
   Piece x, y;
-  of_a.fetch(x, depth, aligned), of_b.fetch(y, depth, aligned);
+  of_a.fetch(x, depth, loop.aligned), of_b.fetch(y, depth, loop.aligned);
   WarpSums made;
   made.set_zero();
 #pragma unroll 1
   for (uint32_t at = 0; depth > 0; at ^= 2 * SLAB) {
     depth -= int32_t(ROUND);
-    Halves of_y(y, precision);
+    Halves of_y(y, loop.split);
 #pragma unroll
     for (uint32_t e = 0; e < 2; e++) places.store(at, e, of_y.high[e]);
-    if (precision == F32) {
+    if (loop.split) {
 #pragma unroll
       for (uint32_t e = 0; e < 2; e++) places.store(at + SLAB, e, of_y.low[e]);
     }
-    of_b.fetch(y, depth, aligned);
+    of_b.fetch(y, depth, loop.aligned);
     mma_wait(made), total.add(made);
-    Rows16 rows(Halves(x, precision));
-    of_a.fetch(x, depth, aligned);
-    group_barrier_of_columns(group());  // the slab has been written, and the one before has been read
-    multiply(made, rows, columns + at, precision == F32);
+    Rows16 rows(Halves(x, loop.split));
+    of_a.fetch(x, depth, loop.aligned);
+    group_barrier_of_columns(own);  // the slab has been written, and the one before has been read
+    multiply(made, rows, columns + at, loop);
   }
   mma_wait(made), total.add(made);
-  group_barrier(group());  // all slabs of the group have been read
+  group_barrier(own);  // all slabs of the group have been read
 }
+
+__device__ __forceinline__ bool is_split(uint32_t precision) { return precision % TESTED == F32; }
+template <class Loop> __device__ __forceinline__ bool is_split(Loop loop) { return loop.split; }
+
+// Calls `run(loop)` with the loop for a precision, and for operands that are `aligned` or not, if they may be `MIXED`.
+// The loop is chosen outside of other loops: in them, its registers would not suffice. Neither do they for mma.sync.
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL) || defined(TGNN_HOST)
+constexpr bool MANY_LOOPS = true;
+#else
+constexpr bool MANY_LOOPS = false;
+#endif
+template <bool MIXED, class Run>
+__device__ __forceinline__ void with_loop(uint32_t precision, bool aligned, Run run) {
+  bool split = is_split(precision);
+  if (!MANY_LOOPS || precision >= TESTED) return run(Tested{split, aligned});
+  if constexpr (MANY_LOOPS && MIXED) {
+    if (!aligned) return split ? run(Known<true, false>{}) : run(Known<false, false>{});
+  }
+  if constexpr (MANY_LOOPS) split ? run(Known<true, true>{}) : run(Known<false, true>{});
+}
+template <bool MIXED, class Loop, class Run> __device__ __forceinline__ void with_loop(Loop loop, bool, Run run) { run(loop); }
 
 // Adds the sums of the groups to the threads' sums, through shared memory. A warp's simultaneous accesses hit
 // different banks.
@@ -431,19 +472,26 @@ __device__ void add_unsplit(Sums& sums, Tile tile, uint32_t l0, uint32_t l1, con
 
 // Returns the sums of one or more products of a tile: `terms(add)` calls `add(a, b, l0, l1)` for every product, with
 // sums over l0..l1. Every thread of the block must call it. Beyond the rows and columns of the tile the sums have no
-// meaning.
-template <Along a_along, Along b_along, class Terms>
-__device__ __forceinline__ Sums sum_of_products(uint32_t precision, Tile tile, Terms terms) {
+// meaning. `by` is a precision, whose loop over slabs is chosen here, or the loop.
+template <Along a_along, Along b_along, class By, class Terms>
+__device__ __forceinline__ Sums sum_of_products(By by, Tile tile, Terms terms) {
   Sums sums = {};
   if (tile.is_empty()) return sums;  // the whole block
   WarpSums total;
   total.set_zero();
+  constexpr bool MIXED = a_along == Along::Sum || b_along == Along::Sum;
+  bool aligned = true;
   terms([&](auto a, auto b, uint32_t l0, uint32_t l1) {
-    Source<Side::A, a_along, decltype(a)> of_a(a, tile.row0, tile.rows, l0, l1);
-    Source<Side::B, b_along, decltype(b)> of_b(b, tile.column0, tile.columns, l0, l1);
-    add_slabs<b_along>(total, of_a, of_b, int32_t(uniform(l0 < l1 ? l1 - l0 : 0)), precision);
+    aligned = aligned && is_aligned<a_along>(a, l0, l1) && is_aligned<b_along>(b, l0, l1);
   });
-  if (__syncthreads_or(precision == F32 && has_nan(total))) {
+  with_loop<MIXED>(by, MIXED ? uniform(aligned) : true, [&](auto loop) {
+    terms([&](auto a, auto b, uint32_t l0, uint32_t l1) {
+      Source<Side::A, a_along, decltype(a)> of_a(a, tile.row0, tile.rows, l0);
+      Source<Side::B, b_along, decltype(b)> of_b(b, tile.column0, tile.columns, l0);
+      add_slabs<b_along>(total, of_a, of_b, int32_t(uniform(l0 < l1 ? l1 - l0 : 0)), loop);
+    });
+  });
+  if (__syncthreads_or(is_split(by) && has_nan(total))) {
     terms([&](auto a, auto b, uint32_t l0, uint32_t l1) { add_unsplit<a_along, b_along>(sums, tile, l0, l1, a, b); });
   } else {
     hand_out(total, sums);
@@ -451,9 +499,9 @@ __device__ __forceinline__ Sums sum_of_products(uint32_t precision, Tile tile, T
   return sums;
 }
 // The same for one product.
-template <Along a_along, Along b_along, class A, class B>
-__device__ __forceinline__ Sums sum_of_product(uint32_t precision, Tile tile, uint32_t l0, uint32_t l1, A a, B b) {
-  return sum_of_products<a_along, b_along>(precision, tile, [=](auto add) { add(a, b, l0, l1); });
+template <Along a_along, Along b_along, class By, class A, class B>
+__device__ __forceinline__ Sums sum_of_product(By by, Tile tile, uint32_t l0, uint32_t l1, A a, B b) {
+  return sum_of_products<a_along, b_along>(by, tile, [=](auto add) { add(a, b, l0, l1); });
 }
 
 // Computes a tile of a product with sums over l0..l1, and calls `finish(sums, tile)`.

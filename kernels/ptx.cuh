@@ -188,13 +188,15 @@ class SharedColumns {
  public:
   // Columns of 64 bytes, in groups of 8, with the 64-byte swizzle.
   __device__ __forceinline__ explicit SharedColumns(const float* first)
-      : matrix(uint64_t(uint32_t(__cvta_generic_to_shared(first)) >> 4 & 0x3FFF) | 1ull << 16 | 32ull << 32 | 2ull << 62) {}
-  __device__ __forceinline__ SharedColumns operator+(uint32_t floats) const { return SharedColumns(matrix + floats / 4); }
-  __device__ __forceinline__ uint64_t at(uint32_t product) const { return matrix + 2 * product; }  // 32 bytes further
+      : place(uint32_t(__cvta_generic_to_shared(first)) >> 4 & 0x3FFF) {}
+  __device__ __forceinline__ SharedColumns operator+(uint32_t floats) const { return SharedColumns(place + floats / 4); }
+  __device__ __forceinline__ uint64_t at(uint32_t product) const {  // 32 bytes further
+    return uint64_t(place + 2 * product) | 1ull << 16 | 32ull << 32 | 2ull << 62;
+  }
 
  private:
-  __device__ __forceinline__ explicit SharedColumns(uint64_t matrix) : matrix(matrix) {}
-  uint64_t matrix;
+  __device__ __forceinline__ explicit SharedColumns(uint32_t place) : place(place) {}
+  uint32_t place;  // in units of 16 bytes; a slab does not reach beyond 14 bits
 };
 #define TGNN_SUMS(as, x) \
   as(x.at[0][0]), as(x.at[0][1]), as(x.at[0][2]), as(x.at[0][3]), as(x.at[1][0]), as(x.at[1][1]), as(x.at[1][2]), \
@@ -213,12 +215,15 @@ __device__ __forceinline__ void mma_columns(WarpSums& d, const float (&a)[4], ui
         "l"(b), "r"(uint32_t(add))
       : "memory");
 }
-// The operands are in their registers.
-template <class Rows> __device__ __forceinline__ void mma_begin(Rows& a) {
+// The operands are in their registers, the low parts only if they are used.
+template <bool LOW, class Rows> __device__ __forceinline__ void mma_begin(Rows& a) {
 #pragma unroll
   for (int k = 0; k < 2; k++) {
 #pragma unroll
-    for (int i = 0; i < 4; i++) asm volatile("" : "+f"(a.high[k][i]), "+f"(a.low[k][i])::"memory");
+    for (int i = 0; i < 4; i++) {
+      asm volatile("" : "+f"(a.high[k][i])::"memory");
+      if (LOW) asm volatile("" : "+f"(a.low[k][i])::"memory");
+    }
   }
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
@@ -261,7 +266,7 @@ template <uint32_t N = 0> __device__ __forceinline__ void mma_columns(WarpSums& 
   mma_tf32(d.at[N], a, of[0]), mma_tf32(d.at[N + 1], a, of[1]);
   if constexpr (N + 2 < 8) mma_columns<N + 2>(d, a, b, true);
 }
-template <class Rows> __device__ __forceinline__ void mma_begin(Rows&) {}
+template <bool LOW, class Rows> __device__ __forceinline__ void mma_begin(Rows&) {}
 __device__ __forceinline__ void mma_end() {}
 __device__ __forceinline__ void mma_wait(WarpSums&) {}
 __device__ __forceinline__ void group_barrier(uint32_t) { __syncthreads(); }

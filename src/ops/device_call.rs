@@ -196,6 +196,7 @@ impl<'a> DeviceCall<'a> {
             tickets: workspace + layout.tickets as u64,
             status: workspace,
             precision: gpu.precision(),
+            changes: gpu.changes(),
             stream,
             windows: &Windows::default(),
         };

@@ -32,6 +32,7 @@ mod plans;
 mod predict;
 mod predict_command;
 mod predictions;
+mod products;
 mod profile;
 mod properties;
 mod rank_devices;

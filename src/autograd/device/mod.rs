@@ -304,6 +304,7 @@ impl BoundProgram {
             tickets: o.tickets,
             status: o.status,
             precision: self.gpu.precision(),
+            changes: self.gpu.changes(),
             stream: self.stream_of(lane),
             windows: &self.peers,
         };

@@ -4,6 +4,7 @@ use crate::{
     error::{Error, ErrorKind, Result},
     runtime::{
         MatmulPrecision,
+        changes::{Change, Changes},
         comm::Channel,
         spec::{DType, Element, Precision, Rows, Spec},
     },
@@ -122,6 +123,7 @@ pub struct Launch<'a> {
     pub(crate) tickets: u64,
     pub(crate) status: u64,
     pub(crate) precision: MatmulPrecision,
+    pub(crate) changes: Changes,
     pub(crate) stream: &'a CudaStream,
     pub(crate) windows: &'a Windows,
 }
@@ -129,9 +131,9 @@ pub struct Launch<'a> {
 impl<'a> Launch<'a> {
     /// Returns a launch of kernels that are no op's.
     pub(super) fn without_operands(stream: &'a CudaStream, windows: &'a Windows) -> Self {
-        let precision = MatmulPrecision::F32;
+        let (precision, changes) = (MatmulPrecision::F32, stream.gpu().changes());
         let (ins, outs, writes) = (&[], &[], &[]);
-        Launch { ins, outs, writes, scratch: 0, tickets: 0, status: 0, precision, stream, windows }
+        Launch { ins, outs, writes, scratch: 0, tickets: 0, status: 0, precision, changes, stream, windows }
     }
 }
 
@@ -308,9 +310,15 @@ impl Launch<'_> {
     pub fn tickets(&self) -> *mut u32 {
         self.tickets as *mut u32
     }
-    /// Returns the precision of dense products, as the code that kernels use.
+    /// Whether a change that waits for its measurement is in use.
+    pub(crate) fn has(&self, change: Change) -> bool {
+        self.changes.has(change)
+    }
+    /// Returns the precision of dense products, as the code that kernels use, and whether they use the loop of
+    /// before (`TESTED` in `kernels/product.cuh`).
     pub fn precision(&self) -> u32 {
-        self.precision.code()
+        let tested = if self.has(Change::Products) { 0 } else { 2 };
+        self.precision.code() + tested
     }
     /// Returns the word that receives the op's first fault.
     pub fn status(&self) -> abi::Status {

@@ -200,6 +200,10 @@ impl Gpu {
     pub(crate) fn phases(&self) -> &Phases {
         &self.inner.phases
     }
+    /// Returns which changes that wait for their measurement are in use (`TGNN_BEFORE`).
+    pub(crate) fn changes(&self) -> Changes {
+        self.changes
+    }
     /// Whether a change that waits for its measurement is in use (`TGNN_BEFORE`).
     pub(crate) fn has(&self, change: Change) -> bool {
         self.changes.has(change)
