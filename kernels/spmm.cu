@@ -3,15 +3,18 @@
 // shapes    x [u, d] f32, or [t u, d] f32 or 16-bit, begin, len [t v], col [m] u32, weight [m], scale [t v],
 //           column_scale [t u] (if u = v, it may be scale), b [d], y [v, d] f32
 // grid      first one block per slice of a long row; then one group of lanes per row, one lane per word (per four words
-//           if rows are aligned)
+//           if rows are aligned). Groups of 8 lanes or more load as many columns and scales at once as they have lanes,
+//           pass them on by shuffles, and have 8 rows of x in flight
 // memory    reads a row of x, its scale, col and weight per neighbour, writes v d words; coalesced within rows
-// limiter   memory: rows of x from L2, or from device memory if x is larger
+// work      2 d operations per neighbour
+// limiter   memory: rows of x from L2, or from device memory if x is larger; latency if rows have few neighbours
 // backward  spmm(dz) with the transposed adjacency; db = sum_rows(dz)
 // source    Kipf and Welling 2017, equation 2; lanes over columns as in GE-SpMM (Huang et al. 2020); slices are ours
 #include "stored.cuh"
 
 constexpr uint32_t THREADS = 256;
 constexpr int AT_ONCE = 4;         // rows in flight at once per group
+constexpr uint32_t PASSED = 8;     // the same if the lanes of a group pass columns on
 constexpr uint32_t SLICE = 1024;  // maximum number of neighbours of a slice (`long_rows::SLICE`)
 
 // `to += by * x`
@@ -126,8 +129,76 @@ template <class T, class X> __device__ __forceinline__ void slice(const X* x, co
   }
 }
 
-// `s.d` counts elements of type T. If `there` is false there is no step, and y is act(b).
+// The item that a group begins with, of all rows by blocks of columns, and the number of items. For the blocks that are
+// left for rows.
+struct Items {
+  uint32_t blocks;  // of columns
+  uint64_t first, all, stride;
+  __device__ __forceinline__ Items(const Groups& g, const Spmm& s)
+      : blocks((s.d + g.lanes - 1) / g.lanes), first(uint64_t(blockIdx.x - s.most_slices) * g.count + g.mine),
+        all(uint64_t(s.vertices) * blocks), stride(uint64_t(gridDim.x - s.most_slices) * g.count) {}
+};
+
+// The rows without slices, each by a group that loads its columns itself.
 template <class T, class X>
+__device__ __forceinline__ void each_alone(const X* x, const Spmm& s, Status status, bool there, const Groups& g) {
+  Items items(g, s);
+  for (uint64_t item = items.first; item < items.all; item += items.stride) {
+    uint32_t row = uint32_t(item / items.blocks), c = uint32_t(item % items.blocks) * g.lanes + g.lane;
+    uint32_t len = there ? s.len[row] : 0;
+    if (c >= s.d || len > s.short_rows) continue;  // a long row: done by slices
+    uint32_t k = there ? s.begin[row] : 0, end = there ? neighbors_end(s, row) : 0;
+    T sum{};
+    for (; k < end; k += AT_ONCE) add_neighbors(sum, x, s, status, c, k, 1, end);
+    give(s, there, row, c, sum);
+  }
+}
+
+// The same with columns that the lanes of a group load and pass on; for groups of at least PASSED lanes. The groups of a
+// warp go through the neighbours of the longest of their rows together.
+template <class T, class X>
+__device__ __forceinline__ void passed_on(const X* x, const Spmm& s, Status status, bool there, const Groups& g) {
+  Items items(g, s);
+  uint32_t of_warp = lane_id() / g.lanes;
+  for (uint64_t first = items.first - of_warp; first < items.all; first += items.stride) {
+    uint64_t item = first + of_warp;
+    bool is = item < items.all;
+    uint32_t row = is ? uint32_t(items.blocks == 1 ? item : item / items.blocks) : 0;
+    uint32_t c = uint32_t(item - uint64_t(row) * items.blocks) * g.lanes + g.lane, len = is && there ? s.len[row] : 0;
+    is = is && len <= s.short_rows;  // a long row: done by slices
+    uint32_t begin = is && there ? s.begin[row] : 0, end = is && there ? neighbors_end(s, row) : 0;
+    uint32_t n = max(begin, end) - begin, longest = __reduce_max_sync(ALL, n);
+    is = is && c < s.d;
+    T sum{};
+    uint32_t next = g.lane < n ? s.col[begin + g.lane] : NONE;
+    for (uint32_t base = 0; base < longest; base += g.lanes) {
+      uint32_t at = base + g.lane, mine = next;
+      next = at + g.lanes < n ? s.col[begin + at + g.lanes] : NONE;
+      mine = status.row_of(begin + at, mine, s.columns);
+      float own = mine != NONE ? s.column_scale[mine] : 0.f;
+      if (mine != NONE && s.weight) own *= s.weight[begin + at];
+      for (uint32_t from = 0; from < min(g.lanes, longest - base); from += PASSED) {
+        T term[PASSED];
+#pragma unroll
+        for (uint32_t i = 0; i < PASSED; i++) {
+          uint32_t j = __shfl_sync(ALL, mine, int(from + i), int(g.lanes));
+          term[i] = is && j != NONE ? real(x[uint64_t(j) * s.d + c]) : T{};
+        }
+#pragma unroll
+        for (uint32_t i = 0; i < PASSED; i++) {
+          float factor = __shfl_sync(ALL, own, int(from + i), int(g.lanes));
+          // As many zeros are added as in `each_alone`: they would make -0 positive.
+          if (base + from + i / AT_ONCE * AT_ONCE < n) add_scaled(sum, factor, term[i]);
+        }
+      }
+    }
+    if (is) give(s, there, row, c, sum);
+  }
+}
+
+// `s.d` counts elements of type T. If `there` is false there is no step, and y is act(b). `pass`: whether lanes pass
+// columns on where they can.
+template <bool pass, class T, class X>
 __device__ __forceinline__ void multiply(const X* x, const Spmm& s, Status status, bool there, uint32_t step, T* sums) {
   if (blockIdx.x < s.most_slices) {
     uint32_t first = there ? s.first[step] : 0, slices = there ? s.first[step + 1] - first : 0;
@@ -135,16 +206,8 @@ __device__ __forceinline__ void multiply(const X* x, const Spmm& s, Status statu
     return;  // the whole block
   }
   Groups g(s.d);
-  uint32_t blocks = (s.d + g.lanes - 1) / g.lanes;  // of columns
-  uint64_t items = uint64_t(s.vertices) * blocks, stride = uint64_t(gridDim.x - s.most_slices) * g.count;
-  for (uint64_t item = uint64_t(blockIdx.x - s.most_slices) * g.count + g.mine; item < items; item += stride) {
-    uint32_t row = uint32_t(item / blocks), c = uint32_t(item % blocks) * g.lanes + g.lane, len = there ? s.len[row] : 0;
-    if (c >= s.d || len > s.short_rows) continue;  // a long row: done by slices
-    uint32_t k = there ? s.begin[row] : 0, end = there ? neighbors_end(s, row) : 0;
-    T sum{};
-    for (; k < end; k += AT_ONCE) add_neighbors(sum, x, s, status, c, k, 1, end);
-    give(s, there, row, c, sum);
-  }
+  if (pass && g.lanes >= PASSED) passed_on<T>(x, s, status, there, g);
+  else each_alone<T>(x, s, status, there, g);
 }
 
 // Advances the pointers of `s` to its step. Returns the step, or NONE; `own` becomes the first row of x of that step.
@@ -156,30 +219,52 @@ __device__ __forceinline__ uint32_t go_to_step(Spmm& s, uint64_t& own, Status st
   return step;
 }
 
-extern "C" __global__ void __launch_bounds__(256, 4) spmm(const float* x, Spmm s, Status status) {
-  after_previous_kernel();
-  __shared__ float4 sums[THREADS];
+// The product for rows of x of 4-byte numbers.
+template <bool pass> __device__ __forceinline__ void multiply_words(const float* x, Spmm& s, Status status, float4* sums) {
   uint64_t own;
   uint32_t step = go_to_step(s, own, status);
   if (by_four(x, s.d) && by_four(s.y, s.d) && by_four(s.bias, s.d) && by_four(s.parts, s.d)) {
     s.d /= 4;
-    multiply(fours(x) + own * s.d, s, status, step != NONE, step, sums);
+    multiply<pass>(fours(x) + own * s.d, s, status, step != NONE, step, sums);
   } else {
-    multiply(x + own * s.d, s, status, step != NONE, step, reinterpret_cast<float*>(sums));
+    multiply<pass>(x + own * s.d, s, status, step != NONE, step, reinterpret_cast<float*>(sums));
   }
 }
-
-extern "C" __global__ void __launch_bounds__(256, 3) spmm_half(const uint16_t* x, uint32_t kind, Spmm s, Status status) {
-  after_previous_kernel();
-  __shared__ float4 sums[THREADS];
+// The product for rows of x of 16-bit numbers.
+template <bool pass>
+__device__ __forceinline__ void multiply_halves(const uint16_t* x, uint32_t kind, Spmm& s, Status status, float4* sums) {
   uint64_t own;
   uint32_t step = go_to_step(s, own, status);
   bool aligned = by_four(x, s.d) && by_four(s.y, s.d) && by_four(s.bias, s.d) && by_four(s.parts, s.d);
   if (aligned) s.d /= 4;
   as_kept(x, kind, [&](auto* kept) {
-    if (aligned) multiply(fours(kept) + own * s.d, s, status, step != NONE, step, sums);
-    else multiply(kept + own * s.d, s, status, step != NONE, step, reinterpret_cast<float*>(sums));
+    if (aligned) multiply<pass>(fours(kept) + own * s.d, s, status, step != NONE, step, sums);
+    else multiply<pass>(kept + own * s.d, s, status, step != NONE, step, reinterpret_cast<float*>(sums));
   });
+}
+
+extern "C" __global__ void __launch_bounds__(256, 4) spmm(const float* x, Spmm s, Status status) {
+  after_previous_kernel();
+  __shared__ float4 sums[THREADS];
+  multiply_words<true>(x, s, status, sums);
+}
+extern "C" __global__ void __launch_bounds__(256, 4) spmm_half(const uint16_t* x, uint32_t kind, Spmm s, Status status) {
+  after_previous_kernel();
+  __shared__ float4 sums[THREADS];
+  multiply_halves<true>(x, kind, s, status, sums);
+}
+
+// The same, where each lane loads its columns itself (`Change::Small`).
+extern "C" __global__ void __launch_bounds__(256, 4) spmm_before(const float* x, Spmm s, Status status) {
+  after_previous_kernel();
+  __shared__ float4 sums[THREADS];
+  multiply_words<false>(x, s, status, sums);
+}
+extern "C" __global__ void __launch_bounds__(256, 3)
+spmm_half_before(const uint16_t* x, uint32_t kind, Spmm s, Status status) {
+  after_previous_kernel();
+  __shared__ float4 sums[THREADS];
+  multiply_halves<false>(x, kind, s, status, sums);
 }
 
 template <class T>

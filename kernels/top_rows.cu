@@ -2,8 +2,11 @@
 // gradient
 //
 // shapes    x, dx [n, d], p, dp [1, d], X, dX [k, d], y of the selected rows [k] f32, present [n], i [k] u32
-// grid      scores, X, dx: one warp per row; selection: one block of 1024; dp: one thread per column
-// memory    reads n d words once, and n keys 34 times; writes k d; the gradient reads 2 k d, writes k d and zeros
+// grid      scores, X, dx: one warp per row; selection: one block of 1024, whose threads have up to 12 keys each in
+//           registers; dp: one thread per column
+// memory    reads n d words once, and n keys once (more than 12,288 keys six times); writes k d; the gradient reads 2 k d,
+//           writes k d and zeros
+// work      the selection counts keys by 8 bits in four passes, in shared memory, and compares k^2 pairs of rows
 // limiter   memory for the scores, latency for the selection
 // backward  if a row is selected for several r, the warp of the first one sums them, in order
 // source    the summary of EvolveGCN-H (Pareja et al. 2020), after Gao and Ji 2019
@@ -35,9 +38,123 @@ top_rows_score(const float* x, const float* p, const uint32_t* present, uint32_t
   }
 }
 
+constexpr unsigned THREADS = 1024, WARPS = THREADS / WARP;
+constexpr unsigned EACH = 12;               // keys of a thread, in registers
+constexpr unsigned ROUND = THREADS * EACH;  // fits 16 bits
+constexpr unsigned DIGIT_BITS = 8, DIGITS = 1 << DIGIT_BITS;  // bits that a pass finds, and the number of their values
+
+// Finds the greatest digit that, with those above it, has been counted `wanted` times, and sets the counts to zero.
+// Returns it with the number of those above it; zeros if there is none. For one warp; each lane gets the result.
+__device__ __forceinline__ uint2 find_digit(uint32_t (&counts)[DIGITS], uint32_t wanted) {
+  constexpr uint32_t OWN = DIGITS / WARP;
+  uint32_t digit = DIGITS - 1 - lane_id() * OWN, count[OWN], sum = 0;  // lane 0 has the greatest digits
+#pragma unroll
+  for (uint32_t i = 0; i < OWN; i++) count[i] = counts[digit - i], counts[digit - i] = 0, sum += count[i];
+  uint32_t reached = sum;
+  for (unsigned o = 1; o < WARP; o *= 2) {
+    uint32_t below = __shfl_up_sync(ALL, reached, o);
+    reached += lane_id() < o ? 0 : below;
+  }
+  uint32_t above = reached - sum;
+  unsigned here = __ballot_sync(ALL, above < wanted && wanted <= reached);
+  bool open = true;
+#pragma unroll
+  for (uint32_t i = 0; i < OWN; i++) {
+    open = open && above + count[i] < wanted;
+    if (open) above += count[i], digit--;
+  }
+  int lane = __ffs(int(here)) - 1;
+  digit = __shfl_sync(ALL, digit, lane), above = __shfl_sync(ALL, above, lane);
+  return here ? make_uint2(digit, above) : make_uint2(0, 0);
+}
+
+// Repeats the last of the `m` selected rows up to k.
+__device__ __forceinline__ void repeat_last(uint32_t* index, float* score, uint32_t m, uint32_t k) {
+  __syncthreads();  // they have been written
+  for (uint32_t r = m + threadIdx.x; r < k; r += THREADS) {
+    index[r] = m ? index[m - 1] : NONE, score[r] = m ? score[m - 1] : 0.f;
+  }
+}
+
 // `taken` has space for k pairs of key and row.
 extern "C" __global__ void __launch_bounds__(1024, 1)
 top_rows_select(const uint32_t* keys, uint32_t* taken, uint32_t* index, float* score, Rows rows, uint32_t k) {
+  after_previous_kernel();
+  __shared__ uint32_t counts[DIGITS], sums[WARP];
+  __shared__ uint2 found;
+  uint32_t n = rows.live(), lane = lane_id(), warp = threadIdx.x / WARP, first = warp * WARP * EACH + lane, key[EACH];
+  auto load = [&](uint32_t base) {
+#pragma unroll
+    for (unsigned j = 0; j < EACH; j++) key[j] = base + first + j * WARP < n ? keys[base + first + j * WARP] : 0;
+  };
+  // Calls `use` for each round of keys. The keys of a single round stay in registers.
+  auto each_round = [&](auto&& use) {
+    for (uint32_t base = 0; base < n; base += ROUND) {
+      if (n > ROUND) load(base);
+      use(base);
+    }
+  };
+  load(0);
+  for (uint32_t d = threadIdx.x; d < DIGITS; d += THREADS) counts[d] = 0;
+  __syncthreads();  // the counts are zero
+  // The largest key that at least k rows reach, found digit by digit; 0 if fewer than k rows are present. Of the keys
+  // with the digits found so far, `wanted` are selected.
+  uint32_t least = 0, wanted = k, known = 0;  // `known`: mask of the digits found so far
+#pragma unroll 1
+  for (int shift = 32 - DIGIT_BITS; shift >= 0; shift -= DIGIT_BITS) {
+    each_round([&](uint32_t) {
+#pragma unroll
+      for (unsigned j = 0; j < EACH; j++) {
+        if (key[j] && (key[j] & known) == least) atomicAdd(&counts[key[j] >> shift & (DIGITS - 1)], 1u);
+      }
+    });
+    __syncthreads();  // all have been counted
+    if (warp == 0) {
+      uint2 digit = find_digit(counts, wanted);
+      if (lane == 0) found = digit;
+    }
+    __syncthreads();  // the digit has been written
+    least |= found.x << shift, wanted -= found.y, known |= (DIGITS - 1) << shift;
+  }
+  // Among the rows with exactly that key, the first ones are selected. Rows keep their order.
+  uint32_t equals = least ? wanted : 0, greater = 0, equal = 0;
+  each_round([&](uint32_t base) {
+    uint32_t found_here = 0, all;  // greater keys, and equal ones in the upper half
+    auto lanes_of = [&](uint32_t of) {
+      return make_uint2(__ballot_sync(ALL, of > least), __ballot_sync(ALL, least && of == least));
+    };
+#pragma unroll
+    for (unsigned j = 0; j < EACH; j++) {
+      uint2 lanes = lanes_of(key[j]);
+      found_here += uint32_t(__popc(lanes.x)) + (uint32_t(__popc(lanes.y)) << 16);
+    }
+    uint32_t before = __shfl_sync(ALL, block_scan(lane == 0 ? found_here : 0, sums, all), 0);
+    uint32_t more = greater + (before & 0xffffu), same = equal + (before >> 16);
+#pragma unroll
+    for (unsigned j = 0; j < EACH; j++) {
+      uint2 lanes = lanes_of(key[j]);
+      uint32_t same_before = same + lanes_below(lanes.y), at = more + lanes_below(lanes.x) + min(same_before, equals);
+      if (lanes.x >> lane & 1 || (lanes.y >> lane & 1 && same_before < equals)) {
+        taken[2 * at] = key[j], taken[2 * at + 1] = base + first + j * WARP;
+      }
+      more += uint32_t(__popc(lanes.x)), same += uint32_t(__popc(lanes.y));
+    }
+    greater += all & 0xffffu, equal += all >> 16;
+  });
+  uint32_t m = greater + min(equal, equals);
+  __syncthreads();  // all have been written, in row order
+  for (uint32_t a = warp; a < m; a += WARPS) {
+    uint32_t own = taken[2 * a], rank = 0;
+    for (uint32_t b = lane; b < m; b += WARP) rank += taken[2 * b] > own || (taken[2 * b] == own && b < a);
+    rank = __reduce_add_sync(ALL, rank);
+    if (lane == 0) index[rank] = taken[2 * a + 1], score[rank] = score_of(own);
+  }
+  repeat_last(index, score, m, k);
+}
+
+// The same, bit by bit: reads the keys 34 times (`Change::Small`).
+extern "C" __global__ void __launch_bounds__(1024, 1)
+top_rows_select_before(const uint32_t* keys, uint32_t* taken, uint32_t* index, float* score, Rows rows, uint32_t k) {
   after_previous_kernel();
   __shared__ uint32_t sums[WARP];
   uint32_t n = rows.live();
@@ -71,10 +188,7 @@ top_rows_select(const uint32_t* keys, uint32_t* taken, uint32_t* index, float* s
     for (uint32_t b = 0; b < m; b++) rank += taken[2 * b] > key || (taken[2 * b] == key && b < a);
     index[rank] = taken[2 * a + 1], score[rank] = score_of(key);
   }
-  __syncthreads();
-  for (uint32_t r = m + threadIdx.x; r < k; r += blockDim.x) {
-    index[r] = m ? index[m - 1] : NONE, score[r] = m ? score[m - 1] : 0.f;
-  }
+  repeat_last(index, score, m, k);
 }
 
 extern "C" __global__ void __launch_bounds__(256, FULL)

@@ -15,6 +15,7 @@
 //! Source: the summary of EvolveGCN-H (Pareja et al. 2020), after Gao and Ji 2019.
 use super::*;
 use crate::runtime::{
+    changes::Change,
     simd::{self, vectorised},
     team::{self, InParallel},
 };
@@ -147,7 +148,11 @@ impl Op for TopRows {
         let keys = on.scratch().cast::<u32>();
         let taken = keys.wrapping_add(on.capacity(0));
         launch!(k, on, top_rows_score[Grid::warps(on.capacity(0))]; x, p, present, keys, rows, d)?;
-        launch!(k, on, top_rows_select[Grid::new(1, 1024)]; keys, taken, on.kept(1), on.kept(2), rows, take)?;
+        let (block, index, score) = (Grid::new(1, 1024), on.kept(1), on.kept(2));
+        match on.stream().gpu().has(Change::Small) {
+            true => launch!(k, on, top_rows_select[block]; keys, taken, index, score, rows, take),
+            false => launch!(k, on, top_rows_select_before[block]; keys, taken, index, score, rows, take),
+        }?;
         launch!(k, on, top_rows[Grid::warps(self.k)]; x, on.kept(1), on.kept(2), on.out(0), take, d)
     }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
@@ -223,6 +228,8 @@ pub(in crate::ops) const CASES: &[&[usize]] = &[
     &[2_300, 8, 5, 1],
     &[6, 4, 3, 3],
     &[3, 2, 70, 0],
+    // More rows than a block keeps in registers.
+    &[12_400, 1, 30, 2],
 ];
 pub(in crate::ops) const BENCH: &[&[usize]] = &[&[10_000, 64, 64, 0]];
 pub(in crate::ops) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {

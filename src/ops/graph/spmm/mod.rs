@@ -33,7 +33,7 @@ use super::{
     epilogue::{Activation, Epilogue},
     *,
 };
-use crate::runtime::{cuda::abi, parts};
+use crate::runtime::{changes::Change, cuda::abi, parts};
 pub use long_rows::{LongRows, Most};
 use std::{ops::Range, ptr::null};
 
@@ -337,12 +337,19 @@ impl Op for Spmm {
         // A thread for every four numbers of a row; the blocks of the slices come before those of the rows.
         let mut grid = Grid::items(v * (d as usize).div_ceil(4).next_power_of_two());
         grid.blocks.0 += operands.most_slices;
-        match on.spec(at!(x)).dtype.is_half() {
-            true => {
-                let (x, kind) = on.halves(at!(x));
-                launch!(k, on, spmm_half[grid]; x, kind, operands, on.status())
+        let (status, small) = (on.status(), on.stream().gpu().has(Change::Small));
+        if on.spec(at!(x)).dtype.is_half() {
+            let (x, kind) = on.halves(at!(x));
+            match small {
+                true => launch!(k, on, spmm_half[grid]; x, kind, operands, status),
+                false => launch!(k, on, spmm_half_before[grid]; x, kind, operands, status),
             }
-            false => launch!(k, on, spmm[grid]; on.input(at!(x)), operands, on.status()),
+        } else {
+            let x = on.input(at!(x));
+            match small {
+                true => launch!(k, on, spmm[grid]; x, operands, status),
+                false => launch!(k, on, spmm_before[grid]; x, operands, status),
+            }
         }
     }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
