@@ -3,7 +3,7 @@
 use crate::support::{
     devices::{device, drawn as schedules},
     paths::root,
-    program::{done, json, refused},
+    program::{done, json, made, program, refused, small as small_words},
     ranks::plan_file,
     snapshots::{config as snapshot_config, turning},
     trainings::{every_model, small, small_config},
@@ -14,7 +14,7 @@ use std::{
 };
 use tgnn::ops::write_memory::Combiner;
 use tgnn::{
-    autograd::{MAX_LANES, Program, Stage, Staleness},
+    autograd::{MAX_LANES, Order, Program, Stage, Staleness},
     error::ErrorKind,
     ops::Node,
     runtime::{comm::Ranks, philox::Key, *},
@@ -250,8 +250,8 @@ fn drawn() -> impl Iterator<Item = Plan> {
             (stage, StagePlacement { lane: 1 + draw[0] as usize % (1 + seed as usize % 4), prefetch_depth })
         };
         let stages = Stage::ALL.into_iter().enumerate().map(placement).collect();
-        let staleness = PlanStaleness::default();
-        Plan { name: format!("drawn {seed}"), stages, staleness, groups: None, ranks: None }
+        let (order, staleness) = (Order::Program, PlanStaleness::default());
+        Plan { name: format!("drawn {seed}"), stages, order, staleness, groups: None, ranks: None }
     })
 }
 
@@ -341,6 +341,117 @@ fn legal_plans_leave_the_same_bits_on_several_streams_under_every_schedule() {
             );
         }
     }
+}
+
+/// Returns the lanes of the ops of a task, from 1, by name.
+fn lanes_of_ops(task: &dyn Task) -> BTreeMap<&'static str, Vec<usize>> {
+    let mut lanes: BTreeMap<&'static str, Vec<usize>> = BTreeMap::new();
+    task.core().step().node_infos(0).iter().for_each(|n| lanes.entry(n.op).or_default().push(1 + n.lane));
+    lanes
+}
+
+#[test]
+fn overlap_keeps_the_first_lane_for_the_longest_path_and_prepares_steps_on_a_lane_of_their_own() {
+    // Shapes at which the times of ops differ as they do in training.
+    let mut c = Config { plan: "overlap".into(), batch: 200, ..small_config(ModelName::Tgn, 100) };
+    c.settle = true;
+    let task = EventTask::new(&c, &rich(), Device::cpu(1).unwrap()).unwrap();
+    let lanes = lanes_of_ops(&task);
+    for op in ["gru_memory", "temporal_attention", "linear_pair_input_grad", "gru_memory_grad", "adam"] {
+        assert_eq!(lanes[op], [1], "{op}, {lanes:?}");
+    }
+    for op in ["scatter_add_rows", "link_decoder_weight_grad", "linear_weight_grad", "accumulate"] {
+        assert_eq!(lanes[op], [2], "{op}, {lanes:?}");
+    }
+    for op in ["next_batch", "sample_neighbors", "unique", "group_slots", "write_memory"] {
+        assert_eq!(lanes[op], [3], "{op}, {lanes:?}");
+    }
+}
+
+/// Trains every model with plan `overlap`, whose lanes have another order than the program, and `sequential`.
+fn overlap_leaves_the_bits_of_sequential(device: &Device, traced: bool) {
+    let events = rich();
+    for (name, c) in every_model(8) {
+        let trained = |plan: &str, traced| {
+            let c = Config { plan: plan.into(), batch: 60, max_batches: 4, ..c.clone() };
+            trained(&c, &events, device, traced)
+        };
+        assert!(trained("overlap", traced) == trained("sequential", false), "{name}");
+    }
+    for model in [ModelName::WdGcn, ModelName::TGcn, ModelName::EvolveGcnO, ModelName::EvolveGcnH] {
+        for batch in [1, 2] {
+            let trained = |plan: &str| {
+                let mut c = Config { plan: plan.into(), ..snapshot_config(model, 8) };
+                c.group.batch = batch;
+                let mut task = SnapshotTask::new(&c, &turning(24, 9, 3), device.clone()).unwrap();
+                [0, 1].map(|epoch| task.train_epoch(epoch, &mut |_| {}).unwrap().0)
+            };
+            assert_eq!(trained("overlap"), trained("sequential"), "{}", model.name());
+        }
+    }
+}
+
+#[test]
+fn overlap_leaves_the_bits_of_sequential_for_every_model_and_keeps_every_dependency() {
+    overlap_leaves_the_bits_of_sequential(&Device::cpu(2).unwrap(), true);
+}
+
+#[test]
+#[cfg_attr(not(feature = "emu"), ignore = "wants --features emu, or a GPU and TGNN_TEST_DEVICE=cuda")]
+fn overlap_leaves_the_bits_of_sequential_for_every_model_on_three_streams() {
+    let Some(on) = device(0) else { return };
+    on.schedule(schedules(0, 1, 2)[0].1);
+    overlap_leaves_the_bits_of_sequential(&on.device(), false);
+}
+
+#[test]
+#[cfg_attr(not(feature = "emu"), ignore = "wants --features emu")]
+fn a_wait_that_is_missing_between_the_lanes_of_overlap_is_found() {
+    let Some(on) = device(0).filter(|on| on.emulated) else { return };
+    let (events, c) = (rich(), Config { plan: "overlap".into(), max_batches: 3, ..tgn() });
+    let trained = |wait| {
+        on.schedule(1);
+        let mut task = EventTask::new(&c, &events, on.device()).unwrap();
+        on.forget_wait(wait);
+        let loss = task.train_epoch(0, &mut |_| {}).map(|(loss, _)| loss.to_bits());
+        let forgotten = on.forgotten();
+        on.forget_wait(0);
+        (loss.map_err(|e| e.to_string()), forgotten)
+    };
+    let (want, none) = trained(0);
+    assert!(want.is_ok() && none.is_none());
+    let mut found: BTreeMap<[u64; 2], Vec<u32>> = BTreeMap::new();
+    for wait in 1..60 {
+        let (loss, streams) = trained(wait);
+        println!("{wait}: {streams:?} {}", loss != want);
+        if loss != want {
+            found.entry(streams.unwrap()).or_default().push(wait);
+        }
+    }
+    assert!(found.len() >= 4, "{found:?}");
+}
+
+#[test]
+#[cfg_attr(not(feature = "emu"), ignore = "wants --features emu")]
+fn the_order_of_overlap_can_be_switched_back_and_losses_keep_their_bits() {
+    let dir = made();
+    let losses = |before: &str| {
+        let words = small_words(&["--device", "emu", "--plan", "overlap", "--epochs", "1", "--json"]);
+        let mut command = std::process::Command::new(program());
+        let ran = command.args(words).current_dir(&dir).env("TGNN_BEFORE", before).output().unwrap();
+        assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+        json(&String::from_utf8(ran.stdout).unwrap())
+    };
+    let lanes = |before: &str| {
+        let mut command = std::process::Command::new(program());
+        let ran = command.args(["plan", "show", "overlap"]).env("TGNN_BEFORE", before).output().unwrap();
+        String::from_utf8(ran.stdout).unwrap().lines().filter(|l| l.starts_with("lane ")).count()
+    };
+    assert_eq!((lanes(""), lanes("order")), (4, 2));
+    let (now, before) = (losses(""), losses("order"));
+    println!("{now}");
+    assert_eq!(now["epochs"][0]["loss"], before["epochs"][0]["loss"]);
+    assert!(now["epochs"][0]["loss"].is_number());
 }
 
 #[test]
