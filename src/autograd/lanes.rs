@@ -44,6 +44,12 @@ impl Order {
             _ => Order::LongestPath,
         }
     }
+    /// Whether the plan `overlap` fetches node memory during the step before, unless `TGNN_BEFORE` switches it
+    /// back.
+    #[doc(hidden)]
+    pub fn fetches_ahead() -> bool {
+        Changes::of_environment().is_ok_and(|changes| changes.has(Change::Ahead))
+    }
 }
 
 /// How the nodes of a program are placed on lanes.

@@ -12,6 +12,7 @@ mod lanes;
 mod optimizer;
 mod optimizer_config;
 mod ordering;
+mod parts;
 mod placing;
 mod prefetchable;
 mod program;

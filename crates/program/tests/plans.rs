@@ -21,7 +21,7 @@ use tgnn::{
 };
 use tgnn_data::{Events, Features};
 use tgnn_training::{
-    model::ModelName,
+    model::{ModelName, TimeStart},
     plan::{Need, Plan, PlanStaleness, StagePlacement, Timeline},
     task::{Config, EventTask, SnapshotTask, Task, TaskName},
 };
@@ -402,6 +402,30 @@ fn overlap_leaves_the_bits_of_sequential_for_every_model_on_three_streams() {
     let Some(on) = device(0) else { return };
     on.schedule(schedules(0, 1, 2)[0].1);
     overlap_leaves_the_bits_of_sequential(&on.device(), false);
+}
+
+#[test]
+#[cfg_attr(not(feature = "emu"), ignore = "wants --features emu, or a GPU and TGNN_TEST_DEVICE=cuda")]
+fn messages_are_prepared_during_the_step_before_where_time_encodings_are_fixed() {
+    let Some(on) = device(0) else { return };
+    let (events, device) = (rich(), on.device());
+    let with = |plan: &str, time_encoding| {
+        let mut c = Config { plan: plan.into(), max_batches: 4, ..tgn() };
+        c.memory_as = StoredAs::F32;
+        c.tgn.time_encoding = time_encoding;
+        c
+    };
+    let lanes = |c: &Config| {
+        let task = EventTask::new(c, &events, device.clone()).unwrap();
+        lanes_of_ops(&task).get("memory_messages").cloned()
+    };
+    assert_eq!(lanes(&with("overlap", TimeStart::Fixed)), Some(vec![3]));
+    assert_eq!(lanes(&with("overlap", TimeStart::Learned)), None);
+    assert_eq!(lanes(&with("prefetch", TimeStart::Fixed)), None);
+    for encoding in [TimeStart::Fixed, TimeStart::Learned] {
+        let trained = |plan| trained(&with(plan, encoding), &events, &device, false);
+        assert!(trained("overlap") == trained("prefetch"), "{encoding}");
+    }
 }
 
 #[test]

@@ -498,9 +498,15 @@ impl Plan {
         self
     }
     /// Returns the plan as ranks execute it that communicate, all of them in the same order: that of the program.
+    /// There, a gather of node memory would queue behind the stages that its lane prefetches.
     #[must_use]
-    pub fn in_program_order(self) -> Self {
-        Plan { order: Order::Program, ..self }
+    pub fn in_program_order(mut self) -> Self {
+        let [fetch, sample] = [Stage::FetchMemory, Stage::Sample].map(|stage| self.placement(stage).lane);
+        if self.order == Order::LongestPath && fetch == sample {
+            self.stages.remove(&Stage::FetchMemory);
+        }
+        self.order = Order::Program;
+        self
     }
     /// Returns the dependencies between the stages of the plan: [`NEEDS`], but with those differences
     /// that follow from its [`RankPlan`] and from its staleness.

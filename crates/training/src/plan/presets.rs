@@ -21,15 +21,18 @@ fn presampled() -> BTreeMap<Stage, StagePlacement> {
 
 /// Returns the placements of `overlap`: what prepares a step is on a lane of its own, so that it does not queue
 /// behind gradients of weights.
+/// Node memory is fetched there as soon as the step before has written it.
 fn overlapped() -> BTreeMap<Stage, StagePlacement> {
     let at = |lane, prefetch_depth| StagePlacement { lane, prefetch_depth };
-    BTreeMap::from([
+    let fetched = Order::fetches_ahead().then_some((Stage::FetchMemory, at(3, 0)));
+    let stages = [
         (Stage::Sample, at(3, 1)),
         (Stage::Route, at(3, 1)),
         (Stage::FetchFeatures, at(3, 1)),
         (Stage::WeightGrads, at(2, 0)),
         (Stage::WriteMemory, at(3, 0)),
-    ])
+    ];
+    stages.into_iter().chain(fetched).collect()
 }
 
 /// Returns the placements of PipeTGL's stages: what a step needs is sampled a round ahead, on a lane where no
