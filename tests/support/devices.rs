@@ -147,20 +147,6 @@ impl TestDevice {
             schedule(self.gpu.ordinal() as c_int, seed);
         }
     }
-    /// Lets a CUDA stream forget to wait: the `wait`-th wait for an event from now on; 0: none does.
-    pub fn forget_wait(&self, wait: u32) {
-        // SAFETY: the signature is `void tgnn_emu_forget_wait(int, unsigned)`.
-        unsafe {
-            let forget: extern "C" fn(c_int, u32) = std::mem::transmute(symbol("tgnn_emu_forget_wait"));
-            forget(self.gpu.ordinal() as c_int, wait);
-        }
-    }
-    /// Returns the stream that forgot to wait, and the one that it had to wait for, as numbers in the order in
-    /// which they were made; `None` if no wait was forgotten.
-    pub fn forgotten(&self) -> Option<[u64; 2]> {
-        let streams = self.count("tgnn_emu_forgotten");
-        (streams != 0).then_some([streams >> 32, streams & u64::from(u32::MAX)])
-    }
     /// Sets the number of connections from now on; 0: as many as streams. If streams share them, the device
     /// runs what they are given in its order, and calls of the driver that may wait for all work do so. Does
     /// nothing on a GPU.

@@ -71,7 +71,6 @@ struct Event {
   std::shared_ptr<Capture> capture;
   std::vector<size_t> nodes;
   std::chrono::steady_clock::time_point at;
-  size_t stream = 0;  // the number of the stream that it was recorded in
 };
 
 struct Allocation { void* base; size_t mapped, size; };
@@ -114,8 +113,6 @@ struct Device {
   bool profiled = false;              // between cuProfilerStart and cuProfilerStop
   std::vector<std::string> profile;   // the kernels launched there
   size_t made = 0;                    // streams so far
-  unsigned until_forgotten = 0;       // waits for events until one is forgotten, that one included; 0: none is
-  uint64_t forgotten = 0;             // the number of the stream that forgot to wait, and in the low half of the other
   // By connection: the last work that was given to it. If there are any, a stream has one of them, and work waits for
   // all that was given to its connection before, of whatever stream.
   std::vector<Mark> connections;

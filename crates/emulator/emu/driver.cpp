@@ -78,16 +78,6 @@ void tgnn_emu_connections(int device, unsigned number) {
   Lock lock(d);
   d.connections.assign(number, nullptr);
 }
-// Plants a mistake: the `wait`-th wait of a stream for an event of its device, from now on, is forgotten; 0: none is.
-void tgnn_emu_forget_wait(int device, unsigned wait) {
-  Device& d = devices[device];
-  Lock lock(d);
-  d.until_forgotten = wait;
-  d.forgotten = 0;
-}
-// The stream that forgot to wait, in the order in which they were made, and in the low half the one that it had to wait
-// for; 0 if none has.
-uint64_t tgnn_emu_forgotten(int device) { return devices[device].forgotten; }
 // The device's first fault since the last call of `tgnn_emu_schedule`, or an empty string.
 const char* tgnn_emu_fault(int device) { return devices[device].fault_text.c_str(); }
 unsigned tgnn_emu_blocks_at_once() { return blocks_at_once(); }
@@ -320,10 +310,6 @@ Result cuStreamWaitEvent(Handle s, Handle e, unsigned) {
   if (&event.device != &d) return wait_for_other(stream, event);
   Lock lock(d);
   stream.after_kernel = false;
-  bool joins = event.capture && !stream.capture;
-  if (!joins && d.until_forgotten && !--d.until_forgotten) {
-    return d.forgotten = uint64_t(stream.number) << 32 | event.stream, SUCCESS;
-  }
   if (event.capture) {  // a stream that waits for captured work joins the capture
     if (!stream.capture) {
       stream.capture = event.capture;
@@ -382,7 +368,6 @@ Result cuEventRecord(Handle e, Handle s) {
   Lock lock(d);
   auto* event = static_cast<Event*>(e);
   event->capture = stream.capture;
-  event->stream = stream.number;
   if (stream.capture) return event->nodes = stream.last_nodes, SUCCESS;
   bool after_kernel = stream.after_kernel;
   d.give(stream, [=] { event->at = std::chrono::steady_clock::now(); });

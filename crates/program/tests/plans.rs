@@ -353,18 +353,14 @@ fn lanes_of_ops(task: &dyn Task) -> BTreeMap<&'static str, Vec<usize>> {
 #[test]
 fn overlap_keeps_the_first_lane_for_the_longest_path_and_prepares_steps_on_a_lane_of_their_own() {
     // Shapes at which the times of ops differ as they do in training.
-    let mut c = Config { plan: "overlap".into(), batch: 200, ..small_config(ModelName::Tgn, 100) };
-    c.settle = true;
-    let task = EventTask::new(&c, &rich(), Device::cpu(1).unwrap()).unwrap();
-    let lanes = lanes_of_ops(&task);
-    for op in ["gru_memory", "temporal_attention", "linear_pair_input_grad", "gru_memory_grad", "adam"] {
-        assert_eq!(lanes[op], [1], "{op}, {lanes:?}");
-    }
-    for op in ["scatter_add_rows", "link_decoder_weight_grad", "linear_weight_grad", "accumulate"] {
-        assert_eq!(lanes[op], [2], "{op}, {lanes:?}");
-    }
-    for op in ["next_batch", "sample_neighbors", "unique", "group_slots", "write_memory"] {
-        assert_eq!(lanes[op], [3], "{op}, {lanes:?}");
+    let c = Config { plan: "overlap".into(), batch: 200, ..small_config(ModelName::Tgn, 100) };
+    let lanes = lanes_of_ops(&EventTask::new(&c, &rich(), Device::cpu(1).unwrap()).unwrap());
+    for (lane, ops) in [
+        (1, &["gru_memory", "temporal_attention", "linear_pair_input_grad", "gru_memory_grad", "adam"][..]),
+        (2, &["scatter_add_rows", "link_decoder_weight_grad"]),
+        (3, &["next_batch", "sample_neighbors", "unique", "write_memory"]),
+    ] {
+        assert!(ops.iter().all(|op| lanes[op].iter().all(|&l| l == lane)), "{ops:?}: {lanes:?}");
     }
 }
 
@@ -398,14 +394,6 @@ fn overlap_leaves_the_bits_of_sequential_for_every_model_and_keeps_every_depende
 
 #[test]
 #[cfg_attr(not(feature = "emu"), ignore = "wants --features emu, or a GPU and TGNN_TEST_DEVICE=cuda")]
-fn overlap_leaves_the_bits_of_sequential_for_every_model_on_three_streams() {
-    let Some(on) = device(0) else { return };
-    on.schedule(schedules(0, 1, 2)[0].1);
-    overlap_leaves_the_bits_of_sequential(&on.device(), false);
-}
-
-#[test]
-#[cfg_attr(not(feature = "emu"), ignore = "wants --features emu, or a GPU and TGNN_TEST_DEVICE=cuda")]
 fn messages_are_prepared_during_the_step_before_where_time_encodings_are_fixed() {
     let Some(on) = device(0) else { return };
     let (events, device) = (rich(), on.device());
@@ -430,52 +418,28 @@ fn messages_are_prepared_during_the_step_before_where_time_encodings_are_fixed()
 
 #[test]
 #[cfg_attr(not(feature = "emu"), ignore = "wants --features emu")]
-fn a_wait_that_is_missing_between_the_lanes_of_overlap_is_found() {
-    let Some(on) = device(0).filter(|on| on.emulated) else { return };
-    let (events, c) = (rich(), Config { plan: "overlap".into(), max_batches: 3, ..tgn() });
-    let trained = |wait| {
-        on.schedule(1);
-        let mut task = EventTask::new(&c, &events, on.device()).unwrap();
-        on.forget_wait(wait);
-        let loss = task.train_epoch(0, &mut |_| {}).map(|(loss, _)| loss.to_bits());
-        let forgotten = on.forgotten();
-        on.forget_wait(0);
-        (loss.map_err(|e| e.to_string()), forgotten)
-    };
-    let (want, none) = trained(0);
-    assert!(want.is_ok() && none.is_none());
-    let mut found: BTreeMap<[u64; 2], Vec<u32>> = BTreeMap::new();
-    for wait in 1..60 {
-        let (loss, streams) = trained(wait);
-        println!("{wait}: {streams:?} {}", loss != want);
-        if loss != want {
-            found.entry(streams.unwrap()).or_default().push(wait);
-        }
-    }
-    assert!(found.len() >= 4, "{found:?}");
-}
-
-#[test]
-#[cfg_attr(not(feature = "emu"), ignore = "wants --features emu")]
 fn the_order_of_overlap_can_be_switched_back_and_losses_keep_their_bits() {
     let dir = made();
     let losses = |before: &str| {
-        let words = small_words(&["--device", "emu", "--plan", "overlap", "--epochs", "1", "--json"]);
+        let words =
+            small_words(&["--device", "emu", "--plan", "overlap", "--epochs", "1", "--no-eval", "--json"]);
         let mut command = std::process::Command::new(program());
         let ran = command.args(words).current_dir(&dir).env("TGNN_BEFORE", before).output().unwrap();
         assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
-        json(&String::from_utf8(ran.stdout).unwrap())
+        json(&String::from_utf8(ran.stdout).unwrap())["epochs"][0]["train_loss"].as_f64().unwrap()
     };
     let lanes = |before: &str| {
         let mut command = std::process::Command::new(program());
         let ran = command.args(["plan", "show", "overlap"]).env("TGNN_BEFORE", before).output().unwrap();
-        String::from_utf8(ran.stdout).unwrap().lines().filter(|l| l.starts_with("lane ")).count()
+        String::from_utf8(ran.stdout)
+            .unwrap()
+            .lines()
+            .filter(|l| l.starts_with("lane ") && l.contains('│'))
+            .count()
     };
-    assert_eq!((lanes(""), lanes("order")), (4, 2));
-    let (now, before) = (losses(""), losses("order"));
-    println!("{now}");
-    assert_eq!(now["epochs"][0]["loss"], before["epochs"][0]["loss"]);
-    assert!(now["epochs"][0]["loss"].is_number());
+    assert_eq!((lanes(""), lanes("order")), (3, 2));
+    let now = losses("");
+    assert!(now > 0.0 && ["ahead", "order", "order,ahead"].iter().all(|before| losses(before) == now));
 }
 
 #[test]
