@@ -143,18 +143,21 @@ __device__ __forceinline__ void write_weights(const MemoryUpdate& u, uint32_t co
       [&](uint32_t l, const float (&of)[2]) { to[l] = of[0] + of[1]; });
 }
 
-// The messages of all mails; the memory of rows without a mail, which stays; and the weights of messages.
+// With PREPARE_MESSAGES the messages of all mails; with PREPARE_WEIGHTS the memory of rows without a mail, which stays,
+// and the weights of messages.
+constexpr uint32_t PREPARE_MESSAGES = 1, PREPARE_WEIGHTS = 2;
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
 constexpr unsigned MESSAGE_BLOCKS = 3;  // of a multiprocessor: with the registers of four, one would be spilled
 #else
 constexpr unsigned MESSAGE_BLOCKS = 4;
 #endif
 extern "C" __global__ void __launch_bounds__(256, MESSAGE_BLOCKS)
-memory_update_messages(MemoryUpdate u) {
+memory_update_messages(MemoryUpdate u, uint32_t what) {
   after_previous_kernel();
-  uint32_t n = u.rows.live(), m = u.mails.live(), d = u.d, columns = d * (u.joint + 2 * u.apart);
+  uint32_t d = u.d, columns = d * (u.joint + 2 * u.apart), m = what & PREPARE_MESSAGES ? u.mails.live() : 0;
+  uint32_t end = what & PREPARE_WEIGHTS ? m + columns + u.rows.live() : m;
   bool four = by_four(u.memory, d) && by_four(u.mail, d) && by_four(u.edge, u.f) && by_four(u.messages, u.width());
-  for (uint32_t i = warp_row(); i < m + columns + n; i += warp_rows()) {
+  for (uint32_t i = warp_row(); i < end; i += warp_rows()) {
     if (i < m) {
       if (four) write_message<4>(u, i);
       else write_message<1>(u, i);

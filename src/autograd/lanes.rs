@@ -1,6 +1,7 @@
 //! Lanes: where the nodes of a step run. A lane is a CUDA stream on a device, a thread with its team on the
 //! CPU. A step has as many lanes as its nodes are on; another lane costs nothing.
 use super::{stages::Stage, staleness::Staleness};
+use crate::runtime::changes::{Change, Changes};
 use serde::{Deserialize, Serialize};
 
 /// Maximum number of lanes of a device.
@@ -20,6 +21,37 @@ pub struct Placement {
     pub prefetch_depth: usize,
 }
 
+/// The order of a lane's nodes within a step.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Order {
+    /// That of the program, with prefetched nodes first.
+    #[default]
+    Program,
+    /// By the longest path of a node to the end of the next step, by rough times of ops on a device. Nodes of
+    /// lanes on which nothing is prefetched run on any of these lanes. Steps over ranks keep the program's order.
+    LongestPath,
+}
+
+impl Order {
+    /// Returns the order of the plan `overlap`: by the longest path, unless `TGNN_BEFORE` switches it back.
+    #[doc(hidden)]
+    pub fn of_overlap() -> Self {
+        match Changes::of_environment() {
+            Ok(changes) if !changes.has(Change::Order) => Order::Program,
+            // Opening a device refuses an unknown name.
+            _ => Order::LongestPath,
+        }
+    }
+    /// Whether the plan `overlap` fetches node memory during the step before, unless `TGNN_BEFORE` switches it
+    /// back.
+    #[doc(hidden)]
+    pub fn fetches_ahead() -> bool {
+        Changes::of_environment().is_ok_and(|changes| changes.has(Change::Ahead))
+    }
+}
+
 /// How the nodes of a program are placed on lanes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(clippy::large_enum_variant)] // a program has one
@@ -35,6 +67,8 @@ pub enum Lanes {
         staleness: Staleness,
         /// Steps by which a lane may be ahead of the one that computes embeddings.
         ahead: usize,
+        /// The order of each lane's nodes. Steps that read older state keep that of the program.
+        order: Order,
     },
     /// By [section](crate::ops::Section): the first few sections, forward and backward, on the first lane,
     /// the others on the second. With the snapshots of a group as sections this is BLAD's two-lane split
@@ -60,8 +94,8 @@ impl Lanes {
     #[must_use]
     pub fn with_memory_of(self, memory: usize) -> Self {
         match self {
-            Lanes::Stages { placements, staleness, ahead } => {
-                Lanes::Stages { placements, staleness: Staleness { memory, ..staleness }, ahead }
+            Lanes::Stages { placements, staleness, ahead, order } => {
+                Lanes::Stages { placements, staleness: Staleness { memory, ..staleness }, ahead, order }
             }
             lanes => lanes,
         }
@@ -70,8 +104,8 @@ impl Lanes {
     #[must_use]
     pub fn fresh(self) -> Self {
         match self {
-            Lanes::Stages { placements, .. } => {
-                Lanes::Stages { placements, staleness: Staleness::NONE, ahead: 0 }
+            Lanes::Stages { placements, order, .. } => {
+                Lanes::Stages { placements, staleness: Staleness::NONE, ahead: 0, order }
             }
             lanes => lanes,
         }
@@ -84,7 +118,7 @@ impl Lanes {
         placements[Stage::Sample as usize] = Placement { lane: 1, prefetch_depth: 1 };
         placements[Stage::Route as usize] = Placement { lane: 1, prefetch_depth: 1 };
         placements[Stage::FetchFeatures as usize] = Placement { lane: 1, prefetch_depth: 1 };
-        Lanes::Stages { placements, staleness: Staleness::NONE, ahead: 0 }
+        Lanes::Stages { placements, staleness: Staleness::NONE, ahead: 0, order: Order::Program }
     };
 
     /// Returns the buffer depth of each lane: the number of steps whose values it holds at the same time, if
@@ -93,7 +127,7 @@ impl Lanes {
     pub fn buffer_depth(self) -> [usize; MAX_LANES] {
         match self {
             Lanes::One => [1; MAX_LANES],
-            Lanes::Stages { placements, staleness, ahead } => std::array::from_fn(|lane| {
+            Lanes::Stages { placements, staleness, ahead, .. } => std::array::from_fn(|lane| {
                 let of_lane = Stage::ALL.iter().zip(placements).filter(|(_, p)| p.lane == lane);
                 let depths = of_lane.map(|(&stage, p)| {
                     p.prefetch_depth + if stage <= Stage::FetchMemory { staleness.memory } else { 0 }

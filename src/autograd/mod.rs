@@ -11,6 +11,8 @@ mod lane_threads;
 mod lanes;
 mod optimizer;
 mod optimizer_config;
+mod ordering;
+mod parts;
 mod placing;
 mod prefetchable;
 mod program;
@@ -25,7 +27,7 @@ mod variant;
 mod windows;
 
 pub use average::Average;
-pub use lanes::{Lanes, MAX_LANES, MAX_PREFETCH_DEPTH, Placement};
+pub use lanes::{Lanes, MAX_LANES, MAX_PREFETCH_DEPTH, Order, Placement};
 pub use optimizer::{Parameters, ScaledInit, Sums};
 pub use optimizer_config::{LearningRates, Optimizer, RateDecay, UpdateRule};
 pub use program::{Alone, OpTime, Program, ShapeTime};

@@ -1,15 +1,16 @@
 //! Places the nodes of a step on lanes, and orders them.
 use super::{
-    lanes::{Lanes, MAX_LANES, MAX_PREFETCH_DEPTH, Placement},
+    lanes::{Lanes, MAX_LANES, MAX_PREFETCH_DEPTH, Order, Placement},
+    ordering::{Turn, by_longest_path},
     stages::{Stage, stages, state},
     staleness::{Phase, Precedence, Staleness, phases},
 };
 use crate::{
     error::{Error, ErrorKind, Result},
-    ops::Node,
+    ops::{Node, OpKind},
     runtime::{Spec, Var},
 };
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// A node with its stage and its placement.
 pub(super) struct PlacedNode<'a> {
@@ -40,13 +41,19 @@ pub(super) fn place<'a>(lanes: Lanes, nodes: &[&'a Node], specs: &[Spec]) -> Res
     if staleness.memory > 0 {
         check_reads(nodes, &stages, &phases, specs)?;
     }
-    let precedence = |at: usize| Precedence::new(placements[at], phases[at], staleness);
+    let turns = turns(lanes, nodes, &placements, specs);
+    turns.iter().flatten().zip(&mut placements).for_each(|(turn, placement)| placement.lane = turn.lane);
+    let precedence = |at: usize, placement: Placement| {
+        let precedence = Precedence::new(placement, phases[at], staleness);
+        turns.as_ref().map_or(precedence, |turns| precedence.in_turn(turns[at].turn))
+    };
     let order = match lanes {
         Lanes::Sections { .. } => {
             merged(nodes, &stages, &placements, &section_priorities(nodes, &placements, specs), specs)
         }
         _ => {
-            let priorities: Vec<_> = (0..nodes.len()).map(|at| precedence(at).within_step()).collect();
+            let within_step = |at: usize| precedence(at, placements[at]).within_step();
+            let priorities: Vec<_> = (0..nodes.len()).map(within_step).collect();
             merged(nodes, &stages, &placements, &priorities, specs)
         }
     }?;
@@ -58,9 +65,19 @@ pub(super) fn place<'a>(lanes: Lanes, nodes: &[&'a Node], specs: &[Spec]) -> Res
     }
     let placed = |&at: &usize| {
         let (node, stage, placement) = (nodes[at], stages[at], placements[at]);
-        PlacedNode { node, stage, placement, precedence: Precedence::new(placement, phases[at], staleness) }
+        PlacedNode { node, stage, placement, precedence: precedence(at, placement) }
     };
     Ok(order.iter().map(placed).collect())
+}
+
+/// Returns the turn of each node on its lane; `None` if the program's order counts. It does in steps over ranks,
+/// all of which must communicate in the same order.
+fn turns(lanes: Lanes, nodes: &[&Node], placements: &[Placement], specs: &[Spec]) -> Option<Vec<Turn>> {
+    let Lanes::Stages { order: Order::LongestPath, staleness: Staleness::NONE, .. } = lanes else {
+        return None;
+    };
+    let communicate = nodes.iter().any(|node| node.op.kind() == OpKind::Comm);
+    (!communicate).then(|| by_longest_path(nodes, placements, specs))
 }
 
 /// Refuses lanes that do not exist, and prefetch depths that are too large.
@@ -114,18 +131,21 @@ fn section_priorities(nodes: &[&Node], placements: &[Placement], specs: &[Spec])
     priorities
 }
 
-/// Returns, for each node, the nodes that it must follow: those that write what it reads or writes, and those
-/// that read what it writes.
-fn must_follow(nodes: &[&Node], specs: &[Spec]) -> Vec<Vec<usize>> {
+/// Returns, for each node of `runs` runs, run by run, the nodes that it must follow: those that write what it
+/// reads or writes, and those that read what it writes. A value that a node computes is another one in each run.
+pub(super) fn must_follow(nodes: &[&Node], specs: &[Spec], runs: usize) -> Vec<Vec<usize>> {
+    let computed: HashSet<Var> = nodes.iter().flat_map(|node| node.outs.iter().copied()).collect();
     // For each value, the last node that wrote it, and the nodes that have read it since.
-    let mut accesses: HashMap<Var, (Option<usize>, Vec<usize>)> = HashMap::new();
-    let follows = |(at, node): (usize, &&Node)| {
+    let mut accesses: HashMap<(Var, usize), (Option<usize>, Vec<usize>)> = HashMap::new();
+    let follows = |at: usize| {
+        let (run, node) = (at / nodes.len(), nodes[at % nodes.len()]);
         let counts = node.ins.iter().chain(&node.outs).filter_map(|v| Some(specs[v.at()].rows.live?.var));
         let ins = node.ins.iter().enumerate().map(|(i, &v)| (v, node.writes.contains(&i)));
         let outs = node.outs.iter().map(|&v| (v, true));
         let mut follows = Vec::new();
         for (v, writes) in outs.chain(ins).chain(counts.map(|v| (v, false))) {
-            let (writer, readers) = accesses.entry(v).or_default();
+            let of_run = if computed.contains(&v) { run } else { 0 };
+            let (writer, readers) = accesses.entry((v, of_run)).or_default();
             follows.extend(writer.filter(|&other| other != at));
             if writes {
                 follows.append(readers);
@@ -137,7 +157,7 @@ fn must_follow(nodes: &[&Node], specs: &[Spec]) -> Vec<Vec<usize>> {
         follows.retain(|&other| other != at);
         follows
     };
-    nodes.iter().enumerate().map(follows).collect()
+    (0..runs * nodes.len()).map(follows).collect()
 }
 
 /// Returns an order of all nodes in which the nodes of each lane are sorted by priority, and every node
@@ -149,7 +169,7 @@ fn merged<R: Ord>(
     priorities: &[R],
     specs: &[Spec],
 ) -> Result<Vec<usize>> {
-    let follows = must_follow(nodes, specs);
+    let follows = must_follow(nodes, specs, 1);
     let lanes: [Vec<usize>; MAX_LANES] = std::array::from_fn(|lane| {
         let mut of_lane: Vec<usize> = (0..nodes.len()).filter(|&at| placements[at].lane == lane).collect();
         of_lane.sort_by(|&a, &b| priorities[a].cmp(&priorities[b]));

@@ -65,6 +65,8 @@ pub struct Precedence {
     phase: Phase,
     /// Steps by which the node comes before the update of its own step.
     lead: usize,
+    /// Order among the nodes that its lane executes between two steps.
+    turn: usize,
 }
 
 impl Precedence {
@@ -76,7 +78,12 @@ impl Precedence {
     }
     /// Returns when a node of `phase` is due in a step with this placement and staleness.
     pub(super) fn new(placement: Placement, phase: Phase, staleness: Staleness) -> Self {
-        Precedence { placement, phase, lead: staleness.lead(phase) }
+        let turn = usize::MAX - placement.prefetch_depth; // the most deeply prefetched ones first
+        Precedence { placement, phase, lead: staleness.lead(phase), turn }
+    }
+    /// Returns the same with this order among the nodes that the lane executes between two steps.
+    pub(super) fn in_turn(self, turn: usize) -> Self {
+        Precedence { turn, ..self }
     }
     /// Returns the lane of the node.
     pub fn lane(self) -> usize {
@@ -84,7 +91,7 @@ impl Precedence {
     }
     /// Returns the order of nodes of one step on a lane.
     pub(super) fn within_step(self) -> impl Ord {
-        (usize::MAX - self.placement.prefetch_depth, self.phase)
+        (usize::MAX - self.placement.prefetch_depth, self.phase, self.turn)
     }
     /// Returns the step with whose update a node of step `run` is due; accesses to the same memory are in
     /// the order of these steps, and within them by phase.
@@ -95,10 +102,9 @@ impl Precedence {
     pub(super) fn of_accesses(self, run: usize) -> impl Ord {
         (self.slot(run), self.phase, run)
     }
-    /// Returns the order of nodes of several steps on a lane, the most deeply prefetched ones first.
+    /// Returns the order of nodes of several steps on a lane.
     pub(super) fn on_lane(self, run: usize) -> impl Ord {
-        let depth = self.placement.prefetch_depth;
-        (self.slot(run) - depth as isize, usize::MAX - depth, self.phase, run)
+        (self.slot(run) - self.placement.prefetch_depth as isize, self.turn, self.phase, run)
     }
 }
 

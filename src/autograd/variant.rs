@@ -3,6 +3,7 @@
 use super::{
     arena::ArenaPlan,
     lanes::{LaneWork, Lanes, MAX_LANES, Placement},
+    parts::in_parts,
     placing::{PlacedNode, place},
     stages::Stage,
     staleness::{Precedence, Staleness},
@@ -155,7 +156,9 @@ impl Variant {
         keep.iter().try_for_each(|&v| tape.check("program", v))?;
         let specs: Vec<Spec> = tape.vars().map(|v| tape.spec(v)).collect();
         let alive = alive(tape, keep, &specs);
-        let nodes: Vec<&Node> = tape.nodes().iter().zip(alive).filter(|(_, a)| *a).map(|(n, _)| n).collect();
+        let nodes = tape.nodes().iter().zip(alive).filter(|(_, a)| *a).map(|(n, _)| n).collect();
+        let nodes = in_parts(nodes, lanes, backend);
+        let nodes: Vec<&Node> = nodes.iter().map(|n| &**n).collect();
         let placed = place(lanes, &nodes, &specs)?;
         let planner = Planner::new(tape, &placed, keep, specs, precision, backend)?;
         Ok(planner.plan(lanes))

@@ -142,6 +142,21 @@ impl From<Spec> for Out {
     }
 }
 
+/// An op as two, which together launch what the whole op launches. Hosts run the whole op.
+#[derive(Clone, Debug)]
+pub struct Parts {
+    /// The op whose inputs are the first `reads` inputs of the whole op, and whose outputs are its outputs
+    /// `makes`.
+    pub ahead: Arc<dyn DynOp>,
+    /// See `ahead`.
+    pub reads: usize,
+    /// See `ahead`.
+    pub makes: &'static [usize],
+    /// The op whose inputs are those of the whole op and then the outputs of `ahead`, and whose outputs are the
+    /// other outputs of the whole op.
+    pub rest: Arc<dyn DynOp>,
+}
+
 /// The interface that the author of an op implements.
 ///
 /// # Examples
@@ -235,6 +250,11 @@ pub trait Op: Sized + std::fmt::Debug + Send + Sync + 'static {
     /// ([`Tape::maker`]); `None`, the default, if there is none. [`Tape::push`] appends that op instead. A
     /// program drops the nodes before it unless something else reads their outputs.
     fn fused(&self, _tape: &Tape, _ins: &[Var]) -> Option<(Arc<dyn DynOp>, Vec<Var>)> {
+        None
+    }
+    /// Returns the op as two, the first of which a device can run ahead of the second; `None`, the default, if
+    /// it is one.
+    fn parts(&self) -> Option<Parts> {
         None
     }
     /// Returns the size of the scratch buffer in reals; an op never allocates.
@@ -341,6 +361,7 @@ pub trait DynOp: std::fmt::Debug + Send + Sync {
     fn reports_infinite(&self) -> bool;
     fn is_view(&self) -> bool;
     fn fused(&self, tape: &Tape, ins: &[Var]) -> Option<(Arc<dyn DynOp>, Vec<Var>)>;
+    fn parts(&self) -> Option<Parts>;
     fn scratch(&self, ins: &[Spec]) -> usize;
     fn tickets(&self, ins: &[Spec]) -> usize;
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost;
@@ -392,6 +413,9 @@ impl<T: Op> DynOp for T {
     }
     fn fused(&self, tape: &Tape, ins: &[Var]) -> Option<(Arc<dyn DynOp>, Vec<Var>)> {
         Op::fused(self, tape, ins)
+    }
+    fn parts(&self) -> Option<Parts> {
+        Op::parts(self)
     }
     fn scratch(&self, ins: &[Spec]) -> usize {
         Op::scratch(self, ins)

@@ -2,7 +2,7 @@
 use std::{fmt, sync::Arc};
 use tgnn::{
     error::{Error, Result},
-    ops::{Backend, Cost, DynOp, Node, OpKind, Out, Tape},
+    ops::{Backend, Cost, DynOp, Node, OpKind, Out, Parts, Tape},
     runtime::{
         Io, Precision, Spec, Var,
         comm::TrafficKind,
@@ -84,6 +84,7 @@ impl DynOp for TakenOver {
         fn reports_infinite(&self) -> bool;
         fn is_view(&self) -> bool;
         fn fused(&self, tape: &Tape, ins: &[Var]) -> Option<(Arc<dyn DynOp>, Vec<Var>)>;
+        fn parts(&self) -> Option<Parts>;
         fn scratch(&self, ins: &[Spec]) -> usize;
         fn tickets(&self, ins: &[Spec]) -> usize;
         fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost;

@@ -3,7 +3,7 @@
 use crate::support::{
     devices::{device, drawn as schedules},
     paths::root,
-    program::{done, json, refused},
+    program::{done, json, made, program, refused, small as small_words},
     ranks::plan_file,
     snapshots::{config as snapshot_config, turning},
     trainings::{every_model, small, small_config},
@@ -14,14 +14,14 @@ use std::{
 };
 use tgnn::ops::write_memory::Combiner;
 use tgnn::{
-    autograd::{MAX_LANES, Program, Stage, Staleness},
+    autograd::{MAX_LANES, Order, Program, Stage, Staleness},
     error::ErrorKind,
     ops::Node,
     runtime::{comm::Ranks, philox::Key, *},
 };
 use tgnn_data::{Events, Features};
 use tgnn_training::{
-    model::ModelName,
+    model::{ModelName, TimeStart},
     plan::{Need, Plan, PlanStaleness, StagePlacement, Timeline},
     task::{Config, EventTask, SnapshotTask, Task, TaskName},
 };
@@ -250,8 +250,8 @@ fn drawn() -> impl Iterator<Item = Plan> {
             (stage, StagePlacement { lane: 1 + draw[0] as usize % (1 + seed as usize % 4), prefetch_depth })
         };
         let stages = Stage::ALL.into_iter().enumerate().map(placement).collect();
-        let staleness = PlanStaleness::default();
-        Plan { name: format!("drawn {seed}"), stages, staleness, groups: None, ranks: None }
+        let (order, staleness) = (Order::Program, PlanStaleness::default());
+        Plan { name: format!("drawn {seed}"), stages, order, staleness, groups: None, ranks: None }
     })
 }
 
@@ -341,6 +341,105 @@ fn legal_plans_leave_the_same_bits_on_several_streams_under_every_schedule() {
             );
         }
     }
+}
+
+/// Returns the lanes of the ops of a task, from 1, by name.
+fn lanes_of_ops(task: &dyn Task) -> BTreeMap<&'static str, Vec<usize>> {
+    let mut lanes: BTreeMap<&'static str, Vec<usize>> = BTreeMap::new();
+    task.core().step().node_infos(0).iter().for_each(|n| lanes.entry(n.op).or_default().push(1 + n.lane));
+    lanes
+}
+
+#[test]
+fn overlap_keeps_the_first_lane_for_the_longest_path_and_prepares_steps_on_a_lane_of_their_own() {
+    // Shapes at which the times of ops differ as they do in training.
+    let c = Config { plan: "overlap".into(), batch: 200, ..small_config(ModelName::Tgn, 100) };
+    let lanes = lanes_of_ops(&EventTask::new(&c, &rich(), Device::cpu(1).unwrap()).unwrap());
+    for (lane, ops) in [
+        (1, &["gru_memory", "temporal_attention", "linear_pair_input_grad", "gru_memory_grad", "adam"][..]),
+        (2, &["scatter_add_rows", "link_decoder_weight_grad"]),
+        (3, &["next_batch", "sample_neighbors", "unique", "write_memory"]),
+    ] {
+        assert!(ops.iter().all(|op| lanes[op].iter().all(|&l| l == lane)), "{ops:?}: {lanes:?}");
+    }
+}
+
+/// Trains every model with plan `overlap`, whose lanes have another order than the program, and `sequential`.
+fn overlap_leaves_the_bits_of_sequential(device: &Device, traced: bool) {
+    let events = rich();
+    for (name, c) in every_model(8) {
+        let trained = |plan: &str, traced| {
+            let c = Config { plan: plan.into(), batch: 60, max_batches: 4, ..c.clone() };
+            trained(&c, &events, device, traced)
+        };
+        assert!(trained("overlap", traced) == trained("sequential", false), "{name}");
+    }
+    for model in [ModelName::WdGcn, ModelName::TGcn, ModelName::EvolveGcnO, ModelName::EvolveGcnH] {
+        for batch in [1, 2] {
+            let trained = |plan: &str| {
+                let mut c = Config { plan: plan.into(), ..snapshot_config(model, 8) };
+                c.group.batch = batch;
+                let mut task = SnapshotTask::new(&c, &turning(24, 9, 3), device.clone()).unwrap();
+                [0, 1].map(|epoch| task.train_epoch(epoch, &mut |_| {}).unwrap().0)
+            };
+            assert_eq!(trained("overlap"), trained("sequential"), "{}", model.name());
+        }
+    }
+}
+
+#[test]
+fn overlap_leaves_the_bits_of_sequential_for_every_model_and_keeps_every_dependency() {
+    overlap_leaves_the_bits_of_sequential(&Device::cpu(2).unwrap(), true);
+}
+
+#[test]
+#[cfg_attr(not(feature = "emu"), ignore = "wants --features emu, or a GPU and TGNN_TEST_DEVICE=cuda")]
+fn messages_are_prepared_during_the_step_before_where_time_encodings_are_fixed() {
+    let Some(on) = device(0) else { return };
+    let (events, device) = (rich(), on.device());
+    let with = |plan: &str, time_encoding| {
+        let mut c = Config { plan: plan.into(), max_batches: 4, ..tgn() };
+        c.memory_as = StoredAs::F32;
+        c.tgn.time_encoding = time_encoding;
+        c
+    };
+    let lanes = |c: &Config| {
+        let task = EventTask::new(c, &events, device.clone()).unwrap();
+        lanes_of_ops(&task).get("memory_messages").cloned()
+    };
+    assert_eq!(lanes(&with("overlap", TimeStart::Fixed)), Some(vec![3]));
+    assert_eq!(lanes(&with("overlap", TimeStart::Learned)), None);
+    assert_eq!(lanes(&with("prefetch", TimeStart::Fixed)), None);
+    for encoding in [TimeStart::Fixed, TimeStart::Learned] {
+        let trained = |plan| trained(&with(plan, encoding), &events, &device, false);
+        assert!(trained("overlap") == trained("prefetch"), "{encoding}");
+    }
+}
+
+#[test]
+#[cfg_attr(not(feature = "emu"), ignore = "wants --features emu")]
+fn the_order_of_overlap_can_be_switched_back_and_losses_keep_their_bits() {
+    let dir = made();
+    let losses = |before: &str| {
+        let words =
+            small_words(&["--device", "emu", "--plan", "overlap", "--epochs", "1", "--no-eval", "--json"]);
+        let mut command = std::process::Command::new(program());
+        let ran = command.args(words).current_dir(&dir).env("TGNN_BEFORE", before).output().unwrap();
+        assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+        json(&String::from_utf8(ran.stdout).unwrap())["epochs"][0]["train_loss"].as_f64().unwrap()
+    };
+    let lanes = |before: &str| {
+        let mut command = std::process::Command::new(program());
+        let ran = command.args(["plan", "show", "overlap"]).env("TGNN_BEFORE", before).output().unwrap();
+        String::from_utf8(ran.stdout)
+            .unwrap()
+            .lines()
+            .filter(|l| l.starts_with("lane ") && l.contains('│'))
+            .count()
+    };
+    assert_eq!((lanes(""), lanes("order")), (3, 2));
+    let now = losses("");
+    assert!(now > 0.0 && ["ahead", "order", "order,ahead"].iter().all(|before| losses(before) == now));
 }
 
 #[test]

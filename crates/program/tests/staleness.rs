@@ -9,7 +9,9 @@ use crate::{
 };
 use std::{fs, ops::Range, path::Path};
 use tgnn::{
-    autograd::{Lanes, Optimizer, Parameters, Placement, Program, ScaledInit, Stage, Staleness, UpdateRule},
+    autograd::{
+        Lanes, Optimizer, Order, Parameters, Placement, Program, ScaledInit, Stage, Staleness, UpdateRule,
+    },
     error::{ErrorKind, Result},
     ops::{Tape, epilogue::Activation},
     runtime::{comm::DEADLINE, philox::Key, *},
@@ -119,7 +121,12 @@ fn lanes(staleness: Staleness) -> impl Iterator<Item = Lanes> {
         })
     });
     let placements = std::iter::once([Placement::default(); Stage::ALL.len()]).chain(drawn);
-    placements.map(move |placements| Lanes::Stages { placements, staleness, ahead: placements[0].lane })
+    placements.map(move |placements| Lanes::Stages {
+        placements,
+        staleness,
+        ahead: placements[0].lane,
+        order: Order::Program,
+    })
 }
 
 /// Returns kinds of staleness.

@@ -20,7 +20,7 @@ use clap::{Args, Subcommand};
 use explain::Explain;
 use simulate::Simulate;
 use tgnn::{
-    autograd::{MAX_PREFETCH_DEPTH, Stage},
+    autograd::{MAX_PREFETCH_DEPTH, Order, Stage},
     error::{Error, Result},
 };
 use tgnn_training::plan::{MAX_STALENESS, MemoryStaleness, Plan};
@@ -105,7 +105,13 @@ fn remarks(plan: &Plan) -> Vec<String> {
         "what is measured on GPUs is of one H200, one GPU at a time: two GPUs have never been measured"
             .to_owned()
     });
-    found.into_iter().chain(divided).chain(in_turn).chain(measured).collect()
+    let ordered = (plan.order == Order::LongestPath).then(|| {
+        "on each lane, ops are in the order of their longest paths to the end of the next step. Lanes on which nothing is \
+         prefetched share their ops: below is the lane of most ops of a stage; plan simulate and train --timeline show \
+         that of each op"
+            .to_owned()
+    });
+    found.into_iter().chain(divided).chain(in_turn).chain(ordered).chain(measured).collect()
 }
 
 /// Says which step a stage is of, `back` steps before another one.

@@ -50,7 +50,7 @@ use self::partition::Partitioner;
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, path::Path, str::FromStr};
 use tgnn::{
-    autograd::{Lanes, MAX_LANES, MAX_PREFETCH_DEPTH, Placement, Stage, Staleness},
+    autograd::{Lanes, MAX_LANES, MAX_PREFETCH_DEPTH, Order, Placement, Stage, Staleness},
     error::{Error, ErrorKind, Result},
 };
 use tgnn_data::text::{counted, toml_error};
@@ -69,6 +69,9 @@ use tgnn_data::text::{counted, toml_error};
 pub struct Plan {
     /// Name of the plan, for results and messages.
     pub name: String,
+    /// The order of each lane's ops.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub order: Order,
     /// Placements of stages. A stage without one runs on the first lane, with prefetch depth 0. Without one
     /// of their own, `route` runs as `sample` does, `dispatch` as `fetch_memory`, `aggregate` as
     /// `write_memory` and `reduce_gradients` as `step`.
@@ -429,6 +432,11 @@ impl Plan {
                 return Err((format!("stages.{stage}.prefetch_depth is {prefetch_depth}"), remedy));
             }
         }
+        if self.order != Order::Program && self.staleness != PlanStaleness::default() {
+            let what =
+                "steps that read older state keep the order of the program, and order is \"longest_path\"";
+            return Err((what.into(), "leave out one of staleness and order".into()));
+        }
         let PlanStaleness { memory, gradients, .. } = self.staleness;
         for (kind, steps) in [("memory", memory.most()), ("gradients", gradients)] {
             if steps > MAX_STALENESS {
@@ -443,6 +451,9 @@ impl Plan {
         match self.groups {
             Some(_) if self.staleness != PlanStaleness::default() => {
                 return Err(("groups and staleness are both given".into(), "give one of them".into()));
+            }
+            Some(_) if self.order != Order::Program => {
+                return Err(("groups and order are both given".into(), "give one of them".into()));
             }
             Some(_) if !self.stages.is_empty() => {
                 return Err(("groups and stages are both given".into(), "give one of them".into()));
@@ -484,6 +495,17 @@ impl Plan {
                 placement.prefetch_depth = (placement.prefetch_depth * ranks).min(MAX_PREFETCH_DEPTH);
             }
         }
+        self
+    }
+    /// Returns the plan as ranks execute it that communicate, all of them in the same order: that of the program.
+    /// There, a gather of node memory would queue behind the stages that its lane prefetches.
+    #[must_use]
+    pub fn in_program_order(mut self) -> Self {
+        let [fetch, sample] = [Stage::FetchMemory, Stage::Sample].map(|stage| self.placement(stage).lane);
+        if self.order == Order::LongestPath && fetch == sample {
+            self.stages.remove(&Stage::FetchMemory);
+        }
+        self.order = Order::Program;
         self
     }
     /// Returns the dependencies between the stages of the plan: [`NEEDS`], but with those differences
@@ -536,7 +558,7 @@ impl Plan {
                 (placements, staleness) => {
                     // A rank serves the steps of the others while it trains on its own batch.
                     let ahead = if self.in_turn() { 1 + staleness.weights } else { 0 };
-                    Lanes::Stages { placements, staleness, ahead }
+                    Lanes::Stages { placements, staleness, ahead, order: self.order }
                 }
             },
         }

@@ -5,7 +5,7 @@ use super::{
     partition::Partitioner,
 };
 use std::collections::BTreeMap;
-use tgnn::autograd::Stage;
+use tgnn::autograd::{Order, Stage};
 
 /// Returns the placements of MSPipe's five stages: sampling, what is copied to the device, training, and what
 /// is copied back. Features and node memory are on one lane, so that they never compete for the same link.
@@ -17,6 +17,22 @@ fn presampled() -> BTreeMap<Stage, StagePlacement> {
         (Stage::FetchMemory, at(3, 0)),
         (Stage::WriteMemory, at(4, 0)),
     ])
+}
+
+/// Returns the placements of `overlap`: what prepares a step is on a lane of its own, so that it does not queue
+/// behind gradients of weights.
+/// Node memory is fetched there as soon as the step before has written it.
+fn overlapped() -> BTreeMap<Stage, StagePlacement> {
+    let at = |lane, prefetch_depth| StagePlacement { lane, prefetch_depth };
+    let fetched = Order::fetches_ahead().then_some((Stage::FetchMemory, at(3, 0)));
+    let stages = [
+        (Stage::Sample, at(3, 1)),
+        (Stage::Route, at(3, 1)),
+        (Stage::FetchFeatures, at(3, 1)),
+        (Stage::WeightGrads, at(2, 0)),
+        (Stage::WriteMemory, at(3, 0)),
+    ];
+    stages.into_iter().chain(fetched).collect()
 }
 
 /// Returns the placements of PipeTGL's stages: what a step needs is sampled a round ahead, on a lane where no
@@ -98,13 +114,16 @@ impl Plan {
             };
             let stages = on_second_lane.iter().map(placement).collect();
             let (name, staleness) = (name.to_owned(), PlanStaleness::default());
-            Plan { name, stages, staleness, groups, ranks: None }
+            Plan { name, stages, order: Order::Program, staleness, groups, ranks: None }
         };
         let prefetched = [(Stage::Sample, 1), (Stage::Route, 1), (Stage::FetchFeatures, 1)];
         let groups = |rule, exchange| Some(Groups { first: First::Rule(rule), exchange });
         match name {
             "sequential" => Some(plan(&[], None)),
             "prefetch" => Some(plan(&prefetched, None)),
+            "overlap" if Order::of_overlap() == Order::LongestPath => {
+                Some(Plan { stages: overlapped(), order: Order::LongestPath, ..plan(&[], None) })
+            }
             "overlap" => {
                 let overlapped = [(Stage::WeightGrads, 0), (Stage::WriteMemory, 0)];
                 Some(plan(&[&prefetched[..], &overlapped].concat(), None))

@@ -29,6 +29,7 @@
 mod case;
 mod cell;
 mod grad;
+mod parts;
 mod vars;
 
 pub(in crate::ops) use self::case::build;
@@ -80,6 +81,15 @@ mod output {
 /// Blocks of a kernel, at most: a few for each multiprocessor. A grid for all rows of the capacity would have
 /// thousands without work.
 const MOST_BLOCKS: usize = 1024;
+
+/// What a launch of `memory_update_messages` prepares, as its code.
+#[derive(Clone, Copy)]
+enum Prepares {
+    Messages = 1,
+    /// Weights of messages, and the memory of rows without a mail.
+    Weights = 2,
+    Both = 3,
+}
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -256,6 +266,10 @@ impl<C> MemoryUpdate<C> {
     pub fn new(features: FeatureRow, gathered: bool, gaps: Gaps) -> Self {
         MemoryUpdate { features, gathered, gaps, cell: PhantomData }
     }
+    /// Returns the same op, for a part of it.
+    fn whole(&self) -> Self {
+        Self::new(self.features, self.gathered, self.gaps)
+    }
     /// Writes the times of all unique nodes, and lists the rows with a mail and their gaps. Returns the
     /// length of the list and the list. A row that is not a node gets time 0 and counts as without a mail, as
     /// does a row whose mail has no row in the edge features; both are reported as faults unless they are
@@ -386,6 +400,46 @@ impl<C: Cell> MemoryUpdate<C> {
     }
 }
 
+/// The kernels. They are unsafe to launch as [`Op::launch`] is.
+impl<C: Cell> MemoryUpdate<C> {
+    unsafe fn launch_list(&self, k: &Kernels, on: &Launch<'_>, to: &PreparedMessages) -> Result<()> {
+        let (unique, memory_time) = (on.input(input::UNIQUE), on.input(input::MEMORY_TIME));
+        let (mail_event, mail_time) = (on.input(input::MAIL_EVENT), on.input(input::MAIL_TIME));
+        let (time, count) = (on.kept(output::TIME), on.kept(output::COUNT));
+        let (mailed, dt) = (on.kept(output::ROW), on.kept(output::DT));
+        launch!(
+            k, on, memory_update_list[Grid::new(1, 1024)];
+            unique, memory_time, mail_event, mail_time, time, count, mailed, to.node, to.feature, dt,
+            on.rows(input::UNIQUE), on.rows(input::EDGE), self.gaps.into(), self.features.code(),
+            u32::from(self.gathered), on.capacity(input::MAIL_EVENT) as u32, on.status()
+        )
+    }
+    unsafe fn launch_prepared(
+        &self,
+        k: &Kernels,
+        on: &Launch<'_>,
+        to: &PreparedMessages,
+        what: Prepares,
+    ) -> Result<()> {
+        let (n, sums) = (on.capacity(input::UNIQUE), C::SUMS * on.cols(input::MEMORY) as usize);
+        let warps = match what {
+            Prepares::Messages => n,
+            Prepares::Weights => n + sums,
+            Prepares::Both => 2 * n + sums,
+        };
+        let grid = Grid::new(Grid::warps(warps).count().min(MOST_BLOCKS), Grid::THREADS);
+        launch!(k, on, memory_update_messages[grid]; self.arguments(on, to), what as u32)
+    }
+    unsafe fn launch_cell(&self, k: &Kernels, on: &Launch<'_>, to: &PreparedMessages) -> Result<()> {
+        let grid = Grid::tiles(on.capacity(input::UNIQUE), C::SUMS * on.cols(input::MEMORY) as usize);
+        let (rows, columns, _) = grid.blocks;
+        let grid =
+            Grid { blocks: (rows.min((Grid::TILES_AT_ONCE as u32).div_ceil(columns)), columns, 1), ..grid };
+        // SAFETY: as of `launch!`.
+        unsafe { (C::KERNEL)(k, on, grid, self.arguments(on, to)) }
+    }
+}
+
 impl<C: Cell> Op for MemoryUpdate<C> {
     const NAME: &'static str = C::NAME;
     const KIND: OpKind = OpKind::Nn;
@@ -511,28 +565,22 @@ impl<C: Cell> Op for MemoryUpdate<C> {
             },
         );
     }
+    fn parts(&self) -> Option<Parts> {
+        Some(Parts {
+            ahead: Arc::new(parts::Messages(self.whole())),
+            reads: parts::READS,
+            makes: &parts::MADE,
+            rest: Arc::new(parts::Updated(self.whole())),
+        })
+    }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        let (n, d) = (on.capacity(input::UNIQUE), on.cols(input::MEMORY));
-        let (unique, memory_time) = (on.input(input::UNIQUE), on.input(input::MEMORY_TIME));
-        let (mail_event, mail_time) = (on.input(input::MAIL_EVENT), on.input(input::MAIL_TIME));
-        let (time, count) = (on.kept(output::TIME), on.kept(output::COUNT));
-        let (mailed, dt) = (on.kept(output::ROW), on.kept(output::DT));
         let to = Self::prepared(on);
-        launch!(
-            k, on, memory_update_list[Grid::new(1, 1024)];
-            unique, memory_time, mail_event, mail_time, time, count, mailed, to.node, to.feature, dt,
-            on.rows(input::UNIQUE), on.rows(input::EDGE), self.gaps.into(), self.features.code(),
-            u32::from(self.gathered), on.capacity(input::MAIL_EVENT) as u32, on.status()
-        )?;
-        let u = self.arguments(on, &to);
-        let messages = Grid::warps(2 * n + C::SUMS * d as usize).count().min(MOST_BLOCKS);
-        launch!(k, on, memory_update_messages[Grid::new(messages, Grid::THREADS)]; u)?;
-        let grid = Grid::tiles(n, C::SUMS * d as usize);
-        let (rows, columns, _) = grid.blocks;
-        let grid =
-            Grid { blocks: (rows.min((Grid::TILES_AT_ONCE as u32).div_ceil(columns)), columns, 1), ..grid };
         // SAFETY: as of `launch!`.
-        unsafe { (C::KERNEL)(k, on, grid, u) }
+        unsafe {
+            self.launch_list(k, on, &to)?;
+            self.launch_prepared(k, on, &to, Prepares::Both)?;
+            self.launch_cell(k, on, &to)
+        }
     }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         let mut dins = vec![None; input::COUNT];

@@ -40,7 +40,7 @@ impl PlanUse<'_> {
     pub fn notes(&self) -> Result<Vec<String>> {
         let mut notes: Vec<String> =
             self.plan.groups.iter().flat_map(|groups| self.of_groups(groups)).collect();
-        notes.extend(self.of_lanes());
+        notes.extend(self.of_lanes().into_iter().chain(self.of_order()));
         match self.ranks {
             1 => notes.extend(self.of_one_rank()),
             _ => notes.extend(self.of_several_ranks()),
@@ -80,6 +80,13 @@ impl PlanUse<'_> {
                 self.config.model_name(),
                 named.join(", ")
             )
+        })
+    }
+    /// The order of ops that a plan asks for, if ranks keep that of the program.
+    fn of_order(&self) -> Option<String> {
+        let given = Plan::named(&self.config.plan).ok()?;
+        (given.order != self.plan.order).then(|| {
+            format!("plan {}: over ranks, the ops of a lane keep the order of the program", self.plan.name)
         })
     }
     fn of_one_rank(&self) -> Vec<String> {

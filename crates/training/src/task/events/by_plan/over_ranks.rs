@@ -46,6 +46,7 @@ impl OverRanks {
         let Some(ranks) = device.ranks() else {
             return Ok((plan, OverRanks { owners: None, may_partition: false, copies_here: 1 }));
         };
+        let plan = plan.in_program_order();
         agree(ranks, config, &identity(events))?;
         let may_partition = may_partition(config, &plan, ranks)?;
         let owners = owners(config, &plan, events, split, ranks)?.map(Arc::new);
