@@ -6,10 +6,7 @@
 // limiter   memory
 // backward  dx = dy f (P(x) + x p(x)), where p is the normal density and f the factor of the drop-out
 // source    Hendrycks and Gimpel 2016
-#include "common.cuh"
-
-__device__ __forceinline__ float below(float x) { return 0.5f + 0.5f * erff(x * 0.70710678f); }
-__device__ __forceinline__ float density(float x) { return 0.39894228f * expf(-0.5f * x * x); }
+#include "gelu.cuh"
 
 // y of the V elements from `first` on, or their dx if `dy` is not null.
 template <int V>

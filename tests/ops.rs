@@ -5,7 +5,11 @@ use std::collections::BTreeSet;
 use tgnn::{
     autograd::Program,
     error::Result,
-    ops::{Backend, Case, Tape, bench_cases, cases, epilogue::Activation},
+    ops::{
+        Backend, Case, Tape, bench_cases, cases,
+        epilogue::{Activation, DropRate},
+        mix_tokens::MixerVars,
+    },
     runtime::{Device, MatmulPrecision, Precision, Rows, Spec, Store, Var, cuda::Gpu},
     testing::{Results, gradient_alone, gradient_error, program, run, run_again, worst},
 };
@@ -124,6 +128,51 @@ fn logarithms_powers_and_means_that_are_not_finite_are_as_ieee_754_says_and_no_f
         assert_eq!((out, da), (vec![INFINITY], vec![0.25; 4]), "{backend:?}");
         let (out, da) = with_gradient(backend, (0, &[]), |t, a| t.mean(a));
         assert_eq!((out, da), (vec![0.0], vec![]), "{backend:?}");
+    }
+}
+
+/// Returns y and dx, as bits, of tokens of the events from `first` on, which a rank mixes after those of the
+/// events before: four events with two roots each, three tokens a root, five channels.
+fn mixed_from(first: usize, backend: &Backend) -> [Vec<u32>; 2] {
+    const EVENTS: usize = 4;
+    let mut store = Store::new(Precision::F32);
+    let mut t = Tape::new(&store);
+    let values = |n: usize| (0..n).map(|i| (0.7 * i as f32).sin()).collect::<Vec<f32>>();
+    let mut real = |name: &str, rows: Rows, cols, values: &[f32]| {
+        let id = store.values(name, Spec::real(rows, cols), values).unwrap();
+        t.stored(id).unwrap()
+    };
+    let mut weights = |name, rows, cols| real(name, Rows::fixed(rows), cols, &values(rows * cols));
+    let (norm, first_layer) =
+        ([weights("gain", 1, 3), weights("bias", 1, 3)], [weights("w1", 4, 3), weights("b1", 1, 4)]);
+    let second = [weights("w2", 3, 4), weights("b2", 1, 3)];
+    let clock = store.values("now", Spec::ids(Rows::fixed(1), 3), &[3u32, 5, first as u32]).unwrap();
+    let count = store.values("count", Spec::count(), &[(EVENTS - first) as u32]).unwrap();
+    let [clock, count] = t.stored_all([clock, count]).unwrap();
+    let spec = Spec::real(Rows::live(EVENTS - first, count).times(6), 5);
+    let rows = &values(EVENTS * 30)[first * 30..];
+    let x = t.input(&mut store, "x", spec, rows).unwrap();
+    let drop = (DropRate { p: 0.3, seed: 11, salt: 2 }, clock);
+    let y = t.mix_tokens(x, MixerVars { norm, first: first_layer, second }, Some(drop)).unwrap();
+    let dy = t.input(&mut store, "dy", spec, rows).unwrap();
+    let dx = t.backward(y, dy, &[x]).unwrap()[0];
+    let mut program = Program::new(&t, &[y, dx], Precision::F32, backend.clone()).unwrap();
+    program.run(&mut store).unwrap();
+    [y, dx].map(|v| program.read::<f32>(v, &store).unwrap().iter().map(|x| x.to_bits()).collect())
+}
+
+#[test]
+fn a_rank_that_mixes_the_tokens_of_its_own_events_drops_what_one_rank_drops() {
+    let on = device(0);
+    let cuda = on.as_ref().map(|on| Backend::Cuda(on.gpu.clone()));
+    for backend in [Some(Backend::Definition), Some(Backend::Cpu), cuda].iter().flatten() {
+        let whole = mixed_from(0, backend);
+        for first in 1..4 {
+            let part = mixed_from(first, backend);
+            for (whole, part) in whole.iter().zip(part) {
+                assert!(whole[first * 30..] == part, "{backend:?}, from event {first} on");
+            }
+        }
     }
 }
 

@@ -507,7 +507,7 @@ ops! {
         ungroup_norm;
     graph: spmm, top_rows;
     dense with epilogue: gelu, gru_gates, gru_state, layer_norm, linear, linear_pair, linear_sum, lstm_cell,
-        mean, sum, transpose_blocks;
+        mean, mix_tokens, sum;
     rows: fold_rows, gather_rows, mean_rows, prefix_rows, scatter_add_rows, write_rows;
     loss: bce_loss, guard, label_loss, link_decoder, pair_logits, soft_label_loss, squared_loss;
     optimizer: accumulate, adam, clip_norm, sgd;

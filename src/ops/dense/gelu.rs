@@ -60,18 +60,18 @@ impl Tape {
 }
 
 /// Returns P(x).
-fn below<R: Real>(x: R) -> R {
+pub(in crate::ops) fn below<R: Real>(x: R) -> R {
     R::from_f64(0.5) * (R::ONE + (x * R::from_f64(FRAC_1_SQRT_2)).erf())
 }
 
 /// Returns p(x).
-fn density<R: Real>(x: R) -> R {
+pub(in crate::ops) fn density<R: Real>(x: R) -> R {
     (-(x * x) * R::from_f64(0.5)).exp() * R::from_f64(1.0 / (2.0 * PI).sqrt())
 }
 
 /// As [`below`], for vector code.
 #[inline(always)]
-fn fast_below(x: f32) -> f32 {
+pub(in crate::ops) fn fast_below(x: f32) -> f32 {
     simd::erf(x * FRAC_1_SQRT_2 as f32).mul_add(0.5, 0.5)
 }
 

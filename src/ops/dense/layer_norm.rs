@@ -140,7 +140,7 @@ impl Op for LayerNorm {
 }
 
 /// Returns the mean and `rstd` of a row.
-fn moments<R: Real>(x: &[R]) -> (R, R) {
+pub(in crate::ops) fn moments<R: Real>(x: &[R]) -> (R, R) {
     let d = R::from_f64(x.len() as f64);
     let mean = x.iter().copied().sum::<R>() / d;
     let var = x.iter().map(|&x| (x - mean) * (x - mean)).sum::<R>() / d;

@@ -13,6 +13,13 @@ pub trait Block: Copy {
     /// # Panics
     /// If `x` is shorter.
     fn load(x: &[f32]) -> Self;
+    /// Loads the first sixteen numbers of `x` one by one, for numbers that were just stored one by one. A
+    /// processor cannot forward several stores to one load, so a load of the whole block would wait until
+    /// they, and all stores before them, have left its store buffer.
+    ///
+    /// # Panics
+    /// If `x` is shorter.
+    fn load_each(x: &[f32]) -> Self;
     /// Stores the block in the first sixteen numbers of `out`.
     ///
     /// # Panics
@@ -41,6 +48,10 @@ impl Block for Plain {
         let mut lanes = [0.0; LANES];
         lanes.copy_from_slice(&x[..LANES]);
         Plain(lanes)
+    }
+    #[inline(always)]
+    fn load_each(x: &[f32]) -> Self {
+        Self::load(x)
     }
     #[inline(always)]
     fn store(self, out: &mut [f32]) {
@@ -102,6 +113,18 @@ mod x86 {
         }
     }
 
+    /// Returns the halves of the first sixteen numbers of `x`, loaded one by one.
+    #[inline(always)]
+    fn load_halves_each(x: &[f32]) -> [__m256; 2] {
+        let x = x[..LANES].as_ptr();
+        // SAFETY: the slice has sixteen floats; see the module. Volatile, or the compiler joins the loads.
+        unsafe {
+            let one = |i: usize| x.add(i).read_volatile();
+            let four = |i: usize| _mm_setr_ps(one(i), one(i + 1), one(i + 2), one(i + 3));
+            [_mm256_set_m128(four(4), four(0)), _mm256_set_m128(four(12), four(8))]
+        }
+    }
+
     impl Block for Avx512 {
         #[inline(always)]
         fn splat(x: f32) -> Self {
@@ -112,6 +135,12 @@ mod x86 {
         fn load(x: &[f32]) -> Self {
             // SAFETY: the slice has sixteen floats; see the module.
             Avx512(unsafe { _mm512_loadu_ps(x[..LANES].as_ptr()) })
+        }
+        #[inline(always)]
+        fn load_each(x: &[f32]) -> Self {
+            let [low, high] = load_halves_each(x);
+            // SAFETY: see the module.
+            Avx512(unsafe { _mm512_insertf32x8::<1>(_mm512_castps256_ps512(low), high) })
         }
         #[inline(always)]
         fn store(self, out: &mut [f32]) {
@@ -150,6 +179,11 @@ mod x86 {
             unsafe { Avx2(_mm256_loadu_ps(x.as_ptr()), _mm256_loadu_ps(x[LANES / 2..].as_ptr())) }
         }
         #[inline(always)]
+        fn load_each(x: &[f32]) -> Self {
+            let [low, high] = load_halves_each(x);
+            Avx2(low, high)
+        }
+        #[inline(always)]
         fn store(self, out: &mut [f32]) {
             let (low, high) = out[..LANES].split_at_mut(LANES / 2);
             // SAFETY: the slice has sixteen floats; see the module.
@@ -186,6 +220,9 @@ mod tests {
             x.mul_add(V::splat(2.0), V::splat(1.0)).add(x).store(y);
             x.sum()
         }
+        fn load_one_by_one(x: &[f32], y: &mut [f32]) {
+            V::load_each(x).store(y);
+        }
     }
 
     #[test]
@@ -197,5 +234,7 @@ mod tests {
         p.mul_add(Plain::splat(2.0), Plain::splat(1.0)).add(p).store(&mut plain);
         assert_eq!(sum.to_bits(), p.sum().to_bits());
         assert_eq!(y, plain);
+        load_one_by_one(&x, &mut y);
+        assert_eq!(y[..], x);
     }
 }

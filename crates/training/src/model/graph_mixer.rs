@@ -17,6 +17,7 @@ use tgnn::{
     ops::{
         Tape,
         epilogue::{Activation, DropRate},
+        mix_tokens::MixerVars,
         sample_neighbors::Strategy,
     },
     runtime::*,
@@ -151,7 +152,7 @@ fn affine(
     Ok([p.add(store, w, to, from, init)?, p.add(store, b, 1, to, init)?])
 }
 
-/// `drop(W_2 drop(GELU(W_1 LayerNorm(x) + b_1)) + b_2)`, row by row.
+/// `drop(W_2 drop(GELU(W_1 LayerNorm(x) + b_1)) + b_2)`, over rows or columns.
 struct FeedForward {
     norm: [BufferId; 2],
     first: [BufferId; 2],
@@ -181,6 +182,7 @@ impl FeedForward {
         let second = affine(p, store, [&w_2, &b_2], hidden, width)?;
         Ok(FeedForward { norm, first, second, drop })
     }
+    /// Appends the network over the rows of `x`.
     fn record(&self, t: &mut Tape, x: Var, drop_now: Option<Var>) -> Result<Var> {
         let [[gain, bias], [w_1, b_1], [w_2, b_2]] =
             [t.stored_all(self.norm)?, t.stored_all(self.first)?, t.stored_all(self.second)?];
@@ -200,12 +202,10 @@ struct Mixer {
 
 impl Mixer {
     /// Appends the block over `x`, `[n k, d]`: k tokens of d channels for each root.
-    fn record(&self, t: &mut Tape, x: Var, k: usize, drop_now: Option<Var>) -> Result<Var> {
-        let d = t.spec(x).cols;
-        let by_channel = t.transpose_blocks(x, k)?;
-        let mixed = self.tokens.record(t, by_channel, drop_now)?;
-        let mixed = t.transpose_blocks(mixed, d)?;
-        let x = t.add(x, mixed)?;
+    fn record(&self, t: &mut Tape, x: Var, drop_now: Option<Var>) -> Result<Var> {
+        let FeedForward { norm, first, second, drop } = self.tokens;
+        let [norm, first, second] = [t.stored_all(norm)?, t.stored_all(first)?, t.stored_all(second)?];
+        let x = t.mix_tokens(x, MixerVars { norm, first, second }, drop_now.map(|now| (drop, now)))?;
         let mixed = self.channels.record(t, x, drop_now)?;
         t.add(x, mixed)
     }
@@ -237,7 +237,7 @@ impl EventModel for GraphMixer {
         let [w, b] = t.stored_all(self.input)?;
         let mut x = t.linear(known, w, Some(b), None, Activation::Identity)?;
         for mixer in &self.mixers {
-            x = mixer.record(t, x, k, q.drop_now())?;
+            x = mixer.record(t, x, q.drop_now())?;
         }
         let link = t.mean_rows(x, k, None)?;
         let [w, b] = t.stored_all(self.output)?;

@@ -317,8 +317,11 @@ vectorised! {
                         top = top.max(a[j]);
                     }
                     a[n..].fill(f32::NEG_INFINITY);
-                    for a in a.iter_mut() {
-                        *a = simd::exp(*a - top);
+                    for a in a.chunks_exact_mut(LANES) {
+                        V::load_each(a).store(a); // from here on, blocks can be loaded
+                        for a in a.iter_mut() {
+                            *a = simd::exp(*a - top);
+                        }
                     }
                     let total: f32 = a[..n].iter().sum();
                     let saved = &mut weights[row_of * o.k..][..n];
