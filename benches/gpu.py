@@ -27,17 +27,20 @@ EXPECTED = (
     ("gru_memory", "memory_update_list", "2"), ("gru_memory", "memory_update_messages", ""),
     ("gru_memory", "gru_memory", "16-20"),
     ("linear_pair", "linear_pair", "4"), ("head_linear", "head_linear_up", "3.5 and 5"),
-    ("temporal_attention", "temporal_attention", "7.5-10.5"),
+    ("temporal_attention", "temporal_attention", "7.5-10.5"), ("temporal_attention", "temporal_attention_small", ""),
     ("head_linear", "head_linear_down", "5.5 and 5"), ("linear", "linear", "4"), ("ungroup_norm", "ungroup_norm", "3"),
     ("link_decoder", "link_decoder_products", "4"), ("link_decoder", "link_decoder_logits", "2"),
     ("link_decoder_grad", "link_decoder_grad", "3"), ("link_decoder_input_grad", "link_decoder_input_grad", "4"),
     ("ungroup_norm_grad", "ungroup_norm_grad", "6"), ("scatter_add_rows", "scatter_add_rows", "3"),
     ("linear_input_grad", "linear_input_grad", "4"),
     ("temporal_attention_grad", "temporal_attention_grad", "15.5-17.5 with sums"),
+    ("temporal_attention_grad", "temporal_attention_grad_fixed", ""),
+    ("temporal_attention_grad", "temporal_attention_grad_small", ""),
     ("temporal_attention_grad", "temporal_attention_grad_sums", ""),
     ("linear_pair_input_grad", "linear_pair_input_grad", "6"),
     ("gru_memory_grad", "gru_memory_gates_grad", "22 with weights"),
-    ("gru_memory_grad", "memory_update_weight_grad", ""), ("adam", "adam", "4"), ("accumulate", "accumulate", "2"))
+    ("gru_memory_grad", "memory_update_weight_grad", ""),
+    ("gru_memory_grad", "memory_update_weight_grad_fixed", ""), ("adam", "adam", "4"), ("accumulate", "accumulate", "2"))
 
 
 # ---- the record ----
