@@ -45,9 +45,11 @@ impl<'a> Beginning<'a> {
             !(is_empty(line) || may_be_comment(line) || i == 0 && excel.is_some())
         };
         let Some(plain) = lines.iter().enumerate().position(is_plain) else {
-            let what = match lines.iter().any(|line| may_be_comment(line)) {
-                true => "there are only comments: every line starts with # or %",
-                false => "the file is empty",
+            let what = match (lines.iter().any(|line| may_be_comment(line)), input.is_cut()) {
+                (true, false) => "there are only comments: every line starts with # or %",
+                (false, false) => "the file is empty",
+                (true, true) => "no row is among the first 256 KiB, which are comments",
+                (false, true) => "no row is among the first 256 KiB, which are blank",
             };
             return Err(Error::data(&input.path, what).remedy("write one event per line: src,dst,time"));
         };

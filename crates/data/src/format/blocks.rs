@@ -71,6 +71,8 @@ struct Parsed<'a> {
     /// How it took the fields to be written.
     writing: Writing,
     counts: LineCounts,
+    /// Line of two backslashes in a row within quotes.
+    pair: Option<u64>,
     /// Whether all rows were read, and no quoted field is open at the end.
     whole: bool,
 }
@@ -88,8 +90,9 @@ impl<'a> Parsed<'a> {
             }
         };
         let counts = records.counts();
-        let whole = read && records.into_open().0.is_none();
-        Parsed { table, writing: shape.writing, counts, whole }
+        let (open, splitter) = records.into_open();
+        let whole = read && open.is_none();
+        Parsed { table, writing: shape.writing, counts, pair: splitter.pair, whole }
     }
 }
 
@@ -149,6 +152,7 @@ impl<'a> InOrder<'_, 'a> {
         match parsed.filter(fits) {
             Some(parsed) => {
                 self.as_parsed += 1;
+                self.splitter.pair = self.splitter.pair.or(parsed.pair);
                 self.counts += parsed.counts;
                 self.table.append(parsed.table);
                 Ok(())

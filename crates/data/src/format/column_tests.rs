@@ -227,17 +227,42 @@ fn a_table_of_labels_has_one_column_of_each_kind_and_no_missing_labels() {
     }
 }
 
+/// A header of times, what the rows have there, and what the error says to give.
+type Split<'a> = (&'a str, &'a dyn Fn(u32) -> String, &'a str);
+
+/// A table of 100 rows.
+fn rows_of_times(header: &str, row: &dyn Fn(u32) -> String) -> String {
+    let rows: String = (0..100).map(|k| format!("{},{},{}\n", k % 5, 10 + k % 4, row(k))).collect();
+    format!("src,dst,{header}\n{rows}")
+}
+
+/// The date of the hour `k`.
+fn dates(k: u32) -> String {
+    format!("2023-11-{:02}", 1 + k / 24)
+}
+
+/// Checks that split times are refused, and that what the error says can be done.
+fn are_refused(splits: &[Split<'_>]) {
+    for &(header, row, remedy) in splits {
+        let now = fault(rows_of_times(header, row), &ReadOptions::default());
+        assert!(now.contains(remedy), "{header}: {now}");
+        let given = now.split("give --columns ").nth(1).filter(|_| !now.contains("such as"));
+        let Some(given) = given.map(|rest| rest.split(", or").next().unwrap()) else { continue };
+        let (given, format) = given.split_once(" --time-format ").unwrap_or((given, ""));
+        let time_format =
+            Some(format.trim_matches('\'')).filter(|f| !f.is_empty()).map(|f| f.parse().unwrap());
+        let e =
+            read_with(rows_of_times(header, row), &ReadOptions { time_format, ..columns(given) }).unwrap();
+        assert!(e.time[99] > 86_400 || header.contains("month"), "{header}: {}", e.time[99]);
+        assert!(!has_note(&e, "out-of-order") || now.contains("%p"), "{header}: {:?}", e.notes);
+    }
+}
+
 #[test]
 fn days_and_times_of_day_in_two_columns_are_refused_with_how_to_join_them() {
-    let rows = |header: &str, row: &dyn Fn(u32) -> String| {
-        let rows: String = (0..100).map(|k| format!("{},{},{}\n", k % 5, 10 + k % 4, row(k))).collect();
-        format!("src,dst,{header}\n{rows}")
-    };
-    let dates = |k: u32| format!("2023-11-{:02}", 1 + k / 24);
-    let said = |header: &str, row: &dyn Fn(u32) -> String| fault(rows(header, row), &ReadOptions::default());
     let alone = "or --columns time=time if that is the whole time";
-    for (header, row, remedy) in [
-        ("date,time", &(|k: u32| format!("{},{}", dates(k), k % 24 * 3600)) as &dyn Fn(u32) -> String, alone),
+    are_refused(&[
+        ("date,time", &|k| format!("{},{}", dates(k), k % 24 * 3600), alone),
         ("date,time", &|k| format!("2023-11-01,{k}"), alone),
         ("time,date", &|k| format!("{},{}", k % 24 * 3600, dates(k)), alone),
         (
@@ -263,6 +288,12 @@ fn days_and_times_of_day_in_two_columns_are_refused_with_how_to_join_them() {
         ),
         ("day,seconds", &|k| format!("{},{}", 1 + k / 24, k % 24 * 3600), "--columns time=seconds if that"),
         ("trip_date,time", &|k| format!("{},{}", dates(k), k % 24 * 3600), alone),
+    ]);
+}
+
+#[test]
+fn parts_of_times_in_columns_are_refused_with_how_to_join_them() {
+    are_refused(&[
         (
             "date,hour",
             &|k| format!("{},{}", dates(k), k % 24),
@@ -289,19 +320,11 @@ fn days_and_times_of_day_in_two_columns_are_refused_with_how_to_join_them() {
             "give --columns time=year+month+day --time-format '%Y %b %d'",
         ),
         ("month,day", &|k| format!("{},{}", 1 + k / 28, 1 + k % 28), "time=month+day --time-format '%m %d'"),
-    ] {
-        let now = said(header, row);
-        assert!(now.contains(remedy), "{header}: {now}");
-        // What the error says can be done.
-        let given = now.split("give --columns ").nth(1).filter(|_| !now.contains("such as"));
-        let Some(given) = given.map(|rest| rest.split(", or").next().unwrap()) else { continue };
-        let (given, format) = given.split_once(" --time-format ").unwrap_or((given, ""));
-        let time_format =
-            Some(format.trim_matches('\'')).filter(|f| !f.is_empty()).map(|f| f.parse().unwrap());
-        let e = read_with(rows(header, row), &ReadOptions { time_format, ..columns(given) }).unwrap();
-        assert!(e.time[99] > 86_400 || header.contains("month"), "{header}: {}", e.time[99]);
-        assert!(!has_note(&e, "out-of-order") || now.contains("%p"), "{header}: {:?}", e.notes);
-    }
+    ]);
+}
+
+#[test]
+fn a_time_beside_a_date_that_is_another_one_is_read() {
     for (header, row) in [
         (
             "date,time",
@@ -312,7 +335,7 @@ fn days_and_times_of_day_in_two_columns_are_refused_with_how_to_join_them() {
         ("birth_date,time", &|k| format!("19{:02}-01-05,{}", k * 37 % 100, k)),
         ("date,time", &|k| format!("{}T05:00:00,{}", dates(k), k % 24)),
     ] {
-        let e = read(rows(header, row)).unwrap();
+        let e = read(rows_of_times(header, row)).unwrap();
         assert!(has_note(&e, "columns not read: "), "{header}: {:?}", e.notes);
     }
 }

@@ -496,3 +496,24 @@ fn a_fact_that_starts_like_a_comment_is_no_comment_and_any_comment_may_be_the_he
     let said = fault("%%MatrixMarket matrix coordinate real\n3 3 1\n1 2 5\n", &ReadOptions::default());
     assert!(said.contains("is a matrix of Matrix Market"), "{said}");
 }
+
+#[test]
+fn what_changes_its_meaning_late_is_an_error_or_a_note() {
+    // Two backslashes become one where `\"` is a quote.
+    let late = "src,dst,time\n".to_owned() + &"\"c:\\\\x\",b,1\n".repeat(150) + "\"a \\\"b\\\"\",b,2\n";
+    let said = fault(&late, &ReadOptions::default());
+    assert!(said.contains("so two backslashes are one, but line 2 has two"), "{said}");
+    let blocks = "src,dst,time\n".to_owned() + &"\"c:\\\\x\",b,1\n".repeat(300_000) + "\"a \\\"b\\\"\",b,2\n";
+    assert!(fault(&blocks, &ReadOptions::default()).contains("but line 2 has two"));
+    for labels in [["9007199254740993", "9007199254740992"], ["16777217.0", "16777216.0"]] {
+        let e = read(format!("src,dst,time,label\n1,2,3,{}\n1,2,4,{}\n", labels[0], labels[1])).unwrap();
+        let note = e.notes.iter().find(|note| note.contains("beyond 2^24 rounded"));
+        assert!(note.is_some_and(|note| note.starts_with("1 label ")), "{:?}", e.notes);
+    }
+    let dir = folder(&[("src=5/a.csv", b"src,dst,time\n1,2,3\n")]);
+    let said = load_path(dir.path()).unwrap_err().to_string();
+    assert!(said.contains("`src` is `1` here, and 5 by the folder; rename one"), "{said}");
+    let dir = folder(&[("src=1/a.csv", b"src,dst,time\n1,2,3\n")]);
+    let e = load_path(dir.path()).unwrap();
+    assert!(e.notes.iter().any(|note| note.starts_with("`src` names folders, too")), "{:?}", e.notes);
+}

@@ -18,6 +18,7 @@ use super::{
     source::{Outcome, Source},
     table::{Table, add_rows_read},
 };
+use crate::text::shown;
 use std::{
     collections::HashMap,
     mem,
@@ -310,6 +311,7 @@ impl FileSet {
             if !sample.is_like(&samples[first]) {
                 return Err(self.differs(file, sample, (&self.files[first], &samples[first])));
             }
+            self.check_values(file, sample)?;
         }
         let shapes = samples.iter().map(|sample| sample.shape).collect();
         let mut sample = samples.remove(first);
@@ -331,6 +333,26 @@ impl FileSet {
             sample.add_column(TIME.to_owned(), "0".to_owned());
         }
         Ok(sample)
+    }
+
+    /// Checks that the first rows of a file have the values of its folders, where these are columns of the file.
+    fn check_values(&self, file: &Member, sample: &Sample) -> Result<()> {
+        for (column, value) in file.partitions() {
+            let Some(at) = sample.position(&column) else { continue };
+            let value = value.unwrap_or_default();
+            let number = |text: &str| text.trim().parse::<f64>().ok();
+            let is_same = |field: &Vec<u8>| {
+                let field = String::from_utf8_lossy(field);
+                // A time may be within the day of its folder.
+                field.starts_with(&value) || number(&field).is_some_and(|n| Some(n) == number(&value))
+            };
+            let mut fields = sample.rows.iter().filter_map(|row| row.get(at));
+            if let Some(other) = fields.find(|field| !is_same(field)) {
+                let what = format!("`{column}` is {} here, and {value} by the folder", shown(other));
+                return Err(Error::data(self.path.join(&file.name), what).remedy("rename one of the two"));
+            }
+        }
+        Ok(())
     }
 
     /// Checks that all files are in partitions of the same columns as `first`.

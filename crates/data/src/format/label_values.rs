@@ -33,8 +33,19 @@ pub(super) struct LabelValues {
     texts: Option<IndexSet<Box<str>>>,
     /// The label that made all of them text, after numbers.
     first_text: Option<String>,
-    /// Number of whole numbers that lost digits.
+    /// Number of large numbers that lost digits.
     rounded: u64,
+}
+
+/// Whether a number is not exactly the one that a text writes.
+fn is_rounded(text: &str, number: f32) -> bool {
+    let is_whole = |fraction: &str| fraction.bytes().all(|b| b == b'0');
+    let whole =
+        text.split_once('.').filter(|(_, fraction)| is_whole(fraction)).map_or(text, |(whole, _)| whole);
+    match whole.parse::<i128>() {
+        Ok(exact) => number as i128 != exact,
+        Err(_) => text.parse::<f64>().is_ok_and(|exact| exact != f64::from(number)),
+    }
 }
 
 impl LabelValues {
@@ -76,9 +87,7 @@ impl LabelValues {
 
     fn push_number(&mut self, value: f32, cell: &Cell<'_>) {
         if value.abs() >= EXACT {
-            let text = cell.text().unwrap_or_default();
-            self.rounded +=
-                u64::from(text.parse::<i64>().is_ok_and(|exact| exact as f64 != f64::from(value)));
+            self.rounded += u64::from(is_rounded(&cell.text().unwrap_or_default(), value));
         }
         // Neighbouring events often have equal labels.
         if self.values.last() != Some(&value) && self.written.len() < MOST_TEXTS {

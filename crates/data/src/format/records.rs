@@ -67,11 +67,13 @@ pub(super) struct Splitter {
     pub writing: Writing,
     /// Line of a field that ends in a backslash before its closing quote.
     backslash: Option<u64>,
+    /// Line of a quoted field with two backslashes in a row. Where `\"` is a quote, they are one.
+    pub pair: Option<u64>,
 }
 
 impl Splitter {
     pub(super) fn new(writing: Writing) -> Self {
-        Splitter { writing, backslash: None }
+        Splitter { writing, backslash: None, pair: None }
     }
 
     /// Divides a line into fields, and replaces doubled and escaped quotes in it. `place` is its file and its
@@ -98,6 +100,12 @@ impl Splitter {
             if !self.writing.escapes && self.backslash.is_none() && fields.iter().any(ends) {
                 self.backslash = Some(place.1);
             }
+            let pairs = |&(a, b): &Span| {
+                is_quoted(line, (a, b)) && memchr::memmem::find(&line[a..b], b"\\\\").is_some()
+            };
+            if !self.writing.escapes && self.pair.is_none() && fields.iter().any(pairs) {
+                self.pair = Some(place.1);
+            }
             unescape(line, self.writing, fields);
         }
         Ok(true)
@@ -118,6 +126,12 @@ impl Splitter {
             return Err(record
                 .error_at(at, what)
                 .remedy("double each quote within quotes (\"\"), or quote no field that does not need it"));
+        }
+        if let Some(other) = self.pair {
+            let what = format!(
+                "`\\\"` is a quote within a field here, so two backslashes are one, but line {other} has two"
+            );
+            return Err(record.error_at(quote, what).remedy("double each quote within quotes: \"\""));
         }
         self.writing.escapes = true;
         Ok(())

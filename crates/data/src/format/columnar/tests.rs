@@ -138,8 +138,8 @@ fn values_of_a_type_that_is_no_id_are_refused_or_hexadecimal() {
             Arc::new(StructArray::from(vec![(field, Arc::new(numbers.clone()) as ArrayRef)])),
             "a value of type Struct",
         ),
-        (Arc::new(Time32SecondArray::from_iter_values(0..40)), "a time of day, or a duration"),
-        (Arc::new(DurationSecondArray::from_iter_values(0..40)), "a time of day, or a duration"),
+        (Arc::new(Time32SecondArray::from_iter_values(0..40)), "a time of day, or a duration,"),
+        (Arc::new(DurationSecondArray::from_iter_values(0..40)), "a time of day, or a duration,"),
         (Arc::new(Date32Array::from_iter_values(0..40)), "a timestamp"),
     ];
     for (array, kind) in others {
