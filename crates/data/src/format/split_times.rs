@@ -131,7 +131,8 @@ impl Columns<'_> {
         let own = words(&self.names[time]);
         let is_part = |i: usize, ends: &[&str]| {
             let words = words(&self.names[i]);
-            let same = words.len() == 1 || words[..words.len() - 1] == own[..own.len() - 1];
+            let before = [&words, &own].map(|words| words.split_last().map(|(_, before)| before));
+            let same = words.len() == 1 || before[0] == before[1];
             i != time && same && words.last().is_some_and(|word| ends.contains(&&**word))
         };
         let is_clock = |i: usize| {
