@@ -243,15 +243,22 @@ __device__ __forceinline__ void multiply_halves(const uint16_t* x, uint32_t kind
   });
 }
 
+// Whether lanes pass columns on: for sm_80, ptxas would keep the eight rows in flight partly in memory.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+constexpr bool PASS = false;
+#else
+constexpr bool PASS = true;
+#endif
+
 extern "C" __global__ void __launch_bounds__(256, 4) spmm(const float* x, Spmm s, Status status) {
   after_previous_kernel();
   __shared__ float4 sums[THREADS];
-  multiply_words<true>(x, s, status, sums);
+  multiply_words<PASS>(x, s, status, sums);
 }
-extern "C" __global__ void __launch_bounds__(256, 4) spmm_half(const uint16_t* x, uint32_t kind, Spmm s, Status status) {
+extern "C" __global__ void __launch_bounds__(256, 3) spmm_half(const uint16_t* x, uint32_t kind, Spmm s, Status status) {
   after_previous_kernel();
   __shared__ float4 sums[THREADS];
-  multiply_halves<true>(x, kind, s, status, sums);
+  multiply_halves<PASS>(x, kind, s, status, sums);
 }
 
 // The same, where each lane loads its columns itself (`Change::Small`).

@@ -30,7 +30,8 @@ pub enum Order {
     #[default]
     Program,
     /// By the longest path of a node to the end of the next step, by rough times of ops on a device. Nodes of
-    /// lanes on which nothing is prefetched run on any of these lanes. Steps over ranks keep the program's order.
+    /// lanes on which nothing is prefetched run on any of these lanes. Steps over ranks keep the program's
+    /// order.
     LongestPath,
 }
 
@@ -44,8 +45,8 @@ impl Order {
             _ => Order::LongestPath,
         }
     }
-    /// Whether the plan `overlap` fetches node memory during the step before, unless `TGNN_BEFORE` switches it
-    /// back.
+    /// Whether the plan `overlap` fetches node memory during the step before, unless `TGNN_BEFORE` switches
+    /// it back.
     #[doc(hidden)]
     pub fn fetches_ahead() -> bool {
         Changes::of_environment().is_ok_and(|changes| changes.has(Change::Ahead))

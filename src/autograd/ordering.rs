@@ -1,8 +1,9 @@
 //! Orders the nodes of each lane by their longest path to the end of the next step.
 //!
-//! A list scheduler (HEFT, Topcuoglu et al. 2002) places the nodes of a few steps, those with the longest path
-//! first, where they end soonest. A node whose results nothing waits for so gets out of the way of one on the
-//! critical path, into a gap or onto another lane. The order of a step in the middle is that of every step.
+//! A list scheduler (HEFT, Topcuoglu et al. 2002) places the nodes of a few steps, those with the longest
+//! path first, where they end soonest. A node whose results nothing waits for so gets out of the way of one
+//! on the critical path, into a gap or onto another lane. The order of a step in the middle is that of every
+//! step.
 use super::{
     lanes::{MAX_LANES, Placement},
     placing::must_follow,
@@ -10,8 +11,8 @@ use super::{
 use crate::{ops::Node, runtime::Spec};
 use std::collections::HashMap;
 
-/// Rough seconds of an op: a start, and the bytes or the operations, whichever takes longer. They are those of
-/// small ops on an H200 (docs/gpu.md). Only their ratios count.
+/// Rough seconds of an op: a start, and the bytes or the operations, whichever takes longer. They are those
+/// of small ops on an H200 (docs/gpu.md). Only their ratios count.
 const SECONDS_PER_OP: f64 = 3e-6;
 const BYTES_PER_SECOND: f64 = 2e12;
 const FLOPS_PER_SECOND: f64 = 2e13;
@@ -30,8 +31,8 @@ pub(super) struct Turn {
     pub turn: usize,
 }
 
-/// Returns the turn of each node. Lanes on which nothing is prefetched share their nodes; the other lanes keep
-/// theirs.
+/// Returns the turn of each node. Lanes on which nothing is prefetched share their nodes; the other lanes
+/// keep theirs.
 pub(super) fn by_longest_path(nodes: &[&Node], placements: &[Placement], specs: &[Spec]) -> Vec<Turn> {
     let lanes = SharedLanes::new(placements);
     let steps = Steps::new(nodes, placements, specs, &lanes);

@@ -6,8 +6,8 @@ use crate::{
 };
 use std::{borrow::Cow, collections::HashSet};
 
-/// Returns the nodes of a step, in which each op that has [two parts](Parts) is two nodes if its first part can
-/// run ahead: on a device whose lane for it is another one, and if no update changes what it reads.
+/// Returns the nodes of a step, in which each op that has [two parts](Parts) is two nodes if its first part
+/// can run ahead: on a device whose lane for it is another one, and if no update changes what it reads.
 pub(super) fn in_parts<'a>(nodes: Vec<&'a Node>, lanes: Lanes, backend: &Backend) -> Vec<Cow<'a, Node>> {
     let split = splits(lanes, backend);
     let updates = |n: &&&Node| n.op.kind() == OpKind::Nn;

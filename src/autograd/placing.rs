@@ -70,8 +70,8 @@ pub(super) fn place<'a>(lanes: Lanes, nodes: &[&'a Node], specs: &[Spec]) -> Res
     Ok(order.iter().map(placed).collect())
 }
 
-/// Returns the turn of each node on its lane; `None` if the program's order counts. It does in steps over ranks,
-/// all of which must communicate in the same order.
+/// Returns the turn of each node on its lane; `None` if the program's order counts. It does in steps over
+/// ranks, all of which must communicate in the same order.
 fn turns(lanes: Lanes, nodes: &[&Node], placements: &[Placement], specs: &[Spec]) -> Option<Vec<Turn>> {
     let Lanes::Stages { order: Order::LongestPath, staleness: Staleness::NONE, .. } = lanes else {
         return None;
@@ -132,7 +132,8 @@ fn section_priorities(nodes: &[&Node], placements: &[Placement], specs: &[Spec])
 }
 
 /// Returns, for each node of `runs` runs, run by run, the nodes that it must follow: those that write what it
-/// reads or writes, and those that read what it writes. A value that a node computes is another one in each run.
+/// reads or writes, and those that read what it writes. A value that a node computes is another one in each
+/// run.
 pub(super) fn must_follow(nodes: &[&Node], specs: &[Spec], runs: usize) -> Vec<Vec<usize>> {
     let computed: HashSet<Var> = nodes.iter().flat_map(|node| node.outs.iter().copied()).collect();
     // For each value, the last node that wrote it, and the nodes that have read it since.

@@ -152,8 +152,8 @@ pub struct Parts {
     pub reads: usize,
     /// See `ahead`.
     pub makes: &'static [usize],
-    /// The op whose inputs are those of the whole op and then the outputs of `ahead`, and whose outputs are the
-    /// other outputs of the whole op.
+    /// The op whose inputs are those of the whole op and then the outputs of `ahead`, and whose outputs are
+    /// the other outputs of the whole op.
     pub rest: Arc<dyn DynOp>,
 }
 
@@ -252,8 +252,8 @@ pub trait Op: Sized + std::fmt::Debug + Send + Sync + 'static {
     fn fused(&self, _tape: &Tape, _ins: &[Var]) -> Option<(Arc<dyn DynOp>, Vec<Var>)> {
         None
     }
-    /// Returns the op as two, the first of which a device can run ahead of the second; `None`, the default, if
-    /// it is one.
+    /// Returns the op as two, the first of which a device can run ahead of the second; `None`, the default,
+    /// if it is one.
     fn parts(&self) -> Option<Parts> {
         None
     }

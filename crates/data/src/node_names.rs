@@ -77,8 +77,8 @@ impl NodeNames {
         }
     }
 
-    /// Returns the number of the node `id` of an event, as its source or as its destination. An unknown id gets
-    /// the next free number; `None` if the capacity is used up.
+    /// Returns the number of the node `id` of an event, as its source or as its destination. An unknown id
+    /// gets the next free number; `None` if the capacity is used up.
     pub fn number(&mut self, id: &NodeId, destination: bool) -> Option<u32> {
         let v = self.asked(id, destination)?;
         if let Some(at) = self.place_of_added(v) {

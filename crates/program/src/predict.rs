@@ -339,7 +339,8 @@ impl Run {
         tell(format_args!("note: {}", row.error(EventPart::Time, what)));
         self.told_far = true;
     }
-    /// Scores the pending events if they are a full batch, or if the last one asks for nodes without an event.
+    /// Scores the pending events if they are a full batch, or if the last one asks for nodes without an
+    /// event.
     fn score_batch(&mut self) -> Result<(), Stop> {
         if self.pending.len() == self.batch || self.nodes.kept.is_some() { self.score() } else { Ok(()) }
     }
@@ -410,8 +411,8 @@ impl Run {
     }
 }
 
-/// Returns the scores of a line as CSV: its event, the logit and the probability of the event, and, if lines may
-/// have `candidates`, these as a list of JSON in one field. What the line does not have is empty.
+/// Returns the scores of a line as CSV: its event, the logit and the probability of the event, and, if lines
+/// may have `candidates`, these as a list of JSON in one field. What the line does not have is empty.
 fn as_csv(event: &LaterEvent, scores: &Scores, candidates: bool) -> Result<String> {
     let mut line = event.text.clone();
     match scores.logit {
@@ -471,7 +472,8 @@ struct Nodes {
     destinations: Vec<u32>,
     /// Those that came later.
     new: HashSet<u32>,
-    /// How many new nodes stay when the pending lines are scored, if the last one asks for nodes without an event.
+    /// How many new nodes stay when the pending lines are scored, if the last one asks for nodes without an
+    /// event.
     kept: Option<usize>,
 }
 

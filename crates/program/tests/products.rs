@@ -12,8 +12,8 @@ fn loss(dir: &Path, words: &[&str], before: &str) -> String {
     json(&String::from_utf8(ran.stdout).unwrap())["epochs"][0]["train_loss"].to_string()
 }
 
-/// The widths are above those of narrow maps, which are not multiplied on the matrix units. TGN's messages have
-/// 112 columns, so their rows are aligned, and its heads 18.
+/// The widths are above those of narrow maps, which are not multiplied on the matrix units. TGN's messages
+/// have 112 columns, so their rows are aligned, and its heads 18.
 #[test]
 #[cfg_attr(not(feature = "emu"), ignore = "wants --features emu")]
 fn products_compiled_for_a_precision_and_an_alignment_give_the_losses_of_those_that_test_both() {

@@ -314,8 +314,8 @@ impl Launch<'_> {
     pub(crate) fn has(&self, change: Change) -> bool {
         self.changes.has(change)
     }
-    /// Returns the precision of dense products, as the code that kernels use, and whether they use the loop of
-    /// before (`TESTED` in `kernels/product.cuh`).
+    /// Returns the precision of dense products, as the code that kernels use, and whether they use the loop
+    /// of before (`TESTED` in `kernels/product.cuh`).
     pub fn precision(&self) -> u32 {
         let tested = if self.has(Change::Products) { 0 } else { 2 };
         self.precision.code() + tested

@@ -335,7 +335,8 @@ impl FileSet {
         Ok(sample)
     }
 
-    /// Checks that the first rows of a file have the values of its folders, where these are columns of the file.
+    /// Checks that the first rows of a file have the values of its folders, where these are columns of the
+    /// file.
     fn check_values(&self, file: &Member, sample: &Sample) -> Result<()> {
         for (column, value) in file.partitions() {
             let Some(at) = sample.position(&column) else { continue };

@@ -60,8 +60,8 @@ impl EdgeColumns {
         Ok(EdgeColumns { ends: [0, 1], weight: (width == 3).then_some(2), width, note })
     }
 
-    /// Returns the columns by their names. Columns of other names are the ends in their order, if neither end is
-    /// named.
+    /// Returns the columns by their names. Columns of other names are the ends in their order, if neither end
+    /// is named.
     fn named(names: &[String]) -> Result<Self, String> {
         let at = |wanted: Role| names.iter().position(|name| role(name) == wanted);
         let is_weight = |name: &String| WEIGHTS_NAMED.contains(&name.trim().to_ascii_lowercase().as_str());
@@ -202,8 +202,8 @@ pub(crate) fn has_json_rows(path: &Path) -> bool {
     lines.next().is_some_and(is_object) && lines.any(|line| !line.trim_ascii().is_empty())
 }
 
-/// Opens a text file. Also returns the comments before its first row that name the ends of an edge, as fields,
-/// and the delimiter, by the first row.
+/// Opens a text file. Also returns the comments before its first row that name the ends of an edge, as
+/// fields, and the delimiter, by the first row.
 fn open(path: &Path) -> Result<(Records<impl BufRead>, Vec<Vec<String>>, Delimiter)> {
     let input = Input::open(path)?;
     let mut lines = input.head().split(|&b| b == b'\n');

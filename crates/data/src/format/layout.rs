@@ -311,7 +311,8 @@ impl Layout {
         }
     }
 
-    /// Adds a note about the columns that are not read, but for a column without a name that numbers the rows.
+    /// Adds a note about the columns that are not read, but for a column without a name that numbers the
+    /// rows.
     fn note_unread(&mut self, sample: &Sample) {
         let position = |column: &ColumnName| given(&self.names, column).ok().flatten().unwrap_or(usize::MAX);
         let is_feature = |i: usize| {

@@ -72,7 +72,8 @@ pub(super) fn is_hidden(path: &str) -> bool {
     })
 }
 
-/// Whether a file is about the others, by its name, such as `README.txt`. A table called `citation.csv` is not.
+/// Whether a file is about the others, by its name, such as `README.txt`. A table called `citation.csv` is
+/// not.
 fn is_about(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     let words = ["readme", "license", "licence", "copying", "notice", "citation", "changelog"];

@@ -157,8 +157,8 @@ impl Columns<'_> {
         Some(SplitTime { what, remedy: self.join(&columns, pattern) })
     }
 
-    /// Returns what is wrong with times of day, or numbers that may be some, that have a column of days beside
-    /// them.
+    /// Returns what is wrong with times of day, or numbers that may be some, that have a column of days
+    /// beside them.
     fn clock(&self, time: usize) -> Option<SplitTime> {
         let day = self.position(|i| i != time && self.is_folded(time, i))?;
         let [time_name, day_name] = [time, day].map(|i| &self.names[i]);

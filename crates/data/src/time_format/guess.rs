@@ -79,8 +79,8 @@ impl TimeFormat {
         }
     }
 
-    /// Returns the patterns of dates that all of `fields` may be, which are whole numbers, such as `20200131`:
-    /// one, or both with days and months first if the fields do not tell which.
+    /// Returns the patterns of dates that all of `fields` may be, which are whole numbers, such as
+    /// `20200131`: one, or both with days and months first if the fields do not tell which.
     pub(crate) fn of_dates<'a>(fields: impl Iterator<Item = &'a [u8]> + Clone) -> Vec<Self> {
         let Some(first) = fields.clone().next() else { return Vec::new() };
         let digits = first.strip_suffix(b".0").unwrap_or(first);

@@ -36,8 +36,8 @@ pub(super) fn may_follow_leap(seconds: i64) -> bool {
     seconds % 86_400 == 0 && date.is_some_and(|date| date.day() == 1 && [1, 7].contains(&date.month()))
 }
 
-/// A time of day: the seconds since midnight, the nanoseconds of a second, whether there are finer digits, and
-/// whether the second is a leap second.
+/// A time of day: the seconds since midnight, the nanoseconds of a second, whether there are finer digits,
+/// and whether the second is a leap second.
 #[derive(Default)]
 struct Clock {
     seconds: i64,

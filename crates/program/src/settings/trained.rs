@@ -98,7 +98,8 @@ impl TrainedModelArgs {
         config.validate()?;
         Ok((checkpoint, config))
     }
-    /// Refuses to write, as `flag` says, over what the command reads: the run, the data of `config`, or an `input`.
+    /// Refuses to write, as `flag` says, over what the command reads: the run, the data of `config`, or an
+    /// `input`.
     ///
     /// # Errors
     /// `Usage`.

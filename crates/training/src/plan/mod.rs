@@ -497,8 +497,8 @@ impl Plan {
         }
         self
     }
-    /// Returns the plan as ranks execute it that communicate, all of them in the same order: that of the program.
-    /// There, a gather of node memory would queue behind the stages that its lane prefetches.
+    /// Returns the plan as ranks execute it that communicate, all of them in the same order: that of the
+    /// program. There, a gather of node memory would queue behind the stages that its lane prefetches.
     #[must_use]
     pub fn in_program_order(mut self) -> Self {
         let [fetch, sample] = [Stage::FetchMemory, Stage::Sample].map(|stage| self.placement(stage).lane);

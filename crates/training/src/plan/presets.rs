@@ -19,9 +19,8 @@ fn presampled() -> BTreeMap<Stage, StagePlacement> {
     ])
 }
 
-/// Returns the placements of `overlap`: what prepares a step is on a lane of its own, so that it does not queue
-/// behind gradients of weights.
-/// Node memory is fetched there as soon as the step before has written it.
+/// Returns the placements of `overlap`: what prepares a step is on a lane of its own, so that it does not
+/// queue behind gradients of weights. Node memory is fetched there as soon as the step before has written it.
 fn overlapped() -> BTreeMap<Stage, StagePlacement> {
     let at = |lane, prefetch_depth| StagePlacement { lane, prefetch_depth };
     let fetched = Order::fetches_ahead().then_some((Stage::FetchMemory, at(3, 0)));
