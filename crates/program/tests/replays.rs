@@ -227,7 +227,7 @@ fn the_preparation_of_a_batch_is_prefetched_and_its_computation_is_not() {
                        gather_rows group_roots group_roots group_slots group_slots";
     assert_eq!(prefetched(&config).join(" "), both_layers);
     config.features_on = KeptOn::Host;
-    let with_rows = both_layers.replace("unique gather_rows", "unique unique gather_rows gather_rows");
+    let with_rows = both_layers.replace("unique gather_rows", "unique gather_rows unique gather_rows");
     assert_eq!(prefetched(&config).join(" "), with_rows);
     config.plan = "sequential".into();
     assert!(prefetched(&config).is_empty());
