@@ -2,7 +2,10 @@
 use super::{
     output::{command_line, print_json},
     plan::{LogFiles, LoggingWatch, fit},
-    settings::{Files, GivenFiles, Settings, headings::TRAINING, refuse_unread, set_flag, with_flag},
+    settings::{
+        Files, GivenFiles, Settings, check_ending, data_files, headings::TRAINING, refuse_over,
+        refuse_unread, set_flag, with_flag,
+    },
     train_data::Data,
     trials::end_with_parent,
     watch::Display,
@@ -87,7 +90,13 @@ impl Train {
             return Err(Error::usage("--timeline has neither a file nor a run folder to write into")
                 .remedy("give --timeline FILE, or --out"));
         }
-        for (flag, path) in [("timeline", timeline), ("accesses", self.output.accesses.as_ref())] {
+        for (flag, ending, path) in
+            [("timeline", "json", timeline), ("accesses", "csv", self.output.accesses.as_ref())]
+        {
+            if let Some(path) = path {
+                check_ending(&format!("--{flag}"), path, ending)?;
+                refuse_over(&format!("--{flag}"), path, data_files(config))?;
+            }
             let folder = path.and_then(|path| path.parent());
             if let Some(folder) = folder.filter(|f| !f.as_os_str().is_empty() && !f.is_dir()) {
                 let path = path.map_or(folder, PathBuf::as_path).display();

@@ -430,9 +430,18 @@ fn no_command_writes_over_what_it_reads() {
         &["predict", "--checkpoint", "run", "--input", "later.csv", "--out", "./later.csv"],
         &["predict", "--checkpoint", "run", "--input", "later.csv", "--out", "events.csv"],
         &["eval", "--checkpoint", "run/checkpoint", "--scores", "events.csv"],
+        &["train", "events.csv", "--accesses", "./events.csv"],
     ] {
         refused(dir, words, 2, &["the command reads this file and would write over it; give another name"]);
     }
+    // Here the data are those by default.
+    let words = ["train", "--timeline", "events.csv"];
+    refused(
+        dir,
+        &words,
+        2,
+        &["--timeline events.csv: the file is written as json; let its name end in .json"],
+    );
     fs::copy(dir.join("events.csv"), dir.join("run/summary.csv")).unwrap();
     done(dir, &["eval", "--checkpoint", "run", "--scores", "run/summary.csv"]);
     assert_eq!(

@@ -517,3 +517,17 @@ fn what_changes_its_meaning_late_is_an_error_or_a_note() {
     let e = load_path(dir.path()).unwrap();
     assert!(e.notes.iter().any(|note| note.starts_with("`src` names folders, too")), "{:?}", e.notes);
 }
+
+#[test]
+fn a_key_that_is_null_at_first_is_read_by_its_later_values() {
+    let row = |i: usize, value: &str| {
+        format!("{{\"note\": {value}, \"src\": {i}, \"dst\": 7, \"time\": {i}, \"w\": null}}\n")
+    };
+    let rows: String = (0..150).map(|i| row(i, if i < 120 { "null" } else { "0.5" })).collect();
+    let (_dir, path) = super::tests::write("late.jsonl", rows);
+    let e = load(&path, &ReadOptions::default()).unwrap();
+    assert_eq!((e.len(), e.edge_width(), e.edge_features.unwrap().row(149)), (150, 1, &[0.5][..]));
+    let rows: String = (0..150).map(|i| row(i, if i < 120 { "null" } else { "\"late\"" })).collect();
+    let (_dir, path) = super::tests::write("text.jsonl", rows);
+    assert_eq!(load(&path, &ReadOptions::default()).unwrap().len(), 150);
+}

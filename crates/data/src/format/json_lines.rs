@@ -22,7 +22,7 @@ use serde::{
 use serde_json::{Map, Value};
 use std::{
     borrow::Cow,
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     fmt,
     io::{BufRead, BufReader},
     path::{Path, PathBuf},
@@ -117,7 +117,10 @@ pub(super) fn sample(input: &Input, options: &ReadOptions) -> Result<Sample> {
     let objects: Vec<Map<String, Value>> =
         lines.take(ROWS).map(|(i, line)| parse(&input.path, i as u64 + 1, line)).collect::<Result<_>>()?;
     let mut names: Vec<String> = Vec::new();
-    for key in objects.iter().flat_map(|o| o.keys()) {
+    // Of a key that is null in all of them, only a later value tells what it is.
+    let values = objects.iter().flatten().filter(|(_, value)| !value.is_null());
+    let with_values: HashSet<&String> = values.map(|(key, _)| key).collect();
+    for key in objects.iter().flat_map(|o| o.keys()).filter(|key| with_values.contains(key)) {
         if !names.contains(key) {
             names.push(key.clone());
         }
@@ -207,6 +210,7 @@ pub(super) fn for_each(
         for (name, value) in &object {
             match met.get_mut(name.as_str()) {
                 Some(met) => *met = true,
+                None if value.is_null() => {}
                 None => late.add(name, value, (&path, number)),
             }
         }

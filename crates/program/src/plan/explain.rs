@@ -1,7 +1,7 @@
 //! `tgnn-bench plan explain`: what the planner of DistTGL chooses for data and ranks, and why.
 use crate::{
     output::{print_json, say},
-    settings::{ReadArgs, with_default},
+    settings::{ReadArgs, check_ending, with_default},
 };
 use clap::Args;
 use serde_json::json;
@@ -114,6 +114,7 @@ impl Explain {
         if self.batch == 0 {
             return Err(Error::usage("--batch 0").remedy("give 1 or more"));
         }
+        self.svg.iter().try_for_each(|path| check_ending("--svg", path, "svg"))?;
         let machine = self.machine.as_deref().map(Machine::named).transpose()?;
         machine.iter().try_for_each(|machine| machine.check_ranks(self.ranks))?;
         let ranks_of_node = machine.as_ref().map_or(self.ranks, |machine| machine.node.devices);

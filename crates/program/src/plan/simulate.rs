@@ -2,7 +2,7 @@
 use super::ranks::{RankedArgs, refuse_host};
 use crate::{
     output::{print_json, say},
-    settings::{keys, set_keys, with_default},
+    settings::{check_ending, keys, set_keys, with_default},
     train_data::Data,
 };
 use clap::Args;
@@ -79,6 +79,7 @@ impl Simulate {
     /// Runs the command.
     pub fn run(&self) -> Result<()> {
         let config = self.config()?;
+        self.timeline.iter().try_for_each(|path| check_ending("--timeline", path, "json"))?;
         if self.ranked.ranks > 0 {
             return self.ranked.run(&config, self.timeline.as_deref(), self.json);
         }

@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 use tgnn::error::{Error, Result};
-use tgnn_training::model::ModelName;
+use tgnn_training::{model::ModelName, task::Config};
 
 /// Maximum size of a configuration whose name does not end like that of one, in bytes.
 const LARGEST: u64 = 1 << 20;
@@ -53,6 +53,41 @@ impl GivenFiles {
         }
         Ok(files)
     }
+}
+
+/// Refuses to write, as `flag` says, over a file that the command reads, or that is in a folder that it `reads`.
+///
+/// # Errors
+/// `Usage`.
+pub fn refuse_over<'a>(flag: &str, out: &Path, reads: impl IntoIterator<Item = &'a Path>) -> Result<()> {
+    // What does not exist is not read.
+    let Ok(target) = out.canonicalize() else { return Ok(()) };
+    let is_read = |path: &Path| path.canonicalize().is_ok_and(|path| target.starts_with(path));
+    if !reads.into_iter().any(is_read) {
+        return Ok(());
+    }
+    let what = format!("{flag} {}: the command reads this file and would write over it", out.display());
+    Err(Error::usage(what).remedy("give another name"))
+}
+
+/// Returns the files and the folder that the data of a configuration are read from.
+pub fn data_files(config: &Config) -> impl Iterator<Item = &Path> {
+    let data = &config.data;
+    let beside = [&data.edge_features, &data.node_features, &data.labels].into_iter().flatten();
+    beside.map(PathBuf::as_path).chain([Path::new(&data.path)])
+}
+
+/// Refuses a file that does not end like what is written into it, such as `--timeline events.csv`: it may be
+/// meant for something else.
+///
+/// # Errors
+/// `Usage`.
+pub fn check_ending(flag: &str, file: &Path, ending: &str) -> Result<()> {
+    if file.extension().is_some_and(|end| end == ending) {
+        return Ok(());
+    }
+    Err(Error::usage(format!("{flag} {}: the file is written as {ending}", file.display()))
+        .remedy(format!("let its name end in .{ending}")))
 }
 
 /// Whether a file is a configuration: by the end of its name, and else by its content. What is not there has

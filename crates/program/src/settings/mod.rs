@@ -6,7 +6,7 @@ mod ranks;
 mod read;
 mod trained;
 
-pub(super) use files::{Files, GivenFiles};
+pub(super) use files::{Files, GivenFiles, check_ending, data_files, refuse_over};
 pub(super) use keys::{Keys, keys, refuse_unread, set_flag, set_keys, with_default};
 pub(super) use ranks::{Opened, RankArgs, is_on_gpu};
 pub(super) use read::ReadArgs;

@@ -1,5 +1,8 @@
 //! The arguments of commands on a trained model: its checkpoint, and where its data are now.
-use super::read::ReadArgs;
+use super::{
+    files::{data_files, refuse_over},
+    read::ReadArgs,
+};
 use crate::train_data::Data;
 use clap::Args;
 use std::path::{Path, PathBuf};
@@ -104,22 +107,12 @@ impl TrainedModelArgs {
     /// # Errors
     /// `Usage`.
     pub fn refuse_over(&self, flag: &str, out: &Path, config: &Config, input: Option<&Path>) -> Result<()> {
-        // What does not exist is not read.
-        let Ok(target) = out.canonicalize() else { return Ok(()) };
         let run = match self.checkpoint.ends_with("checkpoint") {
             true => vec![self.checkpoint.clone()],
             false => ["checkpoint", "config.toml", "summary.json", "metrics.jsonl"]
                 .map(|name| self.checkpoint.join(name))
                 .to_vec(),
         };
-        let data = &config.data;
-        let files = [&data.edge_features, &data.node_features, &data.labels].into_iter().flatten();
-        let read = files.map(PathBuf::as_path).chain([Path::new(&data.path)]).chain(input);
-        let is_read = |path: &Path| path.canonicalize().is_ok_and(|path| target.starts_with(path));
-        if !run.iter().map(PathBuf::as_path).chain(read).any(is_read) {
-            return Ok(());
-        }
-        let what = format!("{flag} {}: the command reads this file and would write over it", out.display());
-        Err(Error::usage(what).remedy("give another name"))
+        refuse_over(flag, out, run.iter().map(PathBuf::as_path).chain(data_files(config)).chain(input))
     }
 }
