@@ -55,7 +55,8 @@ impl GivenFiles {
     }
 }
 
-/// Refuses to write, as `flag` says, over a file that the command reads, or that is in a folder that it `reads`.
+/// Refuses to write, as `flag` says, over a file that the command reads, or that is in a folder that it
+/// `reads`.
 ///
 /// # Errors
 /// `Usage`.
