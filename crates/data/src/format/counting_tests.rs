@@ -161,8 +161,7 @@ fn more_keys_than_a_table_has_columns_are_refused_unless_some_are_named() {
     );
     let e = read_with(text(10_110), &columns("src=src,features=k100+k10100")).unwrap();
     assert_eq!((e.len(), e.edge_width()), (10_110, 2));
-    let note =
-        "not read, because the first lines lack them: more than 10,000 keys; `k101` is first in line 102";
+    let note = "not read, because the first lines lack their values: more than 10,000 keys; `k101` is first in line 102";
     assert!(e.notes.iter().any(|told| told.starts_with(note)), "{:?}", e.notes);
 }
 
@@ -521,7 +520,7 @@ fn what_changes_its_meaning_late_is_an_error_or_a_note() {
 #[test]
 fn a_key_that_is_null_at_first_is_read_by_its_later_values() {
     let row = |i: usize, value: &str| {
-        format!("{{\"note\": {value}, \"src\": {i}, \"dst\": 7, \"time\": {i}, \"w\": null}}\n")
+        format!("{{\"weight\": {value}, \"src\": {i}, \"dst\": 7, \"time\": {i}, \"x\": null}}\n")
     };
     let rows: String = (0..150).map(|i| row(i, if i < 120 { "null" } else { "0.5" })).collect();
     let (_dir, path) = super::tests::write("late.jsonl", rows);
@@ -529,5 +528,14 @@ fn a_key_that_is_null_at_first_is_read_by_its_later_values() {
     assert_eq!((e.len(), e.edge_width(), e.edge_features.unwrap().row(149)), (150, 1, &[0.5][..]));
     let rows: String = (0..150).map(|i| row(i, if i < 120 { "null" } else { "\"late\"" })).collect();
     let (_dir, path) = super::tests::write("text.jsonl", rows);
-    assert_eq!(load(&path, &ReadOptions::default()).unwrap().len(), 150);
+    let said = load(&path, &ReadOptions::default()).unwrap_err().to_string();
+    assert!(said.contains("text.jsonl:121") && said.contains("late"), "{said}");
+    let rows: String = (0..150).map(|i| row(i, "null")).collect();
+    let (_dir, path) = super::tests::write("null.jsonl", rows);
+    let e = load(&path, &ReadOptions::default()).unwrap();
+    assert!(
+        e.notes.iter().any(|note| note.contains("lack their values: weight, x; `weight` is first in line 1")),
+        "{:?}",
+        e.notes
+    );
 }

@@ -46,7 +46,7 @@ pub(super) fn recognises(input: &Input) -> bool {
 /// Maximum number of keys that the first lines lack. Objects with more of them are no rows of a table.
 const MOST_LATE: usize = 10_000;
 
-/// Keys that the first lines lack, in order of first appearance.
+/// Keys that have no value in the first lines, in order of first appearance.
 #[derive(Default)]
 pub(super) struct LateKeys {
     /// The first value of each that is not null, if there is one.
@@ -79,7 +79,7 @@ impl LateKeys {
         self.too_many |= other.too_many;
     }
 
-    /// Whether there are keys for which a file is to be read again. Keys that are too many are left out if
+    /// Whether there are values for which a file is to be read again. Keys that are too many are left out if
     /// the user has `named` columns.
     ///
     /// # Errors
@@ -90,7 +90,7 @@ impl LateKeys {
                 let what = format!("there are more than {} different keys", grouped(MOST_LATE as u64));
                 Err(Error::data(path, what).remedy("name those of the events to read by --columns"))
             }
-            first => Ok(first.is_some() && !self.too_many),
+            _ => Ok(self.values.values().any(|value| !value.is_null()) && !self.too_many),
         }
     }
 
@@ -102,7 +102,7 @@ impl LateKeys {
             false => listed(&self.values.keys().cloned().collect::<Vec<_>>()),
         };
         Some(format!(
-            "not read, because the first lines lack them: {what}; `{name}` is first in line {line}; name them by \
+            "not read, because the first lines lack their values: {what}; `{name}` is first in line {line}; name them by \
              --columns, or give a file"
         ))
     }
@@ -174,7 +174,7 @@ impl Sample {
         let mut row = vec![Vec::new(); width];
         for (i, value) in late.values.values().enumerate() {
             row[first + i] = text(value);
-            self.measured.extend(Some(first + i).filter(|_| is_list(value)));
+            self.measured.extend(Some(first + i).filter(|_| !value.is_null() && is_list(value)));
         }
         self.rows.push(row);
         self.whole = self.rows.len();
@@ -210,7 +210,6 @@ pub(super) fn for_each(
         for (name, value) in &object {
             match met.get_mut(name.as_str()) {
                 Some(met) => *met = true,
-                None if value.is_null() => {}
                 None => late.add(name, value, (&path, number)),
             }
         }
