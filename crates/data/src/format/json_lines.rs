@@ -101,9 +101,12 @@ impl LateKeys {
             true => format!("more than {} keys", grouped(MOST_LATE as u64)),
             false => listed(&self.values.keys().cloned().collect::<Vec<_>>()),
         };
+        if self.values.values().all(Value::is_null) && !self.too_many {
+            return Some(format!("columns not read, because no line has a value: {what}"));
+        }
         Some(format!(
-            "not read, because the first lines lack their values: {what}; `{name}` is first in line {line}; name them by \
-             --columns, or give a file"
+            "not read, because the first lines lack their values: {what}; `{name}` is first in line {line}; name \
+             them by --columns, or give a file"
         ))
     }
 }
