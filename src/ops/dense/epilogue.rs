@@ -79,13 +79,14 @@ impl DropRate {
     /// Writes the [`factor`](Self::factor) of the elements from `first` on; each draw is computed once.
     pub(in crate::ops) fn factors(&self, key: Key, first: usize, out: &mut [f32]) {
         let (threshold, scale) = (self.threshold(), self.scale() as f32);
-        let (mut draw, mut words) = (u64::MAX, [0; 8]);
-        for (i, out) in (key.first() + first as u64..).zip(out) {
-            if i / 8 != draw {
-                draw = i / 8;
-                words = key.draw_u16(draw);
+        let (mut i, mut rest) = (key.first() + first as u64, out);
+        while !rest.is_empty() {
+            let (words, from) = (key.draw_u16(i / 8), (i % 8) as usize);
+            let (now, later) = rest.split_at_mut(rest.len().min(words.len() - from));
+            for (out, &word) in now.iter_mut().zip(&words[from..]) {
+                *out = if u32::from(word) >= threshold { scale } else { 0.0 };
             }
-            *out = if u32::from(words[(i % 8) as usize]) >= threshold { scale } else { 0.0 };
+            (i, rest) = (i + now.len() as u64, later);
         }
     }
     /// Returns the factor of element `i`: 0 if it is dropped, otherwise the scale.

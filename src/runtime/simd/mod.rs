@@ -5,9 +5,11 @@
 //! threads. Their last bits do depend on the instruction set (a fused multiply-add rounds once).
 
 mod block;
+mod mix;
 #[cfg(target_arch = "x86_64")]
 pub use block::{Avx2, Avx512};
 pub use block::{Block, Plain};
+pub use mix::{Terms, mix};
 
 /// Number of floats in a block: one AVX-512 register, or two AVX2 registers.
 pub const LANES: usize = 16;
@@ -141,49 +143,26 @@ pub fn dot_tile<V: Block, const Q: usize>(
     out
 }
 
-/// Computes `out = sum_j a[j * step] rows[j * stride + from ..]` over `n` terms, or `out += ...` if `add`.
-/// The length of `out` is a multiple of [`LANES`].
+/// Copies a short row of the same length block by block, in less time than a call of `memcpy` takes.
 #[inline(always)]
-#[allow(clippy::too_many_arguments)]
-pub fn mix<V: Block>(
-    out: &mut [f32],
-    add: bool,
-    a: &[f32],
-    step: usize,
-    n: usize,
-    rows: &[f32],
-    stride: usize,
-    from: usize,
-) {
-    let mut from = from;
-    let mut wide = out.chunks_exact_mut(4 * LANES);
-    // Four blocks at a time stay in registers during the loop over the terms.
-    for out in &mut wide {
-        let mut sum = [V::splat(0.0); 4];
-        if add {
-            for q in 0..4 {
-                sum[q] = V::load(&out[q * LANES..]);
-            }
-        }
-        for j in 0..n {
-            let (a, x) = (V::splat(a[j * step]), &rows[j * stride + from..][..4 * LANES]);
-            for q in 0..4 {
-                sum[q] = a.mul_add(V::load(&x[q * LANES..]), sum[q]);
-            }
-        }
-        for q in 0..4 {
-            sum[q].store(&mut out[q * LANES..]);
-        }
-        from += 4 * LANES;
+pub fn copy<V: Block>(to: &mut [f32], from: &[f32]) {
+    let Some(end) = to.len().checked_sub(LANES) else {
+        return to.copy_from_slice(from);
+    };
+    let copy = |to: &mut [f32], at: usize| V::load(&from[at..]).store(&mut to[at..]);
+    // Both ends overlap the blocks between them, whose stores do not cross cache lines.
+    copy(to, 0);
+    let mut at = to.as_ptr().align_offset(LINE).min(end);
+    // Two blocks at a time: of a loop that copies one, the compiler would make the call.
+    while at + LANES <= end {
+        copy(to, at);
+        copy(to, at + LANES);
+        at += 2 * LANES;
     }
-    for out in wide.into_remainder().chunks_exact_mut(LANES) {
-        let mut sum = if add { V::load(out) } else { V::splat(0.0) };
-        for j in 0..n {
-            sum = V::splat(a[j * step]).mul_add(V::load(&rows[j * stride + from..]), sum);
-        }
-        sum.store(out);
-        from += LANES;
+    if at < end {
+        copy(to, at);
     }
+    copy(to, end);
 }
 
 /// Computes `y += a x` over the shorter length.

@@ -393,6 +393,8 @@ pub(in crate::ops) const CASES: &[&[usize]] = &[
     &[70, 33, 60, 7, 2, 8, 0, 128, 10, 30, 0, 0, 0],
     // More roots than multiprocessors.
     &[420, 40, 20, 3, 2, 132, 4, 4, 10, 30, 1, 1, 0],
+    // Three heads, at most one neighbour, and widths of several blocks and a ragged end.
+    &[40, 12, 30, 1, 3, 37, 29, 19, 10, 30, 0],
 ];
 pub(in crate::ops) const BENCH: &[&[usize]] = &[
     &[1_800, 700, 1_487, 10, 2, 100, 172, 100, 10, 110_232, 10],

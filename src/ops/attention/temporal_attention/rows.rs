@@ -12,9 +12,11 @@ use super::{
 };
 use crate::runtime::{
     Fault, Io, parts,
-    simd::{self, Block, LANES, vectorised},
+    simd::{self, Block, LANES, Terms, vectorised},
 };
 
+/// How many slots before its sum a row of dz is prefetched.
+const AHEAD: usize = 6;
 /// Raw rows in one tile of products.
 const TILE: usize = 4;
 
@@ -27,16 +29,12 @@ pub(super) struct Workspace<'a> {
     time: usize,
     /// Padded width of a raw row: `known + time`.
     row: usize,
-    /// Padded width of a row of memory.
-    d: usize,
     /// Padded width of a row of weights.
     k: usize,
     /// Raw rows, `[k, row]`.
     z: &'a mut [f32],
-    /// `[2 H, row]`: gradients of the mixed rows (in the forward pass, mixed rows), then queries.
+    /// `[2 H, row]`: gradients of the mixed rows (not in the forward pass), then queries.
     gq: &'a mut [f32],
-    /// Gradients of the queries, `[H, row]`.
-    dq: &'a mut [f32],
     /// Sines of the time encodings, `[k, time]`.
     sin: &'a mut [f32],
     /// `[2 H, k]`: weights after drop-out, then gradients of the scores; the factors of the rows of `gq` in
@@ -47,8 +45,6 @@ pub(super) struct Workspace<'a> {
     shared: &'a mut [f32],
     /// Drop-out factors, `[H k]` without padding.
     kept: &'a mut [f32],
-    /// Gradients of the neighbours' rows of memory, `[k, d]`.
-    dz: &'a mut [f32],
     /// Gradient of a time encoding, `[time]`.
     dphi: &'a mut [f32],
 }
@@ -61,13 +57,13 @@ fn padded(n: usize) -> usize {
 impl<'a> Workspace<'a> {
     /// Runs `work` with the buffers of this thread.
     pub(super) fn with(o: &Operands<'_, f32>, work: impl FnOnce(&mut Workspace<'_>)) {
-        let (known, time, d, k) = (padded(o.d + o.f), padded(o.w.len()), padded(o.d), padded(o.k));
-        let n = (known + time) * (k + 3 * o.heads) + (k + 1) * time + 4 * o.heads * k + k * d;
+        let (known, time, k) = (padded(o.d + o.f), padded(o.w.len()), padded(o.k));
+        let n = (known + time) * (k + 2 * o.heads) + (k + 1) * time + 4 * o.heads * k;
         parts::with_thread_buffer(n, |buffer| work(&mut Workspace::new(buffer, o)));
     }
     fn new(buffer: &'a mut [f32], o: &Operands<'_, f32>) -> Self {
         let heads = o.heads;
-        let (known, time, d, k) = (padded(o.d + o.f), padded(o.w.len()), padded(o.d), padded(o.k));
+        let (known, time, k) = (padded(o.d + o.f), padded(o.w.len()), padded(o.k));
         let row = known + time;
         let mut rest = buffer;
         let mut take = |n: usize| {
@@ -79,16 +75,13 @@ impl<'a> Workspace<'a> {
             known,
             time,
             row,
-            d,
             k,
             z: take(k * row),
             gq: take(2 * heads * row),
-            dq: take(heads * row),
             sin: take(k * time),
             a_ds: take(2 * heads * k),
             shared: take(heads * k),
             kept: take(heads * k),
-            dz: take(k * d),
             dphi: take(time),
         }
     }
@@ -97,38 +90,30 @@ impl<'a> Workspace<'a> {
 /// Copies `row` into its padded form: `{memory | features}`, then the time encoding of `t` numbers at
 /// `known`.
 #[inline(always)]
-fn pad(padded: &mut [f32], row: &[f32], known: usize, t: usize) {
+fn pad<V: Block>(padded: &mut [f32], row: &[f32], known: usize, t: usize) {
     let (raw, time) = row.split_at(row.len() - t);
-    padded[..raw.len()].copy_from_slice(raw);
-    padded[known..known + t].copy_from_slice(time);
-}
-
-/// Copies a padded row back into a row without padding, see [`pad`].
-#[inline(always)]
-fn unpad(row: &mut [f32], padded: &[f32], known: usize, t: usize) {
-    let (raw, time) = row.split_at_mut(row.len() - t);
-    raw.copy_from_slice(&padded[..raw.len()]);
-    time.copy_from_slice(&padded[known..known + t]);
+    simd::copy::<V>(&mut padded[..raw.len()], raw);
+    simd::copy::<V>(&mut padded[known..known + t], time);
 }
 
 /// Loads query `q` of all heads.
 #[inline(always)]
-fn load_query(o: &Operands<'_, f32>, q: usize, w: &mut Workspace<'_>) {
+fn load_query<V: Block>(o: &Operands<'_, f32>, q: usize, w: &mut Workspace<'_>) {
     for h in 0..o.heads {
-        pad(&mut w.gq[(o.heads + h) * w.row..][..w.row], o.query_of(q, h), w.known, o.w.len());
+        pad::<V>(&mut w.gq[(o.heads + h) * w.row..][..w.row], o.query_of(q, h), w.known, o.w.len());
     }
 }
 
 /// Loads memory and features of the `n` neighbours of root `i`. Missing rows are reported as faults and
 /// loaded as zeros.
 #[inline(always)]
-fn load_known(o: &Operands<'_, f32>, i: usize, n: usize, w: &mut Workspace<'_>) {
+fn load_known<V: Block>(o: &Operands<'_, f32>, i: usize, n: usize, w: &mut Workspace<'_>) {
     for j in 0..n {
         let (z, slot) = (&mut w.z[j * w.row..][..o.d + o.f], i * o.k + j);
         let (of_h, of_edge) = z.split_at_mut(o.d);
         for (to, row) in [(of_h, o.memory(slot)), (of_edge, o.features(slot))] {
             match row {
-                Some(row) => to.copy_from_slice(row),
+                Some(row) => simd::copy::<V>(to, row),
                 None => {
                     to.fill(0.0);
                     o.check(i, slot);
@@ -209,10 +194,48 @@ fn products<V: Block>(
     }
 }
 
-/// Whether the root at index `at` of the order leads; the roots of its query begin at `begin`.
+/// Part of a raw row.
+#[derive(Clone, Copy)]
+enum Part {
+    /// Memory and features.
+    Known,
+    /// The time encoding.
+    Time,
+    /// All, if there is no padding between the others.
+    All,
+}
+
+/// Computes `out_h = sum_j a[h, j] z_j`, or `out_h += ...` if `add`, in the columns of `part`, for the rows of
+/// all heads, which have no padding.
 #[inline(always)]
-fn leads(o: &Operands<'_, f32>, begin: usize, at: usize) -> bool {
-    at == begin || !o.same_neighbors(at - 1, at)
+#[allow(clippy::too_many_arguments)]
+fn mix_heads<V: Block>(
+    o: &Operands<'_, f32>,
+    out: &mut [f32],
+    add: bool,
+    part: Part,
+    a: &[f32],
+    k: usize,
+    n: usize,
+    z: &[f32],
+    row: usize,
+) {
+    let (c, known) = (o.width(), o.d + o.f);
+    let (columns, from) = match part {
+        Part::Known => (0..known, 0),
+        Part::Time => (known..c, padded(known)),
+        Part::All => (0..c, 0),
+    };
+    let of = Terms { rows: &z[from..], stride: row, step: 1, n };
+    for (out, a) in out.chunks_mut(2 * c).zip(a.chunks(2 * k)) {
+        match out.split_at_mut_checked(c) {
+            Some((p, q)) if !q.is_empty() => {
+                let out = [&mut p[columns.clone()], &mut q[columns.clone()]];
+                simd::mix::<V, 2>(out, add, [a, &a[k..]], of);
+            }
+            _ => simd::mix::<V, 1>([&mut out[columns.clone()]], add, [a], of),
+        }
+    }
 }
 
 /// Returns the root after the one at index `at` of the order, if its neighbours differ.
@@ -236,8 +259,7 @@ pub(super) struct Upstream<'a> {
 }
 
 /// Computes, for the root at index `at` of the order with `n` neighbours, the weights after drop-out and the
-/// gradients of the scores. Adds the latter to the sums of the run, and their products with the time
-/// encodings to the gradients of the queries.
+/// gradients of the scores. Adds the latter to the sums of the run.
 #[inline(always)]
 fn score_gradients<V: Block>(
     o: &Operands<'_, f32>,
@@ -246,9 +268,10 @@ fn score_gradients<V: Block>(
     up: &Upstream<'_>,
     w: &mut Workspace<'_>,
 ) {
-    let (c, heads, row, k, known, time) = (o.width(), o.heads, w.row, w.k, w.known, w.time);
+    let (c, heads, row, k) = (o.width(), o.heads, w.row, w.k);
     for h in 0..heads {
-        pad(&mut w.gq[h * row..][..row], &up.dmix[(at * heads + h) * c..][..c], known, o.w.len());
+        let dmix = &up.dmix[(at * heads + h) * c..][..c];
+        pad::<V>(&mut w.gq[h * row..][..row], dmix, w.known, o.w.len());
     }
     let (a, ds) = w.a_ds.split_at_mut(heads * k);
     products::<V>(ds, heads, k, w.gq, w.z, row, n, 0, row);
@@ -266,22 +289,60 @@ fn score_gradients<V: Block>(
             a[j] = weights[j] * kept[j];
             shared[j] += ds[j];
         }
-        simd::mix::<V>(&mut w.dq[h * row + known..][..time], true, ds, 1, n, w.z, row, known);
     }
 }
 
-/// Adds the terms of the whole run to the gradients of the queries and, if `learn_h` is set, of the rows of
-/// memory of its `n` neighbours.
+/// Adds the terms of a root to the gradients `dz` of the rows of memory of its neighbours, `d` numbers each,
+/// or writes them if the root leads. The last root of a run also adds the terms of the whole run, whose
+/// factors take the place of the gradients of its own scores.
 #[inline(always)]
-fn finish_run<V: Block>(heads: usize, n: usize, learn_h: bool, w: &mut Workspace<'_>) {
-    let (row, k, known, d) = (w.row, w.k, w.known, w.d);
-    for h in 0..heads {
-        simd::mix::<V>(&mut w.dq[h * row..][..known], true, &w.shared[h * k..], 1, n, w.z, row, 0);
+fn memory_gradients<V: Block>(
+    heads: usize,
+    dz: &mut [f32],
+    d: usize,
+    leads: bool,
+    last: bool,
+    w: &mut Workspace<'_>,
+) {
+    if last {
+        simd::copy::<V>(&mut w.a_ds[heads * w.k..], w.shared);
     }
-    for j in 0..if learn_h { n } else { 0 } {
-        let queries = &w.gq[heads * row..];
-        simd::mix::<V>(&mut w.dz[j * d..][..d], true, &w.shared[j..], k, heads, queries, row, 0);
+    let n = if last { 2 * heads } else { heads };
+    let of = Terms { rows: w.gq, stride: w.row, step: w.k, n };
+    for (i, dz) in dz.chunks_mut((2 * d).max(1)).enumerate() {
+        let a = &w.a_ds[2 * i..];
+        match dz.split_at_mut_checked(d) {
+            Some((p, q)) if !q.is_empty() => simd::mix::<V, 2>([p, q], !leads, [a, &a[1..]], of),
+            _ => simd::mix::<V, 1>([dz], !leads, [a], of),
+        }
     }
+}
+
+/// Computes the weights of one head before and after drop-out from its scores `a`, padded, of `n` neighbours:
+/// the former go to `saved`, the latter to `a`. Returns the sum of the latter.
+#[inline(always)]
+fn soft_max<V: Block>(a: &mut [f32], shared: &[f32], scale: f32, saved: &mut [f32], kept: &[f32]) -> f32 {
+    let n = saved.len();
+    let mut top = f32::NEG_INFINITY;
+    for j in 0..n {
+        a[j] = (a[j] + shared[j]) * scale;
+        top = top.max(a[j]);
+    }
+    a[n..].fill(f32::NEG_INFINITY);
+    for a in a.chunks_exact_mut(LANES) {
+        V::load_each(a).store(a); // from here on, blocks can be loaded
+        for a in a.iter_mut() {
+            *a = simd::exp(*a - top);
+        }
+    }
+    let total: f32 = a[..n].iter().sum();
+    let mut sum = 0.0;
+    for ((a, saved), &kept) in a.iter_mut().zip(saved).zip(kept) {
+        *saved = *a / total;
+        *a = *saved * kept;
+        sum += *a;
+    }
+    sum
 }
 
 vectorised! {
@@ -291,49 +352,35 @@ vectorised! {
         o: &Operands<'_, f32>, from: usize, until: usize, out: &mut [f32], sums: &mut [f32], weights: &mut [f32],
         w: &mut Workspace<'_>,
     ) {
-        let (c, t, heads, row, k) = (o.width(), o.w.len(), o.heads, w.row, w.k);
+        let (c, heads, row, k) = (o.width(), o.heads, w.row, w.k);
         let first = o.starts[from] as usize;
+        let contiguous = w.known == o.d + o.f;
+        let parts: &[Part] = if contiguous { &[Part::All] } else { &[Part::Known, Part::Time] };
         weights.fill(0.0);
         for q in from..until {
             let (begin, end) = (o.starts[q] as usize, o.starts[q + 1] as usize);
             if begin < end {
-                load_query(o, q, w);
+                load_query::<V>(o, q, w);
             }
+            let mut leads = true;
             for at in begin..end {
-                let (i, n) = o.root(at);
-                if leads(o, begin, at) {
-                    load_known(o, i, n, w);
+                let ((i, n), next) = (o.root(at), next_run(o, at));
+                if leads {
+                    load_known::<V>(o, i, n, w);
                     products::<V>(w.shared, heads, k, &w.gq[heads * row..], w.z, row, n, 0, w.known);
                 }
-                load_time(o, i, n, next_run(o, at), w, false);
-                let (mixed, query) = w.gq.split_at_mut(heads * row);
-                products::<V>(w.a_ds, heads, k, query, w.z, row, n, w.known, w.time);
+                leads = next.is_some();
+                load_time(o, i, n, next, w, false);
+                products::<V>(w.a_ds, heads, k, &w.gq[heads * row..], w.z, row, n, w.known, w.time);
                 for h in 0..heads {
-                    let row_of = (at - first) * heads + h;
+                    let of = (at - first) * heads + h;
                     let (a, shared) = (&mut w.a_ds[h * k..][..k], &w.shared[h * k..][..k]);
-                    let mut top = f32::NEG_INFINITY;
-                    for j in 0..n {
-                        a[j] = (a[j] + shared[j]) * o.scale as f32;
-                        top = top.max(a[j]);
-                    }
-                    a[n..].fill(f32::NEG_INFINITY);
-                    for a in a.chunks_exact_mut(LANES) {
-                        V::load_each(a).store(a); // from here on, blocks can be loaded
-                        for a in a.iter_mut() {
-                            *a = simd::exp(*a - top);
-                        }
-                    }
-                    let total: f32 = a[..n].iter().sum();
-                    let saved = &mut weights[row_of * o.k..][..n];
-                    sums[row_of] = 0.0;
-                    for ((a, saved), &kept) in a.iter_mut().zip(saved).zip(&w.kept[h * o.k..]) {
-                        *saved = *a / total;
-                        *a = *saved * kept;
-                        sums[row_of] += *a;
-                    }
-                    let mixed = &mut mixed[h * row..][..row];
-                    simd::mix::<V>(mixed, false, a, 1, n, w.z, row, 0);
-                    unpad(&mut out[row_of * c..][..c], mixed, w.known, t);
+                    let (saved, kept) = (&mut weights[of * o.k..][..n], &w.kept[h * o.k..]);
+                    sums[of] = soft_max::<V>(a, shared, o.scale as f32, saved, kept);
+                }
+                let out = &mut out[(at - first) * heads * c..][..heads * c];
+                for &part in parts {
+                    mix_heads::<V>(o, out, false, part, w.a_ds, k, n, w.z, row);
                 }
             }
         }
@@ -346,50 +393,42 @@ vectorised! {
         o: &Operands<'_, f32>, from: usize, until: usize, up: &Upstream<'_>, dquery: &mut [f32],
         dz: &mut [f32], leading: &mut [u32], dwb: &mut [f32], w: &mut Workspace<'_>,
     ) {
-        let (c, t, heads, row, k) = (o.width(), o.w.len(), o.heads, w.row, w.k);
-        let (known, time, d) = (w.known, w.time, w.d);
+        let (c, heads, row, k, time) = (o.width(), o.heads, w.row, w.k, w.time);
         let (dw, db) = dwb.split_at_mut(time);
         let first = o.starts[from] as usize;
         for (q, dquery) in (from..until).zip(dquery.chunks_exact_mut(heads * c)) {
             let (begin, end) = (o.starts[q] as usize, o.starts[q + 1] as usize);
-            w.dq.fill(0.0);
             if begin < end {
-                load_query(o, q, w);
+                load_query::<V>(o, q, w);
+            } else {
+                dquery.fill(0.0);
             }
-            let mut lead = begin;
+            let (mut lead, mut leads) = (begin, true);
             for at in begin..end {
-                let (i, n) = o.root(at);
-                let leads_here = leads(o, begin, at);
-                if up.learn_h {
-                    leading[at - first] = u32::from(leads_here);
-                }
-                if leads_here {
+                let ((i, n), next) = (o.root(at), next_run(o, at));
+                let last = at + 1 == end || next.is_some();
+                if leads {
                     lead = at;
-                    load_known(o, i, n, w);
+                    load_known::<V>(o, i, n, w);
                     w.shared.fill(0.0);
-                    w.dz.fill(0.0);
                 }
-                load_time(o, i, n, next_run(o, at), w, up.learn_time);
+                load_time(o, i, n, next, w, up.learn_time);
                 score_gradients::<V>(o, at, n, up, w);
-                for j in 0..n {
-                    if up.learn_h {
-                        simd::mix::<V>(&mut w.dz[j * d..][..d], true, &w.a_ds[j..], k, heads, w.gq, row, 0);
-                    }
-                    if up.learn_time {
-                        simd::mix::<V>(w.dphi, false, &w.a_ds[j..], k, 2 * heads, w.gq, row, known);
-                        add_phi_grad(dw, db, o.dt[i * o.k + j], &w.sin[j * time..][..time], w.dphi);
-                    }
+                mix_heads::<V>(o, dquery, at > begin, Part::Time, &w.a_ds[heads * k..], k, n, w.z, row);
+                for j in 0..if up.learn_time { n } else { 0 } {
+                    let of = Terms { rows: &w.gq[w.known..], stride: row, step: k, n: 2 * heads };
+                    simd::mix::<V, 1>([&mut *w.dphi], false, [&w.a_ds[j..]], of);
+                    add_phi_grad(dw, db, o.dt[i * o.k + j], &w.sin[j * time..][..time], w.dphi);
                 }
-                if at + 1 == end || leads(o, begin, at + 1) {
-                    finish_run::<V>(heads, n, up.learn_h, w);
-                    for j in 0..if up.learn_h { n } else { 0 } {
-                        let sum = &w.dz[j * d..][..o.d];
-                        dz[((lead - first) * o.k + j) * o.d..][..o.d].copy_from_slice(sum);
-                    }
+                if up.learn_h {
+                    leading[at - first] = u32::from(leads);
+                    let dz = &mut dz[(lead - first) * o.k * o.d..][..n * o.d];
+                    memory_gradients::<V>(heads, dz, o.d, leads, last, w);
                 }
-            }
-            for h in 0..heads {
-                unpad(&mut dquery[h * c..][..c], &w.dq[h * row..][..row], known, t);
+                if last {
+                    mix_heads::<V>(o, dquery, lead > begin, Part::Known, w.shared, k, n, w.z, row);
+                }
+                leads = last;
             }
         }
     }
@@ -406,7 +445,10 @@ vectorised! {
                 io.fault(row, Fault::OutOfRange(end));
                 continue;
             };
-            for &slot in row_slots {
+            for (j, &slot) in row_slots.iter().enumerate() {
+                // Rows of dz are scattered over memory.
+                let ahead = slots.get(begin as usize + j + AHEAD).and_then(|&slot| dz.get(slot as usize * d..));
+                prefetch(ahead.and_then(|dz| dz.get(..d)));
                 match leading.get(slot as usize / k) {
                     Some(0) => {}
                     Some(_) => simd::add_assign(dh, &dz[slot as usize * d..][..d]),
