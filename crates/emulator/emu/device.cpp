@@ -1,4 +1,5 @@
 #include "device.hpp"
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <sys/mman.h>
@@ -47,6 +48,8 @@ bool Device::advance() {
     if (!ready[i]->when || fault != SUCCESS || ready[i]->when()) able.push_back(i);
   }
   if (able.empty()) return false;
+  auto last = std::stable_partition(able.begin(), able.end(), [&](size_t i) { return !ready[i]->last; });
+  if (last != able.begin()) able.erase(last, able.end());
   size_t at = 0;
   if (schedule_seed) {
     random_state = random_state * 6364136223846793005ull + schedule_seed * 2 + 1;

@@ -46,12 +46,19 @@ struct Work {
   Ready when;  // work that waits for a value in memory: whether it is there
   size_t unmet = 0;
   std::atomic<bool> done = false;  // other devices may ask
+  bool last = false;               // runs when nothing else can
   std::vector<std::shared_ptr<Work>> next;
 };
 using Mark = std::shared_ptr<Work>;
 struct Event;
 // A node of a graph. A node that records an event names it; the event then counts as recorded by the graph's last launch.
-struct Node { std::function<void()> run; std::vector<size_t> after; Ready when; Event* recorded = nullptr; };
+struct Node {
+  std::function<void()> run;
+  std::vector<size_t> after;
+  Ready when;
+  Event* recorded = nullptr;
+  bool last = false;
+};
 struct Device;
 struct Graph { Device& device; std::vector<Node> nodes; std::vector<std::string> kernels; bool early; };
 // `thread`: the one that captures, if others may meanwhile allocate (CU_STREAM_CAPTURE_MODE_THREAD_LOCAL).
@@ -68,6 +75,8 @@ struct Event {
   Device& device;
   bool timed;
   Mark mark;
+  std::vector<Mark> before;               // what its stream was given last before it
+  size_t stream = 0;                      // the number of its stream
   std::shared_ptr<Capture> capture;
   std::vector<size_t> nodes;
   std::chrono::steady_clock::time_point at;

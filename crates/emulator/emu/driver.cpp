@@ -84,7 +84,8 @@ unsigned tgnn_emu_blocks_at_once() { return blocks_at_once(); }
 
 // Whether `TGNN_EMU_DEFECT` plants a defect, one of a list with commas: `skip:KERNEL`, its launches do nothing;
 // `fault:KERNEL`, they access memory that is not theirs; `stall:KERNEL`, they never end; `hang:KERNEL`, the call that
-// launches it never returns; `early`, a graph with early launches is refused.
+// launches it never returns; `early`, a graph with early launches is refused; `unwaited:N`, the Nth wait of a stream for
+// an event is ignored.
 static bool defective(const std::string& wanted) {
   const char* text = getenv("TGNN_EMU_DEFECT");
   return text && ("," + std::string(text) + ",").find("," + wanted + ",") != std::string::npos;
@@ -303,12 +304,25 @@ static Result wait_for_other(Stream& stream, Event& event) {
     return !mark || mark->done;
   });
 }
+// Whether the next wait of a stream for an event of its device is to be ignored. What was waited for then runs when
+// nothing else can: before it comes everything that no other wait holds back.
+static bool unwaited(const Stream& stream, Event& event) {
+  static std::atomic<size_t> waits = 0;
+  size_t number = ++waits;
+  if (!defective("unwaited:" + std::to_string(number))) return false;
+  fprintf(stderr, "emulated device: wait %zu, of stream %zu for stream %zu, is ignored\n", number, stream.number,
+          event.stream);
+  for (size_t n : event.nodes) event.capture->graph->nodes[n].last = true;
+  for (const Mark& m : event.before) m->last = true;
+  return true;
+}
 Result cuStreamWaitEvent(Handle s, Handle e, unsigned) {
   Stream& stream = stream_of(s);
   Device& d = stream.device;
   Event& event = *static_cast<Event*>(e);
   if (&event.device != &d) return wait_for_other(stream, event);
   Lock lock(d);
+  if (unwaited(stream, event)) return SUCCESS;
   stream.after_kernel = false;
   if (event.capture) {  // a stream that waits for captured work joins the capture
     if (!stream.capture) {
@@ -368,7 +382,11 @@ Result cuEventRecord(Handle e, Handle s) {
   Lock lock(d);
   auto* event = static_cast<Event*>(e);
   event->capture = stream.capture;
+  event->stream = stream.number;
+  event->before.clear();
+  event->nodes.clear();
   if (stream.capture) return event->nodes = stream.last_nodes, SUCCESS;
+  event->before = stream.last;
   bool after_kernel = stream.after_kernel;
   d.give(stream, [=] { event->at = std::chrono::steady_clock::now(); });
   stream.after_kernel = after_kernel;

@@ -18,6 +18,7 @@ mod heads;
 mod kernels_command;
 mod memory;
 mod micro_batches;
+mod missing_events;
 mod models;
 mod mpi_training;
 mod nccl;
