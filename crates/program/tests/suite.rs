@@ -2,6 +2,7 @@
 // A table of cases is read line by line.
 #![allow(clippy::too_many_lines)]
 mod ablation;
+mod changes;
 mod classes;
 mod command_line;
 mod compare;
