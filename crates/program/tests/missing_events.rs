@@ -2,11 +2,11 @@
 use crate::support::program::{json, made, program, small};
 use std::{path::Path, process::Command, thread};
 
-/// Waits of the probe of the device and of the first step; and of each step after it.
+/// Waits up to the end of the first step, those of the probe of the device included; and of each later step.
 const BEFORE: usize = 18;
 const OF_A_STEP: usize = 15;
 
-/// Trains for four steps without a wait (0: with all). Returns the loss, or none if a fault was found; and the
+/// Trains for four steps without a wait (0: with all). Returns the loss, or none after a fault, and the
 /// streams of the ignored wait, as the emulated device names them.
 fn trained(dir: &Path, plan: &str, unwaited: usize) -> (Option<f64>, Option<String>) {
     let mut command = Command::new(program());
