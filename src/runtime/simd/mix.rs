@@ -14,8 +14,8 @@ pub struct Terms<'a> {
     pub n: usize,
 }
 
-/// Computes `out_q = sum_j a_q[j * step] rows[j * stride ..]`, or `out_q += ...` if `add`, for `Q` sums of one
-/// width. Every column is added up in the order of the rows.
+/// Computes `out_q = sum_j a_q[j * step] rows[j * stride ..]`, or `out_q += ...` if `add`, for `Q` sums of
+/// one width. Every column is added up in the order of the rows.
 #[inline(always)]
 pub fn mix<V: Block, const Q: usize>(mut out: [&mut [f32]; Q], add: bool, a: [&[f32]; Q], of: Terms<'_>) {
     let width = out[0].len();

@@ -205,8 +205,8 @@ enum Part {
     All,
 }
 
-/// Computes `out_h = sum_j a[h, j] z_j`, or `out_h += ...` if `add`, in the columns of `part`, for the rows of
-/// all heads, which have no padding.
+/// Computes `out_h = sum_j a[h, j] z_j`, or `out_h += ...` if `add`, in the columns of `part`, for the rows
+/// of all heads, which have no padding.
 #[inline(always)]
 #[allow(clippy::too_many_arguments)]
 fn mix_heads<V: Block>(
