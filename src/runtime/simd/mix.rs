@@ -31,7 +31,7 @@ pub fn mix<V: Block, const Q: usize>(mut out: [&mut [f32]; Q], add: bool, a: [&[
     };
     // A ragged end is a block that overlaps the one before it, with the same sums. It begins with what `out`
     // was before.
-    let ragged = (width % LANES > 0).then(|| blocks::<V, Q, 1>(&out, end, add, a, of));
+    let ragged = (!width.is_multiple_of(LANES)).then(|| blocks::<V, Q, 1>(&out, end, add, a, of));
     let mut at = 0;
     while at + 4 * LANES <= width {
         let sum = blocks::<V, Q, 4>(&out, at, add, a, of);
