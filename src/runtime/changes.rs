@@ -16,7 +16,7 @@ pub(crate) enum Change {
     Products,
     /// Small kernels: running averages, `spmm`, selection of rows, lists of sums.
     Small,
-    /// Opening the device and loading kernels while data are read; short windows.
+    /// Opening the device and loading kernels while data are read.
     Start,
 }
 

@@ -25,8 +25,8 @@ fn trained(dir: &Path, plan: &str, unwaited: usize) -> (Option<f64>, Option<Stri
     (ran.status.success().then(loss), ignored)
 }
 
-/// The waits are those of any step but the first ones and the last. A wait of the side lane for the sampling
-/// lane may be missing: the side lane also waits for the compute lane, which has waited for the same.
+/// The waits are those of any step but the first ones and the last. Three of the side lane for the sampling
+/// lane leave no trace: the side lane also waits for the compute lane, which has waited for the sampling lane.
 #[test]
 #[cfg_attr(not(feature = "emu"), ignore = "wants --features emu")]
 fn a_missing_event_between_the_lanes_of_a_step_changes_the_loss_or_is_a_fault() {
