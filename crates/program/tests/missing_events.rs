@@ -26,7 +26,8 @@ fn trained(dir: &Path, plan: &str, unwaited: usize) -> (Option<f64>, Option<Stri
 }
 
 /// The waits are those of any step but the first ones and the last. Three of the side lane for the sampling
-/// lane leave no trace: the side lane also waits for the compute lane, which has waited for the sampling lane.
+/// lane leave no trace, probably because the side lane also waits for the compute lane, which has waited for
+/// the sampling lane.
 #[test]
 #[cfg_attr(not(feature = "emu"), ignore = "wants --features emu")]
 fn a_missing_event_between_the_lanes_of_a_step_changes_the_loss_or_is_a_fault() {
