@@ -9,7 +9,7 @@ use super::{
     staleness::Staleness,
     trace::{Ran, Trace},
     variant::Variant,
-    windows::{Window, windows},
+    windows::Window,
 };
 use crate::{
     error::{Error, Result},
@@ -101,7 +101,7 @@ pub(super) fn repeat(
         }
         Ok(())
     };
-    for window in windows(runs.variants, runs.variant_of_run, schedules.buffer_depth()) {
+    for window in schedules.windows(runs.variants, runs.variant_of_run) {
         let first = window.first;
         let schedule = &schedules.get(runs.variants, window).map_err(|e| (None, e))?.schedule;
         let recorded = trace.as_ref().map_or(0, |trace| trace.recorded);
@@ -177,7 +177,7 @@ pub(super) fn one_by_one(
     on_progress: OnProgress<'_>,
 ) -> Result<(), (Option<usize>, Error)> {
     let steps_before = trace.as_ref().map_or(0, |trace| trace.steps);
-    for window in windows(runs.variants, runs.variant_of_run, schedules.buffer_depth()) {
+    for window in schedules.windows(runs.variants, runs.variant_of_run) {
         let cached = schedules.get(runs.variants, window).map_err(|e| (None, e))?;
         let mut worker = Worker::new(bound, window.variant_of_run, Some(steps_before + window.first));
         let mut stage = StageRange::default();

@@ -21,8 +21,11 @@ pub struct RepeatProgress<'a> {
 /// A progress callback, called after every run if one lane executes, otherwise occasionally.
 pub(super) type OnProgress<'a> = &'a mut dyn FnMut(RepeatProgress<'_>);
 
-/// Tells `on_progress` that `runs` runs have finished.
+/// Tells `on_progress` that `runs` runs have finished; nothing if none has.
 pub(super) fn report(on_progress: OnProgress<'_>, runs: usize, store: Option<&Store>) -> Result<()> {
+    if runs == 0 {
+        return Ok(());
+    }
     let stop = Cell::new(false);
     on_progress(RepeatProgress { runs, store, stop: &stop });
     if stop.get() { Err(Error::new(ErrorKind::Interrupted, "interrupted")) } else { Ok(()) }

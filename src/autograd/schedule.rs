@@ -86,6 +86,27 @@ impl Schedule {
         });
         Self::new(&nodes, buffer_depth, order, |run, planned| window.has(run, planned))
     }
+    /// Whether windows can prepare the runs that follow them: whether something is prefetched, and nothing of
+    /// it waits for a node that is executed during a later run.
+    pub(super) fn can_prepare(variants: &[Variant], buffer_depth: [usize; MAX_LANES]) -> bool {
+        let variants: Vec<&Variant> = variants.iter().filter(|variant| !variant.alone).collect();
+        if !variants.iter().flat_map(|variant| &variant.nodes).any(|p| p.placement.prefetch_depth > 0) {
+            return false;
+        }
+        // Each variant after each other one, and enough runs for every buffer to be used again.
+        let pairs = variants.iter().flat_map(|first| variants.iter().map(move |second| [first, second]));
+        let runs = 3 + 2 * (buffer_depth.iter().sum::<usize>() + variants.len().pow(2));
+        let nodes: Vec<&[PlannedNode]> =
+            pairs.flatten().cycle().take(runs).map(|variant| &variant.nodes[..]).collect();
+        let all = nodes.iter().enumerate().flat_map(|(run, n)| (0..n.len()).map(move |node| (run, node)));
+        let mut order: [Vec<(usize, usize)>; MAX_LANES] = Default::default();
+        order[0] = all.collect();
+        order[0].sort_by_cached_key(|&(run, node)| {
+            let precedence = nodes[run][node].precedence;
+            (precedence.during(run), precedence.of_accesses(run), node)
+        });
+        Self::new(&nodes, buffer_depth, order, |_, _| true).is_ok()
+    }
     /// Returns buffer depths with which the first variant can be repeated: the `least`, or as much deeper
     /// ones as are needed so that no lane waits for memory that another lane reads only later. A lane needs
     /// more buffers if a stage that reads its values is prefetched on another lane.

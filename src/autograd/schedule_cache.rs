@@ -1,6 +1,10 @@
 //! Caches the schedules of the last windows.
 use super::{
-    lanes::MAX_LANES, schedule::Schedule, timed_graph::TimedGraph, variant::Variant, windows::Window,
+    lanes::MAX_LANES,
+    schedule::Schedule,
+    timed_graph::TimedGraph,
+    variant::Variant,
+    windows::{Window, windows},
 };
 use crate::{error::Result, runtime::cuda::CudaGraph};
 
@@ -12,6 +16,7 @@ pub(super) struct CachedSchedule {
     variant_of_run: Vec<usize>,
     updates: usize,
     begins: bool,
+    prepares: bool,
     pub schedule: Schedule,
     /// An order of all nodes, as (lane, index) pairs, in which every node follows those that it waits for. It
     /// is the same on ranks that leave out different nodes, so what issues nodes one after the other never
@@ -27,8 +32,8 @@ pub(super) struct CachedSchedule {
 
 impl CachedSchedule {
     fn window(&self) -> Window<'_> {
-        let Self { variant_of_run, updates, begins, .. } = self;
-        Window { first: 0, variant_of_run, updates: *updates, begins: *begins }
+        let &Self { ref variant_of_run, updates, begins, prepares, .. } = self;
+        Window { first: 0, variant_of_run, updates, begins, prepares }
     }
 }
 
@@ -36,23 +41,26 @@ impl CachedSchedule {
 pub(super) struct ScheduleCache {
     cached: Vec<CachedSchedule>,
     buffer_depth: [usize; MAX_LANES],
+    /// Whether windows prepare the first runs of the next one.
+    prepares: bool,
 }
 
 impl ScheduleCache {
-    /// Returns an empty cache. Each lane holds the values of `buffer_depth` runs at the same time.
-    pub fn new(buffer_depth: [usize; MAX_LANES]) -> Self {
-        ScheduleCache { cached: Vec::new(), buffer_depth }
+    /// Returns an empty cache. Each lane holds the values of `buffer_depth` runs at the same time. If
+    /// `prepares`, windows prepare the first runs of the next one.
+    pub fn new(buffer_depth: [usize; MAX_LANES], prepares: bool) -> Self {
+        ScheduleCache { cached: Vec::new(), buffer_depth, prepares }
     }
-    /// Returns the number of runs whose values each lane holds at the same time.
-    pub fn buffer_depth(&self) -> &[usize; MAX_LANES] {
-        &self.buffer_depth
+    /// Cuts runs into [windows](fn@windows).
+    pub fn windows<'a>(&self, variants: &[Variant], variant_of_run: &'a [usize]) -> Vec<Window<'a>> {
+        windows(variants, variant_of_run, &self.buffer_depth, self.prepares)
     }
     /// Returns the schedule of a window.
     ///
     /// # Errors
     /// As [`Schedule::for_window`].
     pub fn get(&mut self, variants: &[Variant], window: Window<'_>) -> Result<&mut CachedSchedule> {
-        let Window { variant_of_run, updates, begins, .. } = window;
+        let Window { variant_of_run, updates, begins, prepares, .. } = window;
         let found = self.cached.iter().position(|cached| cached.window().is_like(window));
         let mut cached = match found {
             Some(at) => self.cached.remove(at),
@@ -71,7 +79,17 @@ impl ScheduleCache {
                 self.cached.truncate(CACHED - 1);
                 let variant_of_run = variant_of_run.to_vec();
                 let (graph, timed, uses) = (None, Vec::new(), 0);
-                CachedSchedule { variant_of_run, updates, begins, schedule, order, graph, timed, uses }
+                CachedSchedule {
+                    variant_of_run,
+                    updates,
+                    begins,
+                    prepares,
+                    schedule,
+                    order,
+                    graph,
+                    timed,
+                    uses,
+                }
             }
         };
         cached.uses += 1;

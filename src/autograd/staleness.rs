@@ -98,13 +98,22 @@ impl Precedence {
     pub(super) fn slot(self, run: usize) -> isize {
         run as isize - self.lead as isize
     }
+    /// Returns the step during which the lane of the node executes it for step `run`: earlier ones by its
+    /// prefetch depth.
+    pub(super) fn during(self, run: usize) -> isize {
+        self.slot(run) - self.placement.prefetch_depth as isize
+    }
+    /// Returns the steps by which the node is executed before the update of its own step.
+    pub(super) fn ahead(self) -> usize {
+        self.lead + self.placement.prefetch_depth
+    }
     /// Returns the order in which nodes of several steps access the same memory.
     pub(super) fn of_accesses(self, run: usize) -> impl Ord {
         (self.slot(run), self.phase, run)
     }
     /// Returns the order of nodes of several steps on a lane.
     pub(super) fn on_lane(self, run: usize) -> impl Ord {
-        (self.slot(run) - self.placement.prefetch_depth as isize, self.turn, self.phase, run)
+        (self.during(run), self.turn, self.phase, run)
     }
 }
 

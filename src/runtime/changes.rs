@@ -16,7 +16,8 @@ pub(crate) enum Change {
     Products,
     /// Small kernels: running averages, `spmm`, selection of rows, lists of sums.
     Small,
-    /// Opening the device and loading kernels while data are read.
+    /// Opening the device and loading kernels while data are read; short windows that prefetch across
+    /// their ends.
     Start,
 }
 

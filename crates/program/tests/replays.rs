@@ -367,7 +367,7 @@ fn epochs_leave_no_device_memory_allocated() {
 /// Times of epochs that only replay graphs are comparable; those of an epoch that captures graphs are not.
 #[test]
 #[cfg_attr(not(feature = "emu"), ignore = "wants --features emu")]
-fn graphs_are_captured_in_the_first_epoch_and_the_summary_says_so() {
+fn graphs_are_captured_in_the_first_two_epochs_and_the_summary_says_so() {
     let dir = made();
     let captured = |plan: &str| {
         let words = "--device emu --model jodie --set jodie.memory=8 --set jodie.time=8 \
@@ -377,8 +377,10 @@ fn graphs_are_captured_in_the_first_epoch_and_the_summary_says_so() {
         let epochs = summary["epochs"].as_array().unwrap().iter();
         epochs.map(|epoch| epoch["graphs_captured"].as_u64().unwrap()).collect::<Vec<u64>>()
     };
-    // 40 steps are two windows of 20.
-    assert_eq!(captured("auto"), [1, 0, 0]);
+    // 40 steps are several windows of up to 12 that are alike; what prepares the first, and the last, which
+    // prepares none, come again in the next epoch.
+    assert_eq!(captured("auto"), [1, 2, 0]);
+    assert_eq!(captured("sequential"), [1, 0, 0]);
     // The first and the last window of steps that read older state are like no other.
     assert_eq!(captured("mspipe:k=1"), [0, 2, 0]);
 }

@@ -9,7 +9,7 @@ use super::{
     schedule_cache::{CachedSchedule, ScheduleCache},
     trace::{Ran, Trace},
     variant::{Place, PlannedNode, Variant, bytes_of_zeros},
-    windows::{Window, windows},
+    windows::Window,
 };
 use crate::{
     error::Result,
@@ -459,7 +459,7 @@ impl BoundProgram {
             run::report(on_progress, runs, Some(store))
         };
         let variants = runs.variants;
-        for window in windows(variants, runs.variant_of_run, schedules.buffer_depth()) {
+        for window in schedules.windows(variants, runs.variant_of_run) {
             let phases = self.gpu.phases();
             let cached = phases.time("schedule", || schedules.get(variants, window))?;
             let traced = trace.as_ref().filter(|trace| trace.steps + window.first < trace.recorded);
@@ -490,7 +490,9 @@ impl BoundProgram {
         ends.into_iter().try_for_each(|end| ended(end, store))?;
         self.synchronize()?;
         if let (Some(trace), Some(base)) = (&mut trace, base) {
-            for launch in launches {
+            // A window may prepare a step that is not recorded.
+            let recorded = trace.recorded;
+            for launch in launches.into_iter().filter(|launch| launch.step < recorded) {
                 trace.ran.push(base.ran(launch)?);
             }
             trace.steps += runs.variant_of_run.len();

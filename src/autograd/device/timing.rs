@@ -9,7 +9,6 @@ use crate::{
         stages::StageRange,
         timed_graph::{Marks, TimedGraph},
         variant::Variant,
-        windows::windows,
     },
     error::Result,
     runtime::{
@@ -145,9 +144,15 @@ impl BoundProgram {
         self.peers.meet()?;
         self.status.fill(0, stream)?;
         written(variants).for_each(|id| store.changed_on_device(id));
-        for window in windows(variants, runs.variant_of_run, schedules.buffer_depth()) {
+        let (mut counts, mut before) = (Counts::new(), 0);
+        for window in schedules.windows(variants, runs.variant_of_run) {
             let CachedSchedule { schedule, order, timed, .. } = schedules.get(variants, window)?;
-            let mut counts = Counts::new();
+            // Of runs that an earlier window has prepared.
+            counts = counts
+                .into_iter()
+                .filter_map(|((run, v), n)| Some(((run.checked_sub(before)?, v), n)))
+                .collect();
+            before = window.ended() - window.first;
             for (chunk, places) in order.chunks(PROFILED).enumerate() {
                 let bound = |&(lane, index): &(usize, usize)| {
                     let ScheduledNode { run, node, .. } = schedule.0[lane][index];

@@ -15,12 +15,12 @@ use super::{
     stages::Stage,
     trace::{NodeInfo, Ran, Span, Trace},
     variant::{Place, PlannedNode, Variant, bytes_of_zeros, lanes_in_use},
-    windows::{Window, windows},
+    windows::Window,
 };
 use crate::{
     error::{Error, ErrorKind, Result, ensure},
     ops::{Backend, Cost, Node, Op, Tape},
-    runtime::{comm::Ranks, *},
+    runtime::{changes::Change, comm::Ranks, *},
 };
 use std::time::Instant;
 use timing::Profile;
@@ -186,6 +186,9 @@ impl Program {
             _ => least,
         };
         let threads = on.map_or(Ok(Vec::new()), |device| LaneThread::for_lanes(in_use, &variants, device))?;
+        // Threads of a host capture nothing: their windows may be long.
+        let prepares = matches!(&backend, Backend::Cuda(gpu) if gpu.has(Change::Start))
+            && Schedule::can_prepare(&variants, buffer_depth);
         let memory = Memory::new(&backend, &variants, buffer_depth, precision)?;
         Ok(Program {
             variants,
@@ -199,7 +202,7 @@ impl Program {
             buffer_depth,
             ranks: on.and_then(|device| device.ranks().cloned()),
             threads,
-            schedules: ScheduleCache::new(buffer_depth),
+            schedules: ScheduleCache::new(buffer_depth, prepares),
             profile: None,
             trace: None,
         })
@@ -263,7 +266,7 @@ impl Program {
     /// # Panics
     /// If there is no such variant.
     pub fn windows<'a>(&self, variant_of_run: &'a [usize]) -> Vec<Window<'a>> {
-        windows(&self.variants, variant_of_run, &self.buffer_depth)
+        self.schedules.windows(&self.variants, variant_of_run)
     }
     /// Returns the schedule of a window.
     ///
