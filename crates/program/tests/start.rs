@@ -58,7 +58,7 @@ fn results(dir: &Path, words: &[&str], before: &str) -> (Vec<Value>, Vec<u64>) {
 #[cfg_attr(not(feature = "emu"), ignore = "wants --features emu")]
 fn windows_that_prepare_the_next_one_train_validate_and_test_to_the_same_bits() {
     let dir = made();
-    let snapshots = "data synth-snapshots --out snapshots --trend constant --vertices 20 --edges 60 --steps 40 \
+    let snapshots = "data synth-snapshots --out snapshots --trend constant --vertices 30 --edges 40 --steps 40 \
                      --features 3";
     done(dir.path(), &snapshots.split_whitespace().collect::<Vec<_>>());
     let tgn = "train small.toml --batch 7 --eval-batch 9 --epochs 2 --plan";
