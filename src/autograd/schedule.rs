@@ -47,18 +47,6 @@ impl ScheduledNode {
     pub fn is_ready(&self, finished: &[usize; MAX_LANES]) -> bool {
         self.after.iter().zip(finished).all(|(after, finished)| after <= finished)
     }
-    /// Returns the lanes that the node waits for beyond what its lane has `waited` for before, each with the
-    /// number of its nodes.
-    fn waits(&self, waited: &mut [usize; MAX_LANES]) -> Vec<(usize, usize)> {
-        let mut waits = Vec::new();
-        for (lane, (&after, waited)) in self.after.iter().zip(waited).enumerate() {
-            if after > *waited {
-                waits.push((lane, after));
-                *waited = after;
-            }
-        }
-        waits
-    }
 }
 
 impl Schedule {
@@ -229,26 +217,43 @@ impl Schedule {
         order: &[(usize, usize)],
         mut issue: impl FnMut(StreamCommand) -> Result<()>,
     ) -> Result<()> {
+        let waits = self.waits(order);
         // For each lane, the numbers of its nodes after which another lane waits.
         let mut recorded: [HashSet<usize>; MAX_LANES] = Default::default();
-        for nodes in &self.0 {
-            let mut waited = [0; MAX_LANES];
-            for (other, after) in nodes.iter().flat_map(|scheduled| scheduled.waits(&mut waited)) {
-                recorded[other].insert(after);
-            }
+        for &(other, nodes) in waits.iter().flatten() {
+            recorded[other].insert(nodes);
         }
-        let mut waited = [[0; MAX_LANES]; MAX_LANES];
-        for &(lane, index) in order {
-            let scheduled = self.0[lane][index];
-            for (other, nodes) in scheduled.waits(&mut waited[lane]) {
+        for (&(lane, index), waits) in order.iter().zip(&waits) {
+            for &(other, nodes) in waits {
                 issue(StreamCommand::Wait { lane, other, nodes })?;
             }
-            issue(StreamCommand::Launch { lane, scheduled })?;
+            issue(StreamCommand::Launch { lane, scheduled: self.0[lane][index] })?;
             if recorded[lane].contains(&(index + 1)) {
                 issue(StreamCommand::Record { lane, nodes: index + 1 })?;
             }
         }
         Ok(())
+    }
+    /// Returns for each node of an `order` the lanes that it waits for, each with the number of its nodes.
+    /// What follows from the earlier waits of its lane, or from another wait, is left out: a lane that has
+    /// finished a node has also finished what that node waited for.
+    fn waits(&self, order: &[(usize, usize)]) -> Vec<Vec<(usize, usize)>> {
+        // For each node of a lane, how many nodes of every lane have finished when it has.
+        let mut finished: [Vec<[usize; MAX_LANES]>; MAX_LANES] = Default::default();
+        let waits = order.iter().map(|&(lane, index)| {
+            let mut known = finished[lane].last().copied().unwrap_or_default();
+            let new = self.0[lane][index].after.into_iter().enumerate().filter(|&(of, n)| n > known[of]);
+            let new: Vec<(usize, usize)> = new.collect();
+            let follows = |&(of, n): &(usize, usize)| {
+                new.iter().any(|&(other, m)| other != of && finished[other][m - 1][of] >= n)
+            };
+            let waits = new.iter().copied().filter(|wait| !follows(wait)).collect();
+            new.iter().for_each(|&(other, m)| wait_for(&mut known, &finished[other][m - 1]));
+            known[lane] = index + 1;
+            finished[lane].push(known);
+            waits
+        });
+        waits.collect()
     }
 }
 
@@ -491,6 +496,27 @@ mod tests {
         // The values of the third run reuse the buffer of the first, which the last node of the first lane
         // reads.
         assert_eq!(waits(1, 0)[..8], [0, 0, 0, 0, 3, 3, 6, 6]);
+    }
+
+    #[test]
+    fn a_wait_that_follows_from_others_is_left_out() {
+        let node = |after: [usize; 3]| {
+            let mut all = [0; MAX_LANES];
+            all[..3].copy_from_slice(&after);
+            ScheduledNode { run: 0, node: 7, after: all }
+        };
+        let mut schedule = Schedule::default();
+        schedule.0[0] = vec![node([0; 3]), node([0; 3])];
+        schedule.0[1] = vec![node([1, 0, 0]), node([1, 0, 0])];
+        // The second lane has waited for the first node of the first lane, but not for the second one.
+        schedule.0[2] = vec![node([1, 1, 0]), node([1, 1, 0]), node([2, 2, 0])];
+        let order = schedule.linear().unwrap();
+        let waits: HashMap<_, _> = order.iter().copied().zip(schedule.waits(&order)).collect();
+        assert_eq!(waits[&(1, 0)], [(0, 1)]);
+        assert!(waits[&(1, 1)].is_empty(), "its lane has waited before");
+        assert_eq!(waits[&(2, 0)], [(1, 1)], "that node has waited for the first lane");
+        assert!(waits[&(2, 1)].is_empty());
+        assert_eq!(waits[&(2, 2)], [(0, 2), (1, 2)]);
     }
 
     #[test]
