@@ -1,11 +1,11 @@
 // scatter_add_rows: out[index[i], :] += src[i, :], with out starting at zero
 //
-// shapes    src [n, d] f32, index [n] u32 or NONE, out [v, d]
-// grid      a block owns every gridDim-th row of out: it queues, in order, the rows of src that go there, sorts them by row
-//           of out, and its warps divide them evenly
-// memory    reads n d words once and the index once per block (from L2), writes v d; coalesced; no atomics;
-//           deterministic
-// limiter   latency: the index, then the rows of src; memory if they are many
+// shapes    src [n, d] f32, index [n] u32 or NONE, out [v, d]; starts [v + 1], slots [listed] u32: the rows of src by row
+//           of out (group_slots.cu)
+// grid      a block owns every gridDim-th row of out; its warps divide the rows of src that go to 32 of them evenly
+// memory    reads n d words, starts and slots once, writes v d; coalesced; no atomics; deterministic
+// work      n d additions
+// limiter   latency: starts, slots and rows of src depend on each other; memory if the rows are many
 // backward  gather_rows(dout, index)
 // source    Sven, Algorithm 2: aggregation
 #include "grouped_sums.cuh"
@@ -77,13 +77,15 @@ __device__ __forceinline__ void add_queued(Queue& queue, uint32_t queued, const 
   }
 }
 
-extern "C" __global__ void __launch_bounds__(256, 3)
-scatter_add_rows(const float* src, const uint32_t* index, float* out, Rows from, Rows rows, uint32_t d, Status s) {
-  after_previous_kernel();
-  __shared__ Queue queue;
+// The number of rows of out that the block owns, of `v`.
+__device__ __forceinline__ uint32_t own_rows(uint32_t v) { return blockIdx.x < v ? (v - blockIdx.x - 1) / gridDim.x + 1 : 0; }
+
+// Sums rows of src for the block's rows of out, without lists: the block reads the whole index, queues, in order, what
+// goes to its rows, and sorts it by row. If it is more than the queue holds, the sums of several queues are added.
+__device__ __forceinline__ void add_by_index(Queue& queue, const float* src, const uint32_t* index, float* out, uint32_t n,
+                                             uint32_t v, uint32_t d, Status s) {
   __shared__ uint32_t sums[WARP];
-  uint32_t n = from.live(), v = rows.live(), count = blockIdx.x < v ? (v - blockIdx.x - 1) / gridDim.x + 1 : 0, queued = 0;
-  if (count == 0 && blockIdx.x > 0) return;  // block 0 still reports indices out of range
+  uint32_t count = own_rows(v), queued = 0;
   bool fresh = true;
   auto empty = [&] {
     __syncthreads();  // the queue has been written
@@ -115,4 +117,52 @@ scatter_add_rows(const float* src, const uint32_t* index, float* out, Rows from,
     queued += all;
   }
   empty();
+}
+
+// Whether so many rows of src go to the block's rows of out that `add_by_index` would have to empty its queue before the
+// end. For whole warps.
+__device__ __forceinline__ bool overflows(const uint32_t* starts, uint32_t n, uint32_t v) {
+  if (n <= ROUND) return false;
+  uint32_t count = own_rows(v), rows = 0;
+  for (uint32_t y = lane_id(); y < count; y += WARP) {
+    uint32_t r = blockIdx.x + y * gridDim.x;
+    rows += starts[r + 1] - starts[r];
+  }
+  return __reduce_add_sync(ALL, rows) > QUEUE - ROUND;
+}
+
+template <int V> __device__ __forceinline__ void add_listed(const RowGroups& of, float* out, uint32_t v, float4 (&sums)[WARPS][WARP]) {
+  for (uint32_t left = 0; left < of.d; left += WARP * V) {
+    uint32_t c = left + lane_id() * V;
+    sum_groups<V>(of, blockIdx.x, gridDim.x, v, c, true, sums, [&](uint32_t g, const float (&sum)[V]) {
+      float total[V];
+#pragma unroll
+      for (int l = 0; l < V; l++) total[l] = 0.f + sum[l];  // as on the host: -0 becomes 0
+      if (c < of.d) store(out + uint64_t(g) * of.d + c, total);
+    });
+  }
+}
+
+extern "C" __global__ void __launch_bounds__(256, 4)
+scatter_add_rows(const float* src, const uint32_t* index, const uint32_t* starts, const uint32_t* slots, float* out, Rows from,
+                 Rows rows, Rows listed, uint32_t d, Status s) {
+  after_previous_kernel();
+  __shared__ Queue queue;
+  uint32_t n = from.live(), v = rows.live();
+  if (own_rows(v) == 0) return;  // the whole block
+  // Where the queue would overflow, sums are made as without lists, so that they have the same bits.
+  if (overflows(starts, n, v)) return add_by_index(queue, src, index, out, n, v, d, s);
+  RowGroups of{src, starts, slots, listed.live(), n, d, s};
+  if (by_four(src, d) && by_four(out, d)) add_listed<4>(of, out, v, queue.sums);
+  else add_listed<1>(of, out, v, queue.sums);
+}
+
+// The same without lists: every block reads the index (`Change::Small`).
+extern "C" __global__ void __launch_bounds__(256, 3)
+scatter_add_rows_before(const float* src, const uint32_t* index, float* out, Rows from, Rows rows, uint32_t d, Status s) {
+  after_previous_kernel();
+  __shared__ Queue queue;
+  uint32_t v = rows.live();
+  if (own_rows(v) == 0 && blockIdx.x > 0) return;  // block 0 still reports indices out of range
+  add_by_index(queue, src, index, out, from.live(), v, d, s);
 }

@@ -135,11 +135,19 @@ impl Op for GatherRows {
     }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         let index = node.ins[at!(index)];
-        let mut dins = vec![None];
+        let (mut dins, mut lists) = (vec![None], None);
         for (&table, dout) in node.ins[at!(table)..].iter().zip(douts) {
             let Spec { dtype, rows, .. } = t.spec(table);
-            let dout = dout.filter(|_| !dtype.is_half());
-            dins.push(dout.map(|d| t.scatter_add_rows(d, index, rows)).transpose()?);
+            let Some(dout) = dout.filter(|_| !dtype.is_half()) else {
+                dins.push(None);
+                continue;
+            };
+            // All tables have the same rows.
+            let lists = match lists {
+                Some(lists) => lists,
+                None => *lists.insert(t.row_lists(index, rows)?),
+            };
+            dins.push(Some(t.scatter_add_listed(dout, index, rows, lists)?));
         }
         Ok(dins)
     }
