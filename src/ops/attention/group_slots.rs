@@ -16,6 +16,7 @@ use super::{
     group_roots::{group, grouping},
     *,
 };
+use crate::runtime::changes::Change;
 use std::ptr::null;
 
 /// See the [module](self).
@@ -170,10 +171,13 @@ impl Op for GroupSlots {
             false => (null(), null(), on.rows(at!(row))),
         };
         let (starts, slots, listed, known) = (on.kept(0), on.kept(1), on.kept(2), on.rows(at!(row)));
-        let all = Grid::items(on.out_cap(1));
-        launch!(k, on, group_slots_rows[all]; row, count, order, row_of, roots, known, rows, width, on.status())?;
-        let blocks = grouping(self.rows.capacity);
-        launch!(k, on, group_slots[blocks]; row_of, starts, slots, listed, roots, rows, width)
+        let (all, blocks, s) = (Grid::items(on.out_cap(1)), grouping(self.rows.capacity), on.status());
+        if !self.chosen && on.stream().gpu().has(Change::Small) {
+            // Each slot's row is as given.
+            return launch!(k, on, group_slots[blocks]; row, starts, slots, listed, roots, rows, width, s);
+        }
+        launch!(k, on, group_slots_rows[all]; row, count, order, row_of, roots, known, rows, width, s)?;
+        launch!(k, on, group_slots[blocks]; row_of, starts, slots, listed, roots, rows, width, s)
     }
     fn vjp(&self, _: &mut Tape, node: &Node, _: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         Ok(vec![None; node.ins.len()])
