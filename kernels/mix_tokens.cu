@@ -382,14 +382,10 @@ mix_tokens_weight_grads(const float* sums, uint32_t blocks, float* dgain, float*
   uint32_t weights = k * m, all = 2 * weights + 3 * k + m, c = blockIdx.x * WARP + lane_id();
   float sum = column_sum(sums, blocks, all, c, of_warps);
   if (threadIdx.x >= WARP || c >= all) return;
-  float* outs[] = {dgain, dbias, dw1, db1, dw2, db2};
-  uint32_t sizes[] = {k, k, weights, m, weights, k};
-#pragma unroll
-  for (uint32_t i = 0; i < 6; i++) {
-    if (c < sizes[i]) {
-      if (outs[i]) outs[i][c] = sum;
-      return;
-    }
-    c -= sizes[i];
-  }
+  // Once the output is found, c wraps around, beyond every size.
+  auto give = [&](float* out, uint32_t size) {
+    if (out && c < size) out[c] = sum;
+    c -= size;
+  };
+  give(dgain, k), give(dbias, k), give(dw1, weights), give(db1, m), give(dw2, weights), give(db2, k);
 }

@@ -143,7 +143,7 @@ template <int V> __device__ __forceinline__ void add_listed(const RowGroups& of,
   }
 }
 
-extern "C" __global__ void __launch_bounds__(256, 4)
+extern "C" __global__ void __launch_bounds__(256, 3)
 scatter_add_rows(const float* src, const uint32_t* index, const uint32_t* starts, const uint32_t* slots, float* out, Rows from,
                  Rows rows, Rows listed, uint32_t d, Status s) {
   after_previous_kernel();

@@ -223,8 +223,10 @@ fn the_preparation_of_a_batch_is_prefetched_and_its_computation_is_not() {
         let task = EventTask::new(config, &events, gpu.clone()).unwrap();
         task.core().step().prefetched().map(|n| n.op.name()).collect()
     };
+    // Lists of slots are those of attention's gradient in two layers, then those of three sums of rows.
     let both_layers = "next_batch draw_negatives roots sample_neighbors expand_targets sample_neighbors unique \
-                       gather_rows group_roots group_roots group_slots group_slots";
+                       gather_rows group_roots group_roots group_slots group_slots \
+                       group_slots group_slots group_slots";
     assert_eq!(prefetched(&config).join(" "), both_layers);
     config.features_on = KeptOn::Host;
     let with_rows = both_layers.replace("unique gather_rows", "unique gather_rows unique gather_rows");
