@@ -427,7 +427,7 @@ fn illegal(planned: &PlannedNode, run: usize, what: &str) -> Error {
 mod tests {
     use super::*;
     use crate::{
-        autograd::{Lanes, Program},
+        autograd::{Lanes, Program, windows::windows},
         ops::Tape,
     };
 
@@ -487,7 +487,8 @@ mod tests {
         let order = |nodes: std::ops::Range<usize>| {
             (0..6).flat_map(|run| nodes.clone().map(move |node| (run, node))).collect()
         };
-        let schedule = on_two_lanes(&[program.0.planned(); 6], [order(2..5), order(0..2)]).unwrap();
+        let schedule =
+            on_two_lanes(&[&program.0.planned()[0].nodes[..]; 6], [order(2..5), order(0..2)]).unwrap();
         let waits = |lane: usize, other: usize| {
             schedule.0[lane].iter().map(move |node| node.after[other]).collect::<Vec<_>>()
         };
@@ -496,6 +497,36 @@ mod tests {
         // The values of the third run reuse the buffer of the first, which the last node of the first lane
         // reads.
         assert_eq!(waits(1, 0)[..8], [0, 0, 0, 0, 3, 3, 6, 6]);
+    }
+
+    #[test]
+    fn every_node_of_a_pass_is_in_one_of_the_windows_that_prepare_the_next_one() {
+        let mut store = Store::new(Precision::F32);
+        let (program, _) = program(&mut store);
+        let mut depth = [0; MAX_LANES];
+        [depth[0], depth[1]] = [1, 2];
+        let variants = program.planned();
+        assert!(Schedule::can_prepare(variants, depth));
+        assert!(!Schedule::can_prepare(&[], depth), "nothing is prefetched");
+        for (runs, lengths) in
+            [(0, vec![]), (1, vec![0, 1]), (36, vec![0, 8, 8, 8, 8, 4]), (41, vec![0, 8, 8, 8, 8, 8, 1])]
+        {
+            let variant_of_run = vec![0; runs];
+            let windows = windows(variants, &variant_of_run, &depth, true);
+            assert_eq!(windows.iter().map(|window| window.updates).collect::<Vec<_>>(), lengths);
+            let mut times: HashMap<(usize, usize), usize> = HashMap::new();
+            for window in windows {
+                Schedule::for_window(variants, window, depth).unwrap();
+                for run in 0..window.variant_of_run.len() {
+                    for (node, planned) in variants[0].nodes.iter().enumerate() {
+                        *times.entry((window.first + run, node)).or_default() +=
+                            usize::from(window.has(run, planned));
+                    }
+                }
+            }
+            assert_eq!(times.len(), runs * variants[0].nodes.len());
+            assert!(times.values().all(|&times| times == 1), "{times:?}");
+        }
     }
 
     #[test]
@@ -524,7 +555,7 @@ mod tests {
         let mut store = Store::new(Precision::F32);
         let (program, _) = program(&mut store);
         let prefetched = vec![(0, 0), (0, 1)];
-        let refused = |order| on_two_lanes(&[program.planned()], order).unwrap_err();
+        let refused = |order| on_two_lanes(&[&program.planned()[0].nodes], order).unwrap_err();
         let e = refused([vec![(0, 3), (0, 2), (0, 4)], prefetched.clone()]);
         assert_eq!(e.kind(), ErrorKind::Plan);
         assert!(e.to_string().contains("write_rows of run 0 comes before a node of its lane"), "{e}");

@@ -292,8 +292,8 @@ impl Program {
             .map(|p| &p.node)
     }
     #[cfg(test)]
-    pub(super) fn planned(&self) -> &[PlannedNode] {
-        &self.variants[0].nodes
+    pub(super) fn planned(&self) -> &[Variant] {
+        &self.variants
     }
     /// Starts a new trace of when nodes run; see [`trace`](Self::trace). On a device, nodes are launched one
     /// by one while a trace is recorded, each between two events.
