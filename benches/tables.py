@@ -33,6 +33,8 @@ PAGES = ("README.md", "docs/results.md", "docs/evaluation.md", "docs/plans.md", 
          "docs/gpu.md", "docs/lab.md", "docs/systems/disttgl.md", "docs/systems/mspipe.md", "docs/systems/pipetgl.md", "docs/systems/sven.md")
 CORES = {"xeon-2-cores": "Xeon", "epyc-2-cores": "EPYC"}
 MACHINES = CORES | {"epyc-zen3-2-cores": "EPYC (Zen 3)", gpu.FOLDER: "H200"}
+# Whose speed the README shows: that of the newest records of all models of events.
+SHOWN = "xeon-2-cores"
 LEARNED = "tgnn, learned time encoding"
 # Names of the models of events in records and tables, in the order of `tgnn-bench models`.
 MODELS = {"tgn": "TGN", "jodie": "JODIE", "dyrep": "DyRep", "apan": "APAN", "tgat": "TGAT", "graph-mixer": "GraphMixer",
@@ -115,20 +117,19 @@ SNAPSHOT_MODELS = ("WD-GCN", "T-GCN", "EvolveGCN-O")
 
 
 def epochs_of_events():
-    head = ["model", "batch", "tgnn", LEARNED, "PyTorch", "ratios", "peak memory"]
     rows, records = [], []
-    for model, name, peer in SPEED:
-        if not records_of("epyc-2-cores", name):
-            rows.append([model, *unmeasured(len(head) - 1)])
-            continue
-        record = Record("epyc-2-cores", name)
-        for r in record["rows"]:
-            # GraphMixer's time encoding is always fixed.
-            seconds = [number(r["seconds_per_epoch"][s]) if s in r["ratio"] else "" for s in ("tgnn", LEARNED, peer)]
-            ratios = ", ".join(f"{r['ratio'][s]:.1f}" for s in ("tgnn", LEARNED) if s in r["ratio"])
-            rows.append([model, r["batch"], *seconds, ratios, mib(r, "tgnn", peer)])
-        records.append(record)
-    return head, rows, records
+    for machine in CORES:
+        for model, name, peer in SPEED:
+            if not records_of(machine, name):
+                continue
+            record = Record(machine, name)
+            for r in sorted(record["rows"], key=lambda r: -r["batch"]):
+                # GraphMixer's time encoding is always fixed.
+                seconds = [number(r["seconds_per_epoch"][s]) if s in r["ratio"] else "" for s in ("tgnn", LEARNED, peer)]
+                ratios = ", ".join(f"{r['ratio'][s]:.1f}" for s in ("tgnn", LEARNED) if s in r["ratio"])
+                rows.append([model, record.machine, r["batch"], *seconds, ratios, mib(r, "tgnn", peer)])
+            records.append(record)
+    return ["model", "cores", "batch", "tgnn", LEARNED, "PyTorch", "ratios", "peak memory"], rows, records
 
 
 def history_times():
@@ -157,7 +158,7 @@ def epochs_of_snapshots():
 
 def at_batch_200(name):
     """Returns the record of a model's speed, and its row at the default batch."""
-    record = Record("epyc-2-cores", name)
+    record = Record(SHOWN, name)
     return record, next(r for r in record["rows"] if r["batch"] == 200)
 
 
@@ -174,7 +175,7 @@ def readme_speed():
 def speed_chart():
     """Draws how many times as fast as PyTorch every model trains."""
     events = [(model, at_batch_200(name)[1]["ratio"]["tgnn"]) for model, name, _ in SPEED]
-    snapshots = [(model, Record("epyc-2-cores", f"speed-{flag(model)}")["rows"][0]["ratio"]["tgnn"])
+    snapshots = [(model, Record(SHOWN, f"speed-{flag(model)}")["rows"][0]["ratio"]["tgnn"])
                  for model in SNAPSHOT_MODELS]
     return bars.drawn("Training speed on two CPU cores (PyTorch = 1)",
                       [("event streams", "#0072b2", events), ("snapshots", "#009e73", snapshots)])
