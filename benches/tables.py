@@ -23,6 +23,7 @@ import convergence
 import defaults
 import gpu
 import partition_balance
+import scale
 import scaling
 import staleness
 from record import spread
@@ -30,7 +31,7 @@ from record import spread
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benches/results"
 PAGES = ("README.md", "docs/results.md", "docs/evaluation.md", "docs/plans.md", "docs/partition.md", "docs/config.md",
-         "docs/gpu.md", "docs/lab.md", "docs/systems/disttgl.md", "docs/systems/mspipe.md", "docs/systems/pipetgl.md", "docs/systems/sven.md")
+         "docs/gpu.md", "docs/lab.md", "docs/reliability.md", "docs/systems/disttgl.md", "docs/systems/mspipe.md", "docs/systems/pipetgl.md", "docs/systems/sven.md")
 CORES = {"xeon-2-cores": "Xeon", "epyc-2-cores": "EPYC"}
 MACHINES = CORES | {"epyc-zen3-2-cores": "EPYC (Zen 3)", gpu.FOLDER: "H200"}
 # Whose speed the README shows: that of the newest records of all models of events.
@@ -506,6 +507,7 @@ TABLES = {f.__name__.replace("_", "-"): f for f in (
     snapshots_beside_torch, weekly, memory_anew, static_memory, longer, dyrep, sven_scores, classes)}
 TABLES["convergence"] = convergence_of_parallels
 TABLES["defaults"] = of_benchmark("defaults", defaults.table, "*")
+TABLES["scale"] = of_benchmark("scale", scale.table, "*")
 TABLES |= {f"models-{name}": models_of(data, columns) for name, data, columns in (
     ("wikipedia", "wikipedia", LINKS), ("collegemsg", "CollegeMsg", LINKS), ("bitcoin", "soc-sign-bitcoinotc", LINKS))}
 TABLES |= {name: of_benchmark(record, draw) for name, record, draw in (

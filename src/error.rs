@@ -115,10 +115,15 @@ impl Error {
     pub fn shape(op: &str, what: impl fmt::Display) -> Self {
         Self::new(ErrorKind::Shape, format!("{op}: {what}"))
     }
-    /// Returns an error of [`ErrorKind::Io`] on `file`, caused by `source`.
+    /// Returns an error of [`ErrorKind::Io`] on `file`, caused by `source`; of [`ErrorKind::OutOfMemory`] if
+    /// that is.
     #[cold]
     pub fn io(file: impl AsRef<Path>, what: impl Into<String>, source: std::io::Error) -> Self {
-        Self::new(ErrorKind::Io, what).in_file(file).caused_by(source)
+        let kind = match source.kind() {
+            std::io::ErrorKind::OutOfMemory => ErrorKind::OutOfMemory,
+            _ => ErrorKind::Io,
+        };
+        Self::new(kind, what).in_file(file).caused_by(source)
     }
     /// Returns the error for a name that is none of `names`: "there is no model `TGN`; did you mean `tgn`?".
     /// If no name is similar, the remedy lists all of them.

@@ -2,6 +2,7 @@
 use crate::support::refused;
 use tgnn::{
     autograd::Program,
+    error::ErrorKind,
     ops::{
         Backend, Tape,
         epilogue::Activation,
@@ -168,6 +169,16 @@ fn arrays_that_are_no_csr_or_no_events_are_refused_with_the_first_place() {
     refused(EventLists::new(&[0], &[], &[1], 3), "events: 1 sources, 0 destinations and 1 times");
     refused(EventLists::new(&[0, 1], &[1, 3], &[1, 2], 3), "events: event 1 is of nodes 1 and 3, of 3");
     refused(EventLists::new(&[0, 1], &[1, 2], &[2, 1], 3), "events: event 1 is earlier");
+    // More nodes or columns than memory: refused before anything is allocated.
+    let most = NONE - 1;
+    if available_memory_bytes().is_some_and(|free| free < 50 << 30) {
+        let lists = EventLists::new(&[0], &[most], &[1], NONE as usize).map(|_| ()).unwrap_err();
+        let csr = Csr::rectangular(most as usize, &[0], &[], None).map(|_| ()).unwrap_err();
+        for (e, what) in [(lists, "nodes"), (csr, "columns")] {
+            assert_eq!(e.kind(), ErrorKind::OutOfMemory, "{e}");
+            assert!(e.to_string().contains(&format!("renumber the {what} from 0")), "{e}");
+        }
+    }
     let events = EventLists::new(&[0], &[1], &[5], 2).unwrap();
     let recent = |node: &[u32], time: &[i64], k: usize, [a, b, c, d]: [usize; 4]| {
         let (mut node_out, mut event, mut dt, mut count) = (vec![0; a], vec![0; b], vec![0.0; c], vec![0; d]);

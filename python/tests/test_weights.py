@@ -78,9 +78,9 @@ def neighbours(events, first, node, time):
 
 def test_a_tgn_in_torch_with_the_weights_of_a_run_gives_the_same_embeddings_and_logits(run, events):
     # The state of the best epoch after validation.
-    _, _, state = tgnn.load_tgnn.load(run.folder, settled=False)
+    _, _, state = tgnn.load_tgnn.load(run.folder)
     model = Tgn(SMALL["tgn"]["memory"], 2, SMALL["tgn"]["time"])
-    model.load_state_dict(run.state_dict(settled=False))  # every name and shape must fit
+    model.load_state_dict(run.state_dict())  # every name and shape must fit
     model.longest_gap, model.ticks_per_second = int(state["longest_gap"]), float(state["ticks_per_second"])
     columns = ("memory_time", "mail_time", "mail_event")
     state = {name: torch.from_numpy(x.astype(np.int64) if name in columns else x.copy()) for name, x in state.items()}
@@ -137,7 +137,7 @@ def test_files_of_safetensors_are_read_as_by_its_own_library(run, tmp_path):
 
 def test_weights_return_as_the_start_of_another_run(run, events, tmp_path):
     safetensors = pytest.importorskip("safetensors.torch", reason="safetensors is not installed")
-    safetensors.save_file(run.state_dict(settled=False), tmp_path / "w.safetensors")
+    safetensors.save_file(run.state_dict(), tmp_path / "w.safetensors")
     keys = SMALL | {"epochs": 1, "learning_rate": 1e-30, "settle": False, "evaluate": False}
     again = tgnn.train(events, weights=tmp_path / "w.safetensors", progress=False, **keys)
-    assert all((again.weights()[name] == w).all() for name, w in run.weights(settled=False).items())
+    assert all((again.weights()[name] == w).all() for name, w in run.weights().items())

@@ -196,6 +196,7 @@ class Keys(TypedDict, total=False):
     max_batches: int
     learning_rate: float
     deterministic: bool
+    check_memory: bool
     evaluate: bool
     rules: bool
     data: Data

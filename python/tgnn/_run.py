@@ -157,19 +157,22 @@ class Run(_folders.Unchanging):
         arguments as `tgnn-bench predict` has them."""
         return Predictor(self.folder, batch, nodes, slots, after, device)
 
-    def weights(self, *, settled: bool = True) -> dict[str, np.ndarray]:
+    def weights(self, *, settled: bool = False) -> dict[str, np.ndarray]:
         """The weights by the names of docs/weights.md, in PyTorch's shapes, with frequencies that are fixed.
 
-        Those of the model that settled after the best epoch, if it did and `settled` is true.
+        Those of the best epoch, as `predict`, `embed` and `summary["test"]` have them; with `settled`, those of the model
+        that settled after it.
         """
         return self._loaded(load_tgnn.load, settled)[0]
 
-    def state_dict(self, *, settled: bool = True) -> dict[str, Any]:
+    def state_dict(self, *, settled: bool = False) -> dict[str, Any]:
         """The same as torch tensors."""
         return self._loaded(load_tgnn.state_dict, settled)
 
     def _loaded(self, load: Any, settled: bool) -> Any:
         """What the loader, which stands alone, reads from the folder."""
+        if settled and (self.summary or {}).get("settled") is None:
+            raise UsageError("the run has no settled model; leave out settled=True")
         try:
             return load(self.folder, settled)
         except FileNotFoundError as e:

@@ -6,6 +6,7 @@ and, in ticks, the `longest_gap` as which longer gaps count.
 """
 
 import json
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +14,11 @@ import numpy as np
 TYPES = {"F64": np.float64, "F32": np.float32, "F16": np.float16, "I64": np.int64, "U32": np.uint32, "U64": np.uint64}
 
 
-def read(path):
-    """The tensors of a safetensors file; those of bf16 as f32."""
+def read(path, checksum=None):
+    """The tensors of a safetensors file, which must have the CRC-32 `checksum`, if given; those of bf16 as f32."""
     raw = Path(path).read_bytes()
+    if checksum is not None and zlib.crc32(raw) != checksum:
+        raise ValueError(f"{Path(path).name} does not match its manifest: it is truncated or was changed")
     start = 8 + int.from_bytes(raw[:8], "little")
     tensors = {}
     for name, about in json.loads(raw[8:start]).items():
@@ -30,14 +33,17 @@ def read(path):
     return tensors
 
 
-def load(run, settled=True):
+def load(run, settled=False):
     """Weights, optimiser and state of the best epoch of the run in a folder, or of the model settled after it."""
     folder = Path(run) / "checkpoint" if (Path(run) / "checkpoint").exists() else Path(run)
     manifest = json.loads((folder / "manifest.json").read_text())
-    has_settled = settled and manifest.get("settled") is not None
-    file = f"settled-{manifest['settled']:08x}" if has_settled else f"epoch-{manifest['best_epoch']}"
+    file, checksum = f"epoch-{manifest['best_epoch']}", manifest["checksums"][1]
+    if settled and (checksum := manifest.get("settled")) is None:
+        raise ValueError("the run has no settled model")
+    elif settled:
+        file = f"settled-{checksum:08x}"
     weights, optimizer, state = {}, {}, {}
-    for name, x in read(folder / f"{file}.safetensors").items():
+    for name, x in read(folder / f"{file}.safetensors", checksum).items():
         if name.split(".")[0].split(" ")[0] in ("adam", "sgd", "average"):
             optimizer[name.replace(" ", "_")] = x
         elif "." not in name:
@@ -56,7 +62,7 @@ def load(run, settled=True):
     return weights, optimizer, state
 
 
-def state_dict(run, settled=True):
+def state_dict(run, settled=False):
     """The weights as torch tensors, for `load_state_dict` of a module with these names."""
     import torch
 

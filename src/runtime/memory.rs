@@ -1,25 +1,33 @@
 //! Memory statistics of the system and the process, and large buffers on huge pages.
+use super::{
+    full_memory::tried,
+    memory_limits::{available, sized_after},
+};
 use crate::error::{Error, ErrorKind, Result};
 use std::{
     alloc::{Layout, alloc_zeroed, dealloc},
     ops::{Deref, DerefMut},
+    path::Path,
     ptr::NonNull,
 };
 
 /// Returns the peak resident memory of this process, in bytes; 0 if the system does not report it.
 pub fn peak_memory_bytes() -> u64 {
-    kib_after("/proc/self/status", "VmHWM:").map_or(0, |kib| kib * 1024)
+    sized_after(Path::new("/proc/self/status"), "VmHWM:").unwrap_or(0)
 }
 
-/// Returns the memory that this process can still allocate, in bytes: the minimum of the system's and the
-/// control group's limits. `None` if neither is reported.
+/// Returns the resident memory of this process without pages of files, in bytes; `None` if the system does
+/// not report it.
+#[doc(hidden)]
+pub fn taken_memory_bytes() -> Option<u64> {
+    sized_after(Path::new("/proc/self/status"), "RssAnon:")
+}
+
+/// Returns the memory that this process can still allocate, in bytes: the least that the system, the control
+/// groups of the process (`cgroup`, both versions, with those that contain them) and its own limits (`ulimit
+/// -v`, `-d`) leave. Pages of files that the kernel can drop count as free. `None` if nothing is reported.
 pub fn available_memory_bytes() -> Option<u64> {
-    let number = |file: &str| std::fs::read_to_string(file).ok()?.trim().parse::<u64>().ok();
-    let group = number("/sys/fs/cgroup/memory.max")
-        .zip(number("/sys/fs/cgroup/memory.current"))
-        .map(|(most, now)| most.saturating_sub(now));
-    let system = kib_after("/proc/meminfo", "MemAvailable:").map(|kib| kib * 1024);
-    system.into_iter().chain(group).min()
+    available(Path::new("/"))
 }
 
 /// Checks that `bytes` of memory are available for `what`, so that the process fails early instead of being
@@ -28,19 +36,21 @@ pub fn available_memory_bytes() -> Option<u64> {
 pub fn check_room(what: &str, bytes: usize, remedy: &str) -> Result<()> {
     match available_memory_bytes() {
         Some(free) if bytes as u64 > free => {
-            let gib = |bytes: u64| bytes as f64 / f64::from(1u32 << 30);
-            let needed = format!("{what} need {:.1} GiB, {:.1} GiB are free", gib(bytes as u64), gib(free));
+            let needed = format!("{what} need {}, {} are free", size_text(bytes as u64), size_text(free));
             Err(Error::new(ErrorKind::OutOfMemory, needed).remedy(remedy.to_owned()))
         }
         _ => Ok(()),
     }
 }
 
-/// Returns the number after `key` in a system file.
-fn kib_after(file: &str, key: &str) -> Option<u64> {
-    let text = std::fs::read_to_string(file).ok()?;
-    let line = text.lines().find(|l| l.starts_with(key))?;
-    line.split_whitespace().nth(1)?.parse().ok()
+/// Writes a number of bytes in GiB, or in MiB if it is small.
+#[doc(hidden)]
+pub fn size_text(bytes: u64) -> String {
+    const GIB: f64 = (1 << 30) as f64;
+    match bytes as f64 / GIB {
+        gib if gib >= 0.05 => format!("{gib:.1} GiB"),
+        gib => format!("{:.1} MiB", gib * 1024.0),
+    }
 }
 
 /// Size of a huge page, in bytes; the smaller size if the system has two.
@@ -75,7 +85,7 @@ impl OwnBytes {
         let size = len.checked_next_multiple_of(align).and_then(|size| size.checked_add(align));
         let layout = Layout::from_size_align(size.ok_or_else(refused)?, 1).map_err(|_| refused())?;
         // SAFETY: the layout's size is at least `align`, so it is not zero.
-        let block = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or_else(refused)?;
+        let block = NonNull::new(tried(|| unsafe { alloc_zeroed(layout) })).ok_or_else(refused)?;
         // SAFETY: the offset to the next multiple of `align` is less than `align`, and at least `len` bytes
         // follow it.
         let start = unsafe { block.add(block.as_ptr().align_offset(align)) };
@@ -165,5 +175,9 @@ mod tests {
             assert_eq!(e.kind(), ErrorKind::OutOfMemory);
             assert!(e.to_string().contains("step buffers need 1073741824.0 GiB"), "{e}");
         }
+        assert_eq!(
+            [0, 30 << 20, 51 << 20, 52 << 20].map(size_text),
+            ["0.0 MiB", "30.0 MiB", "51.0 MiB", "0.1 GiB"]
+        );
     }
 }

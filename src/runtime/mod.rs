@@ -11,11 +11,13 @@ pub(crate) mod changes;
 pub mod comm;
 pub mod cuda;
 mod device;
+mod full_memory;
 mod gaps;
 mod io;
 pub mod matmul;
 mod matmul_precision;
 mod memory;
+mod memory_limits;
 pub mod nvtx;
 pub mod parts;
 pub(crate) mod phases;
@@ -28,23 +30,22 @@ mod stored;
 pub(crate) mod sync;
 pub mod team;
 pub mod vector;
-mod waiting;
 
 #[doc(hidden)]
 pub use brief_debug::brief_debug;
 pub use device::Device;
+#[doc(hidden)]
+pub use full_memory::{EndsWhenFull, tried};
 pub use gaps::Gaps;
 pub(crate) use io::BufferView;
 pub use io::Io;
 pub use matmul_precision::MatmulPrecision;
 pub(crate) use memory::OwnBytes;
-#[doc(hidden)]
-pub use memory::check_room;
 pub use memory::{available_memory_bytes, peak_memory_bytes};
+#[doc(hidden)]
+pub use memory::{check_room, size_text, taken_memory_bytes};
 pub use spec::{DType, Element, Live, NONE, Precision, Real, Rows, Spec, Var};
 pub use status::{Fault, Status};
 pub use store::{BufferId, Bytes, Store};
 pub(crate) use store::{BufferInfo, Listing, StoreId};
 pub use stored::{Stored, StoredAs};
-#[doc(hidden)]
-pub use waiting::is_waiting;

@@ -10,9 +10,12 @@ use super::{
 };
 use crate::error::{Error, ErrorKind, Result, ensure};
 use half::{bf16, f16};
-use std::sync::{
-    Arc, Mutex, MutexGuard, PoisonError,
-    atomic::{AtomicU64, Ordering::Relaxed},
+use std::{
+    mem,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
 };
 
 /// A buffer of a [`Store`]. Other stores refuse it.
@@ -53,6 +56,11 @@ pub unsafe trait Bytes: Send + Sync {
     fn bytes(&self) -> &[u8];
     /// Returns the element type of the bytes.
     fn dtype(&self) -> DType;
+    /// Returns whether the bytes are those of a file, which the system reads when they are used and drops
+    /// when memory is short.
+    fn is_mapped(&self) -> bool {
+        false
+    }
 }
 // SAFETY: the elements of a `Vec` change or move only through `&mut self`, and a store holds it behind an
 // `Arc`.
@@ -306,6 +314,37 @@ impl Store {
         let (copy, newer, every_byte) = (DeviceCopy::None, Newer::Host, None);
         self.buffers.push(Buffer { name, spec, data, copy, newer, every_byte });
         BufferId { store: self.id, at: self.buffers.len() - 1 }
+    }
+    /// Gives a buffer the contents of one of `from`: their memory itself if both have one size, else a copy
+    /// of the bytes that fit. The other buffer's contents are then of no meaning.
+    ///
+    /// # Errors
+    /// `Shape` if a buffer is read-only, or the host side of the other one is stale.
+    #[doc(hidden)]
+    pub fn take(&mut self, to: BufferId, from: &mut Store, taken: BufferId) -> Result<()> {
+        from.raw(taken)?;
+        let (theirs, ours) = (from.raw_mut(taken)?, self.raw_mut(to)?);
+        if theirs.len() != ours.len() {
+            let n = theirs.len().min(ours.len());
+            ours[..n].copy_from_slice(&theirs[..n]);
+            return Ok(());
+        }
+        mem::swap(&mut self.buffers[to.at].data, &mut from.buffers[taken.at].data);
+        Ok(())
+    }
+    /// Returns the bytes on the host that buffers can be written to, that are only read, and that are only
+    /// read and stay in files.
+    #[doc(hidden)]
+    pub fn host_bytes(&self) -> [usize; 3] {
+        let mut bytes = [0; 3];
+        for buffer in &self.buffers {
+            let at = match &buffer.data {
+                Data::Own(_) => 0,
+                Data::Shared(table) => 1 + usize::from(table.is_mapped()),
+            };
+            bytes[at] += buffer.data.bytes().len();
+        }
+        bytes
     }
     /// Returns the buffer's name.
     pub fn name(&self, id: BufferId) -> &str {

@@ -3,17 +3,17 @@ use super::{
     Classes, Encodings, FeatureEncoding, Features, Ids, LineCounts, NodeId, NodeLabels, NodeNames,
     TimeFormat, TimeScale,
 };
-use std::{ops::Range, path::Path, sync::Arc};
+use std::{mem, ops::Range, path::Path, sync::Arc};
 use tgnn::{
     error::{Error, Result},
-    runtime::StoredAs,
+    runtime::{StoredAs, size_text},
 };
 
 /// Events `(src, dst, time)` in time order; the index of an event is its id.
 ///
-/// The vectors have one entry per event. The fields are public because the whole crate reads them. Code that
-/// builds an `Events` by hand should call [`validate`](Self::validate), because the rest of the crate relies
-/// on its checks.
+/// The vectors have one entry per event, and are shared with the tables that models read. The fields are
+/// public because the whole crate reads them. Code that builds an `Events` by hand should call
+/// [`validate`](Self::validate), because the rest of the crate relies on its checks.
 ///
 /// ```
 /// let events = tgnn_data::bundled()?;
@@ -25,11 +25,11 @@ pub struct Events {
     /// The data set's name, for reports and results.
     pub name: String,
     /// Source nodes, each below [`nodes`](Self::nodes).
-    pub src: Vec<u32>,
+    pub src: Arc<Vec<u32>>,
     /// Destination nodes, each below [`nodes`](Self::nodes).
-    pub dst: Vec<u32>,
+    pub dst: Arc<Vec<u32>>,
     /// Ticks since the first event: starts at 0 and never decreases.
-    pub time: Vec<i64>,
+    pub time: Arc<Vec<i64>>,
     /// A label per event, if the data has labels; NaN if an event has none. If labels are text, the index of
     /// the text in [`label_names`](Self::label_names).
     pub label: Option<Vec<f32>>,
@@ -87,10 +87,10 @@ impl Events {
         let (name, origin) = (name.into(), time.first().copied().unwrap_or(0));
         let events = Events {
             nodes: src.iter().chain(&dst).max().map_or(0, |&v| v as usize + 1),
-            time: time.into_iter().map(|t| t.saturating_sub(origin)).collect(),
+            time: Arc::new(time.into_iter().map(|t| t.saturating_sub(origin)).collect()),
             name,
-            src,
-            dst,
+            src: Arc::new(src),
+            dst: Arc::new(dst),
             origin,
             time_format: TimeFormat::Seconds,
             label: None,
@@ -182,13 +182,25 @@ impl Events {
         self.node_features.as_ref().map_or(0, Features::cols)
     }
 
-    /// Converts the edge and node features to storage type `kept`, rounding where needed.
+    /// Converts the edge and node features to storage type `kept`, rounding where needed. Those of a file
+    /// become a copy in memory, which a note says.
     ///
     /// # Errors
     /// Those of [`Features::kept_as`].
     pub fn keep_features_as(&mut self, kept: StoredAs) -> Result<()> {
-        for features in [&mut self.edge_features, &mut self.node_features].into_iter().flatten() {
-            *features = features.kept_as(kept)?;
+        let all = [("edge", &mut self.edge_features), ("node", &mut self.node_features)];
+        for (what, features) in
+            all.into_iter().filter_map(|(what, features)| Some((what, features.as_mut()?)))
+        {
+            let before = mem::replace(features, features.kept_as(kept)?);
+            if before.is_mapped() && !features.is_mapped() {
+                let size = size_text(features.bytes().len() as u64);
+                self.notes.push(format!(
+                    "{what} features are {} in their file: a copy in {kept} takes {size}; `data import \
+                     --features-as {kept}` writes them so",
+                    before.kept()
+                ));
+            }
         }
         Ok(())
     }
@@ -280,9 +292,9 @@ mod tests {
     fn events() -> Events {
         Events {
             name: "test".into(),
-            src: vec![0, 1],
-            dst: vec![2, 3],
-            time: vec![0, 2500],
+            src: vec![0, 1].into(),
+            dst: vec![2, 3].into(),
+            time: vec![0, 2500].into(),
             label: None,
             label_names: None,
             classes: None,
@@ -313,13 +325,13 @@ mod tests {
         assert!(events().validate("x").is_ok());
         type Damage = fn(&mut Events);
         let broken: [(&str, Damage); 13] = [
-            ("0 events", |e| e.src.clear()),
-            ("1 values of dst for 2", |e| e.dst.truncate(1)),
+            ("0 events", |e| Arc::make_mut(&mut e.src).clear()),
+            ("1 values of dst for 2", |e| Arc::make_mut(&mut e.dst).truncate(1)),
             ("1 values of label", |e| e.label = Some(vec![0.])),
-            ("source of event 1 is 2", |e| e.src[1] = 2),
-            ("destination of event 0 is 4, outside 2..4", |e| e.dst[0] = 4),
-            ("first event has time 1", |e| e.time[0] = 1),
-            ("event 1 is earlier", |e| e.time[1] = -1),
+            ("source of event 1 is 2", |e| Arc::make_mut(&mut e.src)[1] = 2),
+            ("destination of event 0 is 4, outside 2..4", |e| Arc::make_mut(&mut e.dst)[0] = 4),
+            ("first event has time 1", |e| Arc::make_mut(&mut e.time)[0] = 1),
+            ("event 1 is earlier", |e| Arc::make_mut(&mut e.time)[1] = -1),
             ("label is not finite", |e| e.label = Some(vec![f32::NAN, f32::INFINITY])),
             ("a label is text 2 of 2", |e| {
                 (e.label, e.label_names) = (Some(vec![f32::NAN, 2.]), Some(["a".into(), "b".into()].into()));

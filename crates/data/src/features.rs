@@ -14,7 +14,7 @@ use std::{
 };
 use tgnn::{
     error::{Error, ErrorKind, Result},
-    runtime::{Bytes, DType, StoredAs},
+    runtime::{Bytes, DType, StoredAs, check_room},
 };
 
 /// A `[rows, cols]` matrix of numbers stored as f32, f16 or bfloat16, row-major. The values are owned, shared
@@ -52,6 +52,13 @@ unsafe impl Bytes for Features {
     }
     fn dtype(&self) -> DType {
         self.kept.dtype()
+    }
+    fn is_mapped(&self) -> bool {
+        match &self.store {
+            Store::Mapped(_) => true,
+            Store::Shared(values) => values.is_mapped(),
+            Store::Owned(_) | Store::Half(_) => false,
+        }
     }
 }
 
@@ -261,11 +268,13 @@ impl Features {
     /// have this type already are shared, not copied.
     ///
     /// # Errors
-    /// Data if a value is outside the range of `kept`.
+    /// `Data` if a value is outside the range of `kept`; `OutOfMemory`.
     pub fn kept_as(&self, kept: StoredAs) -> Result<Self> {
         if kept == self.kept {
             return Ok(self.clone());
         }
+        let bytes = kept.size() * self.rows * self.cols;
+        check_room(&format!("features in {kept}"), bytes, "import them so: `data import --features-as`")?;
         if kept == StoredAs::F32 {
             return Ok(Self::owned(self.rows, self.cols, self.widened()));
         }

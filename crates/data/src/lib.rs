@@ -42,6 +42,7 @@ mod tcsr;
 #[doc(hidden)]
 pub mod text;
 mod tgb_negatives;
+mod threads;
 mod time_format;
 mod torch;
 
@@ -71,6 +72,7 @@ pub use stats::{Bucket, ClassStats, LabelStats, NodeLabelStats, Stats};
 pub use synth::{synth, synth_to};
 pub use synth_options::SynthOptions;
 pub use tcsr::Tcsr;
+pub use threads::start_threads;
 pub use time_format::{TimeFormat, TimeScale};
 
 use std::{io, path::Path};
@@ -88,6 +90,7 @@ pub const BUNDLED: [&str; 1] = ["wikipedia"];
 /// Io if the file does not exist or cannot be read; data, with line and column, if its content is not
 /// understood; usage if the options contradict the input.
 pub fn load(path_or_name: &str, options: &ReadOptions) -> Result<Events> {
+    start_threads(0)?;
     let mut events = load_events(path_or_name, options)?;
     if let Some(file) = &options.labels {
         format::node_labels::attach(file, &mut events)?;

@@ -132,9 +132,9 @@ impl Raw {
         let (label, label_names) = self.label.take().map(|labels| (labels.values, labels.names)).unzip();
         let mut events = Events {
             name: self.name,
-            src,
-            dst,
-            time: self.time,
+            src: src.into(),
+            dst: dst.into(),
+            time: self.time.into(),
             label,
             label_names: label_names.flatten(),
             classes: self.classes,
@@ -413,7 +413,10 @@ mod tests {
     #[test]
     fn contiguous_ids_keep_their_numbers() {
         let e = raw(&[(0, 1, 5), (1, 2, 7)]).build(None).unwrap();
-        assert_eq!((e.src, e.dst, e.time, e.origin, e.nodes), (vec![0, 1], vec![1, 2], vec![0, 2], 5, 3));
+        assert_eq!(
+            (e.src.to_vec(), e.dst.to_vec(), e.time.to_vec(), e.origin, e.nodes),
+            (vec![0, 1], vec![1, 2], vec![0, 2], 5, 3)
+        );
         assert!(e.ids.is_none() && e.notes.is_empty() && e.first_destination.is_none());
     }
 
@@ -435,7 +438,7 @@ mod tests {
             }
             let e = raw.build(bipartite).unwrap();
             let names = e.ids.unwrap().iter().map(|id| id.to_string()).collect::<Vec<_>>().join(" ");
-            (e.src, e.dst, e.first_destination, names, e.notes.len())
+            (e.src.to_vec(), e.dst.to_vec(), e.first_destination, names, e.notes.len())
         };
         let one_kind = [("b", "a"), ("a", "c"), ("c", "b")];
         assert_eq!(build(&one_kind, None), (vec![0, 1, 2], vec![1, 2, 0], None, "b a c".into(), 0));
@@ -449,7 +452,7 @@ mod tests {
     #[test]
     fn ids_from_one_are_shifted() {
         let e = raw(&[(1, 2, 0), (2, 3, 0)]).build(None).unwrap();
-        assert_eq!((e.src, e.dst, e.nodes), (vec![0, 1], vec![1, 2], 3));
+        assert_eq!((e.src.to_vec(), e.dst.to_vec(), e.nodes), (vec![0, 1], vec![1, 2], 3));
     }
 
     #[test]
@@ -466,7 +469,10 @@ mod tests {
     fn separate_numbering_shifts_destinations_and_can_be_forced() {
         let both = [(0, 0, 0), (1, 0, 0), (0, 1, 0)];
         let e = raw(&both).build(Some(true)).unwrap();
-        assert_eq!((e.src, e.dst, e.first_destination), (vec![0, 1, 0], vec![2, 2, 3], Some(2)));
+        assert_eq!(
+            (e.src.to_vec(), e.dst.to_vec(), e.first_destination),
+            (vec![0, 1, 0], vec![2, 2, 3], Some(2))
+        );
         assert_eq!(raw(&both).build(None).unwrap().first_destination, None);
         assert_eq!(raw(&[(0, 1, 0)]).build(Some(false)).unwrap().first_destination, None);
         let mut separate = raw(&both);

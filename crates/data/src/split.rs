@@ -1,6 +1,8 @@
 //! Split of a stream into training, validation and test parts.
 use super::Events;
 use std::ops::Range;
+#[cfg(test)]
+use std::sync::Arc;
 use tgnn::error::{Error, Result};
 
 /// Approximate maximum number of gaps that [`Split::longest_gap`] examines.
@@ -64,7 +66,8 @@ impl Split {
         assert!(first <= second && second <= events.len(), "parts {first}, {second} of {}", events.len());
         let seen = events.nodes_in(0..first);
         let known = |v: u32| seen[v as usize];
-        let unseen = events.src.iter().zip(&events.dst).map(|(&s, &d)| !(known(s) && known(d))).collect();
+        let unseen =
+            events.src.iter().zip(events.dst.iter()).map(|(&s, &d)| !(known(s) && known(d))).collect();
         Split { train: 0..first, val: first..second, test: second..events.len(), unseen }
     }
 
@@ -120,9 +123,9 @@ mod tests {
         e.label = None;
         for case in golden["cases"].as_array().unwrap() {
             let time: Vec<i64> = serde_json::from_value(case["time"].clone()).unwrap();
-            e.src.resize(time.len(), 0);
-            e.dst.resize(time.len(), 8_227);
-            (e.origin, e.time) = (time[0], time.iter().map(|t| t - time[0]).collect());
+            Arc::make_mut(&mut e.src).resize(time.len(), 0);
+            Arc::make_mut(&mut e.dst).resize(time.len(), 8_227);
+            (e.origin, e.time) = (time[0], Arc::new(time.iter().map(|t| t - time[0]).collect()));
             let s = Split::by_time(&e, 0.7, 0.15).unwrap();
             let parts = [("train", s.train), ("val", s.val), ("test", s.test)];
             assert!(parts.iter().all(|(name, part)| case[name] == part.len()), "{parts:?} of {case}");
@@ -135,9 +138,9 @@ mod tests {
         (e.nodes, e.first_destination) = (20, None);
         // Node 0 has an event with another node every second, then a self-loop, then no event for a long
         // time.
-        e.src = vec![0; 12];
-        e.dst = (1..11).chain([0, 1]).collect();
-        e.time = vec![0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 20, 1000];
+        e.src = vec![0; 12].into();
+        e.dst = Arc::new((1..11).chain([0, 1]).collect());
+        e.time = vec![0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 20, 1000].into();
         let s = Split { train: 0..11, val: 11..11, test: 11..12, unseen: vec![] };
         // Nine gaps of 1, one of 2 and one of 10.
         assert_eq!([0.5, 0.95, 1.0].map(|q| s.longest_gap(&e, q)), [1, 10, i64::MAX]);
@@ -151,9 +154,9 @@ mod tests {
     #[test]
     fn a_stream_of_one_event_trains_on_it() {
         let mut e = Events { label: None, ..data::bundled().unwrap() };
-        e.src.truncate(1);
-        e.dst.truncate(1);
-        e.time.truncate(1);
+        Arc::make_mut(&mut e.src).truncate(1);
+        Arc::make_mut(&mut e.dst).truncate(1);
+        Arc::make_mut(&mut e.time).truncate(1);
         let s = Split::by_time(&e, 0.7, 0.15).unwrap();
         assert_eq!((s.train, s.val, s.test), (0..1, 1..1, 1..1));
         assert!(Split::by_time(&e, 0.9, 0.2).is_err());

@@ -218,7 +218,7 @@ impl Counts {
         };
         // Times start at 0, so `i64::MIN` marks a source without an event.
         let mut previous = vec![i64::MIN; events.nodes];
-        for ((&s, &d), &t) in events.src.iter().zip(&events.dst).zip(&events.time) {
+        for ((&s, &d), &t) in events.src.iter().zip(events.dst.iter()).zip(events.time.iter()) {
             let (s, d) = (s as usize, d as usize);
             counts.degree[s] += 1;
             counts.degree[d] += 1;
@@ -240,8 +240,12 @@ impl Stats {
     pub fn new(events: &Events) -> Self {
         let n = events.len() as u64;
         let Counts { degree, is_source, is_destination, self_loops, gaps } = Counts::new(events);
-        let mut pairs: Vec<u64> =
-            events.src.iter().zip(&events.dst).map(|(&s, &d)| u64::from(s) << 32 | u64::from(d)).collect();
+        let mut pairs: Vec<u64> = events
+            .src
+            .iter()
+            .zip(events.dst.iter())
+            .map(|(&s, &d)| u64::from(s) << 32 | u64::from(d))
+            .collect();
         pairs.par_sort_unstable();
         let unique_pairs = unique(&pairs);
         let count = |flags: &[bool]| flags.iter().filter(|&&f| f).count() as u64;
@@ -333,9 +337,9 @@ mod tests {
     fn a_small_stream_is_counted_right() {
         let events = Events {
             name: "small".into(),
-            src: vec![0, 0, 1, 0, 1],
-            dst: vec![1, 1, 1, 2, 0],
-            time: vec![0, 5, 5, 65, 100_000],
+            src: vec![0, 0, 1, 0, 1].into(),
+            dst: vec![1, 1, 1, 2, 0].into(),
+            time: vec![0, 5, 5, 65, 100_000].into(),
             label: Some(vec![0., 1., -0., 2., 0.]),
             label_names: None,
             node_labels: None,

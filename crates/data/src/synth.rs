@@ -100,9 +100,9 @@ pub fn synth(options: &SynthOptions) -> Result<Events> {
     let (ids, node_features) = (None, options.node_features(nodes)?);
     let events = Events {
         name,
-        src,
-        dst,
-        time,
+        src: src.into(),
+        dst: dst.into(),
+        time: time.into(),
         label,
         label_names: None,
         classes,

@@ -16,6 +16,7 @@ mod report;
 mod scores;
 mod settings;
 mod shell;
+mod signals;
 mod snapshots;
 mod sweep;
 mod train;
@@ -27,7 +28,11 @@ mod watch;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use output::ended;
 use std::process::ExitCode;
-use tgnn::runtime::comm::launched;
+use tgnn::runtime::{EndsWhenFull, comm::launched};
+
+/// Memory that runs out is one line of error, like all else.
+#[global_allocator]
+static MEMORY: EndsWhenFull = EndsWhenFull;
 
 const ABOUT: &str = "Train temporal graph neural networks, fast, and measure it honestly";
 const EXIT_CODES: &str = "\
@@ -94,6 +99,7 @@ impl Command {
 /// and returns a documented exit code.
 pub fn main() -> ExitCode {
     hide_caught_panics();
+    signals::fail_large_writes();
     let matches = as_scripts_expect(Cli::command()).try_get_matches();
     let cli = match matches.and_then(|m| Cli::from_arg_matches(&m)) {
         Ok(cli) => cli,

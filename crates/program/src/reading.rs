@@ -7,6 +7,7 @@ use std::{
     thread::{self, JoinHandle},
     time::Duration,
 };
+use tgnn::runtime::size_text;
 use tgnn_data::{Estimate, ReadOptions, rows_read, text::counted};
 
 /// A large file that is being read. On a terminal, a bar shows how far, until this is dropped.
@@ -21,13 +22,12 @@ impl Reading {
         let Some(Estimate { events, bytes, most_name_bytes }) = tgnn_data::estimate(path, options) else {
             return Reading(None);
         };
-        let gib = |bytes: u64| bytes as f64 / f64::from(1u32 << 30);
         let names = match most_name_bytes {
             0 => String::new(),
-            more => format!(", up to {:.1} GiB if all ids differ", gib(bytes + more)),
+            more => format!(", up to {} if all ids differ", size_text(bytes + more)),
         };
         let about = counted(events, "event");
-        let line = format!("reading   about {about}: {:.1} GiB of memory{names}", gib(bytes));
+        let line = format!("reading   about {about}: {} of memory{names}", size_text(bytes));
         tell(folded(&line, terminal_width(true).unwrap_or(usize::MAX), 10));
         Reading(std::io::stderr().is_terminal().then(|| shown(events)))
     }

@@ -253,7 +253,13 @@ impl Watch for Display {
             self.head(format_args!("{word:<8}  {what}"));
         }
         self.tell_choice(task);
-        self.head(format_args!("memory    {}\n", task.core().memory()));
+        let core = task.core();
+        let mut places = Vec::new();
+        if core.device().gpu().is_some() {
+            places.push(core.memory().to_string());
+        }
+        places.extend(core.host_memory().map(|host| host.to_string()));
+        self.head(format_args!("memory    {}\n", places.join("\n          ")));
     }
     fn progress(&mut self, pass: &str, epoch: usize, p: Progress<'_>) {
         if !self.live {

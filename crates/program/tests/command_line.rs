@@ -85,7 +85,12 @@ fn training_prints_a_summary_that_eval_reproduces_and_embed_writes_an_array() {
     // The files of the run agree with the summary.
     assert_eq!(json(&fs::read_to_string(dir.join("run/summary.json")).unwrap()), summary);
     let lines = fs::read_to_string(dir.join("run/metrics.jsonl")).unwrap();
-    assert_eq!(lines.lines().map(json).collect::<Vec<_>>(), *summary["epochs"].as_array().unwrap());
+    let records = lines.lines().map(|line| {
+        let mut record = json(line);
+        assert!(record.as_object_mut().unwrap().remove("checksum").is_some());
+        record
+    });
+    assert_eq!(records.collect::<Vec<_>>(), *summary["epochs"].as_array().unwrap());
 
     let tested = json(&done(dir, &["eval", "--checkpoint", "run", "--json"]).out);
     assert_eq!(tested["test"], summary["test"]);
@@ -171,7 +176,15 @@ fn a_run_resumes_where_it_ended_and_no_folder_is_overwritten() {
     // The precision of products belongs to the run's configuration.
     let manifest = dir.join("run/checkpoint/manifest.json");
     let text = fs::read_to_string(&manifest).unwrap();
-    fs::write(&manifest, text.replace("\"precision\": \"f32\"", "\"precision\": \"tf32\"")).unwrap();
+    let changed = text.replace("\"precision\": \"f32\"", "\"precision\": \"tf32\"");
+    fs::write(&manifest, &changed).unwrap();
+    refused(
+        dir,
+        &["eval", "--checkpoint", "run"],
+        9,
+        &["manifest.json", "does not have its own checksum", "line 2"],
+    );
+    fs::write(&manifest, json(&changed).to_string()).unwrap();
     refused(dir, &small(&["--out", "run", "--resume", "--epochs", "4"]), 9, &["another configuration"]);
     refused(dir, &["eval", "--checkpoint", "run"], 2, &["precision is tf32, and the CPU"]);
     done(dir, &["eval", "--checkpoint", "run", "--precision", "f32"]);

@@ -12,8 +12,8 @@ use tgnn_data::{Events, Features};
 use tgnn_training::{
     model::*,
     task::{
-        self, After, Checkpoint, Config, CustomModel, NewEvent, Predictor, PredictorOptions, RunOptions,
-        Summary, TaskName,
+        self, After, Checkpoint, Config, CustomModel, EventTask, NewEvent, Predictor, PredictorOptions,
+        RunOptions, Summary, TaskName,
     },
 };
 
@@ -24,8 +24,8 @@ enum Reads {
     Rows,
     /// Recent neighbours, with features of edges and nodes.
     Neighbors,
-    /// The same, but it says nothing of them.
-    NeighborsInSecret,
+    /// The same, but it says that it reads so many.
+    NeighborsInSecret(usize),
     /// State of its own: the last embedding of every node.
     Last,
     /// The crate's node memory.
@@ -52,7 +52,11 @@ impl ModelConfig for Reads {
         if *self == Reads::Nothing { 0 } else { WIDTH }
     }
     fn recent_events(&self) -> Result<usize> {
-        Ok(if *self == Reads::Neighbors { NEIGHBORS } else { 0 })
+        Ok(match *self {
+            Reads::Neighbors => NEIGHBORS,
+            Reads::NeighborsInSecret(said) => said,
+            _ => 0,
+        })
     }
     fn describe(&self) -> String {
         format!("{self:?}")
@@ -71,7 +75,7 @@ impl ModelConfig for Reads {
             Reads::Rows | Reads::Nothing => Box::new(Rowwise { rows }),
             Reads::Narrow => Box::new(Rowwise { rows: add("half", d / 2)? }),
             Reads::Few => Box::new(Few { rows }),
-            Reads::Neighbors | Reads::NeighborsInSecret => Box::new(Neighborly {
+            Reads::Neighbors | Reads::NeighborsInSecret(_) => Box::new(Neighborly {
                 rows,
                 near: add("near", d)?,
                 edge: add("edge", data.features.edge_width)?,
@@ -284,7 +288,18 @@ fn a_predictor_of_a_model_from_outside_embeds_as_the_run_does_and_remembers_what
 #[test]
 fn a_model_that_reads_neighbours_must_say_so_before_a_stream_forgets_them() {
     let dir = tempfile::tempdir().unwrap();
-    let (config, out) = (config(Reads::NeighborsInSecret, TaskName::Link), dir.path().join("run"));
+    let none = config(Reads::NeighborsInSecret(0), TaskName::Link);
+    let e = EventTask::new(&none, &events(), Device::cpu(1).unwrap()).map(|_| ()).unwrap_err();
+    assert_eq!(
+        (e.kind(), e.to_string()),
+        (
+            ErrorKind::Usage,
+            "the model reads neighbours, and its recent_events says that it reads none; return their number from \
+             ModelConfig::recent_events"
+                .into()
+        )
+    );
+    let (config, out) = (config(Reads::NeighborsInSecret(1), TaskName::Link), dir.path().join("run"));
     trained(&config, &out, false);
     let (device, options) = (Device::cpu(1).unwrap(), PredictorOptions::default());
     let e = Predictor::open(&Checkpoint::at(&out), &config, &device, &options).unwrap_err();
@@ -292,7 +307,7 @@ fn a_model_that_reads_neighbours_must_say_so_before_a_stream_forgets_them() {
         (e.kind(), e.to_string()),
         (
             ErrorKind::Usage,
-            "the model reads 3 neighbours of a node, and its recent_events says 0; return 3 from \
+            "the model reads 3 neighbours of a node, and its recent_events says 1; return 3 from \
              ModelConfig::recent_events"
                 .into()
         )

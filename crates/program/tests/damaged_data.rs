@@ -1,4 +1,5 @@
 //! Data that breaks its invariants, made by callers in Rust, is refused.
+use std::sync::Arc;
 use tgnn::{
     error::ErrorKind,
     runtime::{Device, Precision, Store},
@@ -17,10 +18,10 @@ fn events() -> Events {
 fn events_that_break_their_invariants_do_not_reach_training() {
     type Damage = fn(&mut Events);
     let damages: [(&str, Damage); 4] = [
-        ("the source of event 7 is", |e| e.src[7] = u32::MAX - 1),
-        ("the destination of event 8 is", |e| e.dst[8] = e.nodes as u32),
-        ("is earlier than the one before it", |e| e.time[9] = -5),
-        ("299 values of time for 300 events", |e| e.time.truncate(299)),
+        ("the source of event 7 is", |e| Arc::make_mut(&mut e.src)[7] = u32::MAX - 1),
+        ("the destination of event 8 is", |e| Arc::make_mut(&mut e.dst)[8] = e.nodes as u32),
+        ("is earlier than the one before it", |e| Arc::make_mut(&mut e.time)[9] = -5),
+        ("299 values of time for 300 events", |e| Arc::make_mut(&mut e.time).truncate(299)),
     ];
     for (text, damage) in damages {
         let mut bad = events();

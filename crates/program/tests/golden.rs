@@ -70,9 +70,9 @@ impl Golden {
         let (events, nodes) = (self.fact("events"), self.fact("nodes"));
         let events = Events {
             name: "golden".into(),
-            src: self.ids("src"),
-            dst: self.ids("dst"),
-            time: self.ints("time"),
+            src: self.ids("src").into(),
+            dst: self.ids("dst").into(),
+            time: self.ints("time").into(),
             label: None,
             label_names: None,
             classes: None,

@@ -8,6 +8,7 @@ use proptest::prelude::*;
 use std::{
     fs,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 use tempfile::TempDir;
 use tgnn::ops::write_memory::Combiner;
@@ -277,7 +278,7 @@ fn a_missing_damaged_or_foreign_extract_is_refused_and_a_resumed_run_writes_it_a
         let (extract, manifest) = (extract_file(dir), dir.join("manifest.json"));
         let (bytes, text) = (fs::read(&extract).unwrap(), fs::read_to_string(&manifest).unwrap());
         fs::remove_file(&extract).unwrap();
-        refused(dir, &["extract-", "cannot read", remedy]);
+        refused(dir, &["extract-", "the file is missing", remedy]);
         fs::write(&extract, &bytes[..bytes.len() - 1]).unwrap();
         refused(dir, &["extract-", "is truncated or was changed", remedy]);
         fs::write(&extract, &bytes).unwrap();
@@ -595,9 +596,10 @@ proptest! {
     ) {
         let mut events = small(100);
         let mut now = -ends[0].2;
-        events.time = ends.iter().map(|e| { now += e.2; now }).collect();
+        events.time = Arc::new(ends.iter().map(|e| { now += e.2; now }).collect());
         events.label = None;
-        (events.src, events.dst) = ends.iter().map(|e| (e.0, e.1)).unzip();
+        events.src = Arc::new(ends.iter().map(|e| e.0).collect());
+        events.dst = Arc::new(ends.iter().map(|e| e.1).collect());
         (events.nodes, events.first_destination, events.edge_features) = (6, None, None);
         let touches = |v: u32, i: usize| events.src[i] == v || events.dst[i] == v;
         let at = |v: u32, t: i64| (0..events.len()).filter(|&i| touches(v, i) && events.time[i] == t).count();

@@ -1,5 +1,5 @@
 //! `tgnn-bench predict` as its users see it.
-use crate::support::program::{done, json, made, program, refused, small};
+use crate::support::program::{done, json, program, refused, trained};
 use std::{
     fs,
     io::{BufRead, BufReader, Write},
@@ -7,13 +7,6 @@ use std::{
     process::{Child, Command, Stdio},
 };
 use tempfile::TempDir;
-
-/// Makes a folder with a trained model in `run`.
-fn trained() -> TempDir {
-    let dir = made();
-    done(dir.path(), &small(&["--out", "run"]));
-    dir
-}
 
 /// Starts `predict` on standard input.
 fn piped(dir: &Path) -> Child {
@@ -172,7 +165,7 @@ fn a_wrong_event_is_reported_with_its_position_after_the_scores_of_the_events_be
         ("0,x,20001,1,1,1", "new.csv:2:3: `x` is not a node"),
         (
             "0,40,20001,1,1,1",
-            "new.csv:2:3: node 40 does not fit: the predictor holds 40 nodes; allow more with --nodes",
+            "new.csv:2:3: node 40 does not fit: the predictor holds 40 nodes; allow it with --nodes 41 or more",
         ),
         (
             "0,31,19999,1,1,1",

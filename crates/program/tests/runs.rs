@@ -386,6 +386,9 @@ fn a_checkpoint_of_another_model_or_type_or_of_a_newer_build_is_refused_with_the
     let (file, manifest) =
         (dir.path().join("checkpoint/epoch-1.safetensors"), dir.path().join("checkpoint/manifest.json"));
     let (whole, text) = (fs::read(&file).unwrap(), fs::read_to_string(&manifest).unwrap());
+    // As whoever changes it by hand: without its own checksum.
+    let text: String =
+        text.lines().filter(|line| !line.contains("manifest_checksum")).collect::<Vec<_>>().join("\n");
     let sum = |bytes: &[u8]| {
         let mut crc = flate2::Crc::new();
         crc.update(bytes);

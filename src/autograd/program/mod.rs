@@ -366,7 +366,7 @@ impl Program {
         on_progress: &mut dyn FnMut(RepeatProgress<'_>),
     ) -> Result<(), (Option<usize>, Error)> {
         let mut variant_of_run = Vec::new();
-        variant_of_run.try_reserve_exact(times).map_err(|e| {
+        tried(|| variant_of_run.try_reserve_exact(times)).map_err(|e| {
             (None, Error::new(ErrorKind::OutOfMemory, format!("{times} runs at once")).caused_by(e))
         })?;
         variant_of_run.resize(times, 0);

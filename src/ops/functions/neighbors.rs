@@ -5,7 +5,7 @@ use crate::{
         Call, Tape,
         sample_neighbors::{Entry, History, SampleNeighbors, Sampling, Strategy, TcsrVars},
     },
-    runtime::{Gaps, NONE, Rows, Spec, Store},
+    runtime::{Gaps, NONE, Rows, Spec, Store, check_room},
 };
 
 /// The events of each node in time order (a T-CSR): what neighbours are sampled from.
@@ -41,7 +41,7 @@ impl EventLists {
     ///
     /// # Errors
     /// `Data` if the arrays differ in length, a node is not below `nodes`, or an event is earlier than the
-    /// one before it; the message names the first such event.
+    /// one before it; the message names the first such event. `OutOfMemory` if there are too many nodes.
     pub fn new(src: &[u32], dst: &[u32], time: &[i64], nodes: usize) -> Result<Self> {
         let bad = |what: String| Err(Error::new(ErrorKind::Data, format!("events: {what}")));
         let n = src.len();
@@ -58,6 +58,9 @@ impl EventLists {
         if let Some(i) = time.windows(2).position(|t| t[0] > t[1]) {
             return bad(format!("event {} is earlier than the one before it", i + 1));
         }
+        let bytes = nodes * (size_of::<i64>() + size_of::<u32>()) + n * (2 * size_of::<Entry>() + 8);
+        let remedy = "renumber the nodes from 0, as np.unique(..., return_inverse=True) does";
+        check_room(&format!("the events of {nodes} nodes"), bytes, remedy)?;
         let mut offsets = vec![0i64; nodes + 1];
         for (&s, &d) in ends() {
             offsets[s as usize + 1] += 1;

@@ -53,7 +53,8 @@ impl Csr {
     /// add up. Copies the matrix, and makes its transpose.
     ///
     /// # Errors
-    /// `Data` if the arrays contradict each other; the message names the first place.
+    /// `Data` if the arrays contradict each other; the message names the first place. `OutOfMemory` if the
+    /// matrix is too large.
     pub fn from_csr(indptr: &[u32], indices: &[u32], values: Option<&[f32]>) -> Result<Self> {
         let n = indptr.len().saturating_sub(1);
         Self::from_parts(indptr, indices, values, n, true)
@@ -99,6 +100,12 @@ impl Csr {
             Wrong::Column(what) => Error::new(ErrorKind::Data, format!("csr: {what}")),
         })?;
         let n = indptr.len() - 1;
+        let remedy = "renumber the columns from 0, as np.unique(..., return_inverse=True) does";
+        check_room(
+            &format!("a matrix of {n} rows and {u} columns"),
+            20 * (n + u) + 16 * indices.len(),
+            remedy,
+        )?;
         let (starts, row_of, weight) = transposed(indptr, indices, values, u);
         Ok(Csr {
             rows: CsrRows::new(indptr, indices.to_vec(), values.map(<[f32]>::to_vec)),

@@ -5,7 +5,7 @@ use super::{
 };
 use crate::{
     error::{Error, ErrorKind, Result},
-    runtime::sync::{AWAKE, AtomicBool, AtomicUsize, Counter, Mutex, pause},
+    runtime::sync::{AWAKE, AtomicBool, AtomicUsize, Condvar, Counter, Mutex, PATIENCE, pause, spin_loop},
 };
 use std::{
     any::Any,
@@ -13,7 +13,10 @@ use std::{
     fmt,
     sync::{
         Arc, PoisonError, RwLock,
-        atomic::Ordering::{Acquire, Relaxed, Release},
+        atomic::{
+            Ordering::{Acquire, Relaxed, Release, SeqCst},
+            fence,
+        },
     },
     time::{Duration, Instant},
 };
@@ -50,6 +53,9 @@ pub struct Local {
     round: AtomicUsize,
     /// Number of splits so far.
     splits: AtomicUsize,
+    /// Polls before this rank sleeps: fewer after waits in which polls did not help, as on a busy machine,
+    /// where they take the core from the rank that they wait for.
+    patience: AtomicUsize,
     /// The values of this rank to which others may still refer.
     shared: Mutex<Vec<Shared>>,
     world: Arc<World>,
@@ -72,12 +78,53 @@ struct Post {
 }
 
 /// The post of one rank.
+#[derive(Default)]
 struct Board {
     post: RwLock<Post>,
     /// Number of the collective that the post belongs to.
     posted: Counter,
     /// Number of times that other ranks have read a post of this rank.
     read: Counter,
+    /// Is rung when one of the two has changed, or this rank has sent a message.
+    bell: Bell,
+}
+
+/// The least [patience](Local::patience): a few polls, about 2 us.
+const LEAST_PATIENCE: u32 = if cfg!(any(loom, miri)) { 1 } else { 64 };
+
+/// Wakes ranks that wait for one another.
+#[derive(Default)]
+struct Bell {
+    /// Number of ranks that sleep, or are about to.
+    asleep: AtomicUsize,
+    lock: Mutex<()>,
+    rung: Condvar,
+}
+
+impl Bell {
+    /// Longest sleep. A rank that sleeps also looks whether another one has failed or is overdue.
+    const LONGEST: Duration = Duration::from_millis(10);
+
+    /// Wakes those that sleep, after what they wait for was stored.
+    fn ring(&self) {
+        // With the fence in `sleep`: either the number is seen here, or what was stored is seen there.
+        fence(SeqCst);
+        if self.asleep.load(Relaxed) > 0 {
+            // Whoever has found nothing stored has the lock until it sleeps.
+            drop(self.lock.lock().unwrap_or_else(PoisonError::into_inner));
+            self.rung.notify_all();
+        }
+    }
+    /// Sleeps until the bell rings, but not long, and not at all if `ready`.
+    fn sleep(&self, ready: &impl Fn() -> bool) {
+        let held = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        self.asleep.fetch_add(1, Relaxed);
+        fence(SeqCst);
+        if !ready() {
+            drop(self.rung.wait_timeout(held, Self::LONGEST));
+        }
+        self.asleep.fetch_sub(1, Relaxed);
+    }
 }
 
 /// A value to which all ranks refer.
@@ -104,10 +151,8 @@ struct World {
 
 impl World {
     fn new(size: usize, deadline: Duration) -> Self {
-        let board =
-            || Board { post: RwLock::default(), posted: Counter::default(), read: Counter::default() };
         World {
-            posts: (0..size).map(|_| board()).collect(),
+            posts: (0..size).map(|_| Board::default()).collect(),
             deadline,
             failed: Arc::new(AtomicBool::new(false)),
             failure: Arc::new(Mutex::new(None)),
@@ -140,19 +185,40 @@ impl Local {
     }
     fn new(rank: usize, seat: usize, world: Arc<World>) -> Self {
         let (round, splits) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        Local { rank, seat, round, splits, shared: Mutex::default(), world }
+        let patience = AtomicUsize::new(PATIENCE as usize);
+        Local { rank, seat, round, splits, patience, shared: Mutex::default(), world }
     }
     /// Waits until `ready`; `missing` is the rank that must act, `what` the call.
     pub(crate) fn wait(&self, missing: usize, what: &str, ready: impl Fn() -> bool) -> Result<()> {
-        self.wait_for((missing, self.seat_of(missing)), what, ready)
+        self.wait_for((missing, self.seat_of(missing)), what, ready, None)
     }
-    /// Waits until `ready`, for a rank with a seat.
-    fn wait_for(&self, (missing, seat): (usize, &Seat), what: &str, ready: impl Fn() -> bool) -> Result<()> {
+    /// Waits until `ready`, for a rank with a seat. After a short time the thread sleeps, until the `bell`
+    /// rings or, without one, again and again.
+    fn wait_for(
+        &self,
+        (missing, seat): (usize, &Seat),
+        what: &str,
+        ready: impl Fn() -> bool,
+        bell: Option<&Bell>,
+    ) -> Result<()> {
         let (mut polls, mut since, mut steps) = (0, None, 0);
+        let spins = self.patience.load(Relaxed) as u32;
+        let patience = if bell.is_some() { spins } else { AWAKE };
         while !ready() {
             self.check()?;
-            pause(&mut polls);
-            if polls < AWAKE {
+            match bell {
+                // Never yields the core: on a busy machine, others would have it for many milliseconds.
+                Some(bell) if polls >= patience => {
+                    self.patience.store((spins / 2).max(LEAST_PATIENCE) as usize, Relaxed);
+                    bell.sleep(&ready);
+                }
+                Some(_) => {
+                    spin_loop();
+                    polls += 1;
+                }
+                None => pause(&mut polls),
+            }
+            if polls < patience {
                 continue;
             }
             self.seat().answers();
@@ -167,7 +233,20 @@ impl Local {
                 return Err(e);
             }
         }
+        if bell.is_some() && (1..patience).contains(&polls) {
+            self.patience.store((2 * spins).min(PATIENCE) as usize, Relaxed);
+        }
         Ok(())
+    }
+    /// Waits until `ready`, which rank `missing` must make so, in a call that rings the bell of `board`.
+    fn wait_rung(
+        &self,
+        (missing, board): (usize, usize),
+        what: &str,
+        ready: impl Fn() -> bool,
+    ) -> Result<()> {
+        let bell = &self.world.posts[board].bell;
+        self.wait_for((missing, self.seat_of(missing)), what, ready, Some(bell))
     }
     /// Returns the CUDA device of each rank of the process that has one, once all ranks have opened theirs.
     ///
@@ -177,7 +256,7 @@ impl Local {
         let seats = &self.world.seats;
         let device = |rank: usize| {
             let seat = seats.seat(rank);
-            self.wait_for((rank, seat), "the opening of devices", || seat.device().is_some())?;
+            self.wait_for((rank, seat), "the opening of devices", || seat.device().is_some(), None)?;
             Ok(seat.device().flatten())
         };
         let devices: Vec<Option<usize>> = (0..seats.number()).map(device).collect::<Result<_>>()?;
@@ -240,7 +319,7 @@ impl Local {
         // The others have read the post before.
         let others = posts.len() - 1;
         let next = (rank + 1) % posts.len();
-        self.wait(next, what, || own.read.0.load(Acquire) >= (round - 1) * others)?;
+        self.wait_rung((next, rank), what, || own.read.0.load(Acquire) >= (round - 1) * others)?;
         {
             let mut post = own.post.write().unwrap_or_else(PoisonError::into_inner);
             post.what = what;
@@ -255,9 +334,10 @@ impl Local {
             }));
         }
         own.posted.0.store(round, Release);
+        own.bell.ring();
         for other in (1..posts.len()).map(|distance| (rank + distance) % posts.len()) {
             let board = &posts[other];
-            self.wait(other, what, || board.posted.0.load(Acquire) >= round)?;
+            self.wait_rung((other, other), what, || board.posted.0.load(Acquire) >= round)?;
             let post = board.post.read().unwrap_or_else(PoisonError::into_inner);
             if post.what != what {
                 let found = format_args!("rank {other} is in {}", post.what);
@@ -266,7 +346,9 @@ impl Local {
             let part = post.parts.get(rank).map_or(&post.bytes[..], |&(begin, end)| &post.bytes[begin..end]);
             take(other, part)?;
             drop(post);
-            board.read.0.fetch_add(1, Release);
+            if (board.read.0.fetch_add(1, Release) + 1).is_multiple_of(others) {
+                board.bell.ring();
+            }
         }
         Ok(())
     }
@@ -354,12 +436,14 @@ impl Comm for Local {
     fn send(&self, to: usize, bytes: &[u8]) -> Result<()> {
         let mut messages = self.world.messages.lock().unwrap_or_else(PoisonError::into_inner);
         messages.entry((self.rank, to)).or_default().push_back(bytes.to_vec());
+        drop(messages);
+        self.world.posts[self.rank].bell.ring();
         Ok(())
     }
     fn recv(&self, from: usize, bytes: &mut [u8]) -> Result<()> {
         let messages = || self.world.messages.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (from, self.rank);
-        self.wait(from, "recv", || messages().get(&key).is_some_and(|queue| !queue.is_empty()))?;
+        self.wait_rung((from, from), "recv", || messages().get(&key).is_some_and(|queue| !queue.is_empty()))?;
         let message = messages().get_mut(&key).and_then(VecDeque::pop_front).unwrap_or_default();
         copy_part(self.rank, from, "recv", &message, bytes)
     }
@@ -384,6 +468,7 @@ impl Comm for Local {
         failure.get_or_insert_with(|| (self.rank, reason.to_owned()));
         self.world.seats.fail();
         self.world.failed.store(true, Release);
+        self.world.posts.iter().for_each(|board| board.bell.ring());
     }
     fn abandon(&self, reason: &str) {
         self.fail(reason);

@@ -94,7 +94,7 @@ fn a_header_with_too_few_names_names_the_columns_after_row_numbers_or_is_refused
         "user_id,item_id,timestamp,label\n1,7,4,1700000000,0\n2,8,5,1700000060,1\n3,7,5,1700000120,0\n",
     ] {
         let e = read(text).unwrap();
-        assert_eq!((e.time.clone(), e.label.clone()), (vec![0, 60, 120], Some(vec![0., 1., 0.])), "{text}");
+        assert_eq!((e.time.to_vec(), e.label.clone()), (vec![0, 60, 120], Some(vec![0., 1., 0.])), "{text}");
         assert_note(&e, "the first column has no name in the header: it numbers the rows, and is not read");
     }
     for (text, said) in [

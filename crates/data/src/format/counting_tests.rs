@@ -247,7 +247,10 @@ fn files_without_rows_and_folders_of_partitions_are_read() {
         ("date=2023-11-16/part-0.csv", b"src,dst\n2,3\n"),
     ]);
     let e = load_path(hive.path()).unwrap();
-    assert_eq!((e.time.clone(), e.time_scale().text(0)), (vec![0, 2 * 86_400], "2023-11-14T00:00:00".into()));
+    assert_eq!(
+        (e.time.to_vec(), e.time_scale().text(0)),
+        (vec![0, 2 * 86_400], "2023-11-14T00:00:00".into())
+    );
     let milliseconds = ReadOptions {
         format: Some(super::Format::Table),
         time_format: Some("ms".parse().unwrap()),
@@ -255,7 +258,7 @@ fn files_without_rows_and_folders_of_partitions_are_read() {
     };
     let days = folder(&[("2023-11-14.csv", b"src,dst\n1,2\n"), ("2023-11-15.csv", b"src,dst\n2,3\n")]);
     let e = load(days.path().to_str().unwrap(), &milliseconds).unwrap();
-    assert_eq!((e.time, e.ticks_per_second), (vec![0, 86_400], 1.0));
+    assert_eq!((e.time.to_vec(), e.ticks_per_second), (vec![0, 86_400], 1.0));
     assert!(e.notes.iter().any(|note| note.contains("--time-format only says how")), "{:?}", e.notes);
     let hadoop = folder(&[("part-00000", b"1 2 3\n"), ("part-00001", b"2 3 4\n")]);
     let snap = ReadOptions { format: Some(super::Format::Snap), ..ReadOptions::default() };
@@ -294,7 +297,7 @@ fn a_date_in_three_columns_is_told_how_to_read() {
         time_format: Some("%Y %m %d".parse().unwrap()),
         ..columns("time=Year+Month+DayofMonth")
     };
-    assert_eq!(read_with(text, &told).unwrap().time, [0, 360 * 86_400]);
+    assert_eq!(read_with(text, &told).unwrap().time.to_vec(), [0, 360 * 86_400]);
 }
 
 #[test]

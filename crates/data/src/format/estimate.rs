@@ -75,6 +75,8 @@ impl Estimate {
 mod tests {
     use super::*;
     use std::fs;
+    #[cfg(feature = "formats")]
+    use std::io::Write;
 
     #[test]
     fn a_large_file_is_estimated_from_its_first_rows_and_a_small_one_is_not() {
@@ -89,5 +91,29 @@ mod tests {
         assert_eq!(estimate.most_name_bytes, 2 * estimate.events * (NAME + 2 * 10));
         fs::write(&path, row).unwrap();
         assert_eq!(Estimate::for_file(&path, &ReadOptions::default()), None);
+    }
+
+    #[test]
+    #[cfg(feature = "formats")]
+    fn a_compressed_file_is_estimated_by_how_well_its_beginning_is_compressed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("events.csv.gz");
+        // Numbers that repeat little: the file is as large as half of its text.
+        let rows = 6 << 20;
+        let number = |i: u64| i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
+        let mut gz =
+            flate2::write::GzEncoder::new(fs::File::create(&path).unwrap(), flate2::Compression::fast());
+        let mut text = String::from("src,dst,time\n");
+        for i in 0..rows {
+            text += &format!("{},{},{}\n", number(i), number(i + (1 << 30)), 1_700_000_000 + i);
+            if text.len() > 1 << 20 {
+                gz.write_all(text.as_bytes()).unwrap();
+                text.clear();
+            }
+        }
+        gz.write_all(text.as_bytes()).unwrap();
+        gz.finish().unwrap();
+        let estimate = Estimate::for_file(&path, &ReadOptions::default()).unwrap();
+        assert!(estimate.events.abs_diff(rows) < rows / 10, "{estimate:?}, {rows} rows");
     }
 }

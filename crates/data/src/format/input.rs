@@ -23,6 +23,8 @@ pub(super) struct Input {
     rest: Box<dyn Read + Send>,
     /// Name of the compression.
     compression: Option<&'static str>,
+    /// The first bytes of the file if they are compressed.
+    compressed: Vec<u8>,
 }
 
 impl Input {
@@ -48,6 +50,7 @@ impl Input {
             cut: false,
             rest: Box::new(io::empty()),
             compression,
+            compressed: if compression.is_some() { start.to_vec() } else { Vec::new() },
         };
         let mut rest: Box<dyn Read + Send> = match compression {
             Some(name) => decompressed(path, name, source)?,
@@ -62,9 +65,19 @@ impl Input {
         Ok(input)
     }
 
-    /// Whether the bytes of the file are compressed.
-    pub(super) fn is_compressed(&self) -> bool {
-        self.compression.is_some()
+    /// Returns how many bytes a byte of the file becomes, by its first ones.
+    pub(super) fn expansion(&self) -> f64 {
+        let Some(name) = self.compression else { return 1.0 };
+        let of_compressed = self.compressed.len().max(1) as f64;
+        let Ok(mut bytes) = decompressed(&self.path, name, Cursor::new(self.compressed.clone())) else {
+            return 1.0;
+        };
+        let (mut part, mut all) = (vec![0; 1 << 16], 0);
+        // The first bytes end anywhere, which is an error in the end.
+        while let Ok(n @ 1..) = bytes.read(&mut part) {
+            all += n;
+        }
+        all as f64 / of_compressed
     }
 
     /// Returns the first 256 KiB, decompressed; all bytes if there are fewer.

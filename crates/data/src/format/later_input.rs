@@ -5,10 +5,15 @@ use super::{
     source::Source,
 };
 use crate::native::is_native;
+#[cfg(unix)]
+use std::os::fd::OwnedFd as Owned;
+#[cfg(windows)]
+use std::os::windows::io::OwnedHandle as Owned;
 use std::{
     fs::File,
     io::{self, BufReader, Cursor, Read},
     path::{Path, PathBuf},
+    thread::{self, JoinHandle},
 };
 use tgnn::error::{Error, Result};
 
@@ -32,9 +37,13 @@ tgnn::brief_debug!(LaterTable, _table => {});
 /// Bytes of lines, decompressed.
 #[doc(hidden)]
 pub struct LaterBytes {
-    /// The file that they come from, by which a caller can tell whether more have arrived.
+    /// Bytes that are read already, if they are not compressed.
+    first: Cursor<Vec<u8>>,
+    /// What tells, by `poll`, whether more bytes have arrived.
     pub file: File,
-    bytes: Box<dyn Read + Send>,
+    rest: Box<dyn Read + Send>,
+    /// The thread that decompresses a pipe: a decoder does not tell what it could return without blocking.
+    decoder: Option<JoinHandle<io::Result<u64>>>,
     failure: Failure,
 }
 
@@ -73,23 +82,56 @@ impl LaterBytes {
             return Err(Error::data(path, "is neither text in UTF-8 nor a table that is read")
                 .remedy("give text, JSON lines, Parquet or Arrow, which gzip or zstd may compress"));
         }
-        let rest = file.try_clone().map_err(|e| Error::io(path, "cannot open", e))?;
-        let all = Cursor::new(first).chain(rest);
-        let bytes: Box<dyn Read + Send> = match compression {
-            Some(name) => decompressed(path, name, BufReader::new(all))?,
-            None => Box::new(all),
+        let failure = Failure { path: path.to_owned(), compression };
+        let of_system = |e| Error::io(path, "cannot open", e);
+        let kept = file.try_clone().map_err(of_system)?;
+        let Some(name) = compression else {
+            let (first, rest) = (Cursor::new(first), Box::new(file));
+            return Ok(LaterBytes { first, file: kept, rest, decoder: None, failure });
         };
-        Ok(LaterBytes { file, bytes, failure: Failure { path: path.to_owned(), compression } })
+        let is_file = file.metadata().is_ok_and(|meta| meta.is_file());
+        let mut rest = decompressed(path, name, BufReader::new(Cursor::new(first).chain(file)))?;
+        let first = Cursor::default();
+        if is_file {
+            return Ok(LaterBytes { first, file: kept, rest, decoder: None, failure });
+        }
+        let (read, mut write) = io::pipe().map_err(of_system)?;
+        let thread = thread::Builder::new().name("decompress".into());
+        let decoder = thread.spawn(move || io::copy(&mut rest, &mut write)).map_err(of_system)?;
+        let file = File::from(Owned::from(read));
+        let rest = Box::new(file.try_clone().map_err(of_system)?);
+        Ok(LaterBytes { first, file, rest, decoder: Some(decoder), failure })
+    }
+
+    /// Whether a read returns at once, whatever has arrived.
+    #[doc(hidden)]
+    pub fn has_bytes(&self) -> bool {
+        self.first.position() < self.first.get_ref().len() as u64
     }
 
     /// Reads bytes into `to`; blocks until some arrive. Returns their number, 0 at the end.
     #[doc(hidden)]
     pub fn read(&mut self, to: &mut [u8]) -> Result<usize> {
-        loop {
-            match self.bytes.read(to) {
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                other => return other.map_err(|e| self.failure.error(e)),
-            }
+        let read = match self.has_bytes() {
+            true => self.first.read(to),
+            false => uninterrupted(&mut self.rest, to),
+        };
+        let ended = matches!(read, Ok(0));
+        let read = match self.decoder.take_if(|_| ended).map(JoinHandle::join) {
+            None => read,
+            Some(Ok(decoded)) => decoded.map(|_| 0),
+            Some(Err(_)) => Err(io::Error::other("the thread that decompresses has failed")),
+        };
+        read.map_err(|e| self.failure.error(e))
+    }
+}
+
+/// Reads again after a signal.
+fn uninterrupted(from: &mut impl Read, to: &mut [u8]) -> io::Result<usize> {
+    loop {
+        match from.read(to) {
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            other => return other,
         }
     }
 }

@@ -150,7 +150,11 @@ fn any_delimiter_is_recognised_or_given() {
         "u::i::t::label\n1::2::3::0\n2::1::4::0\n",
     ] {
         let e = read(text).unwrap();
-        assert_eq!((e.src, e.dst, e.time), (vec![0, 1], vec![1, 0], vec![0, 1]), "{text}");
+        assert_eq!(
+            (e.src.to_vec(), e.dst.to_vec(), e.time.to_vec()),
+            (vec![0, 1], vec![1, 0], vec![0, 1]),
+            "{text}"
+        );
     }
     let e = read(rows("", |i| format!("{}::{}::{}::{}", i % 7, i % 5, i % 4, 1_600_000_000 + i))).unwrap();
     assert_eq!((e.len(), e.edge_width()), (40, 1));
@@ -160,7 +164,7 @@ fn any_delimiter_is_recognised_or_given() {
     );
     let given = |text: &str| with(|o| o.delimiter = Some(text.parse().unwrap()));
     let e = read_with("u~~i~~t\n1~~2~~3\n", &given("~~")).unwrap();
-    assert_eq!((e.src, e.dst), (vec![0], vec![1]));
+    assert_eq!((e.src.to_vec(), e.dst.to_vec()), (vec![0], vec![1]));
     let said = fault("u~i~t\n1~2~3\n", &ReadOptions::default());
     assert!(
         said.starts_with("events.csv: there is only one column: `u~i~t`; give what separates its"),

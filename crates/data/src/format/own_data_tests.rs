@@ -17,12 +17,15 @@ fn load_file(name: &str, content: impl AsRef<[u8]>) -> Result<Events> {
 fn names_and_dates_are_ids_and_times() {
     let e =
         read("origin,dest,time_hour\nEWR,IAH,2013-01-01T05:00:00Z\nLGA,IAH,2013-01-01T05:00:30Z\n").unwrap();
-    assert_eq!((names(&e).as_str(), e.src, e.dst), ("EWR LGA IAH", vec![0, 1], vec![2, 2]));
-    assert_eq!((e.time, e.time_format, e.first_destination), (vec![0, 30], TimeFormat::Iso, Some(2)));
+    assert_eq!((names(&e).as_str(), e.src.to_vec(), e.dst.to_vec()), ("EWR LGA IAH", vec![0, 1], vec![2, 2]));
+    assert_eq!(
+        (e.time.to_vec(), e.time_format, e.first_destination),
+        (vec![0, 30], TimeFormat::Iso, Some(2))
+    );
     let e = read("u36,p9,2023-11-14T22:13:29\nu37,u36,2023-11-14T22:13:30.5\n").unwrap();
-    assert_eq!((names(&e).as_str(), e.ticks_per_second, e.time), ("u36 p9 u37", 10.0, vec![0, 15]));
+    assert_eq!((names(&e).as_str(), e.ticks_per_second, e.time.to_vec()), ("u36 p9 u37", 10.0, vec![0, 15]));
     let e = read("2023-11-14 alice bob\n2023-11-15 bob alice\n").unwrap();
-    assert_eq!((names(&e).as_str(), e.time), ("alice bob", vec![0, 86_400]));
+    assert_eq!((names(&e).as_str(), e.time.to_vec()), ("alice bob", vec![0, 86_400]));
     assert_eq!(read("a,b,1700000009250\nb,a,1700000009350\n").unwrap().ticks_per_second, 100.0);
 }
 
@@ -39,7 +42,7 @@ fn a_first_text_among_numbers_makes_all_ids_text_and_is_told() {
 fn columns_may_be_named_and_the_rest_is_recognised() {
     let text = "when,from,who,to,km,kind\n2023-01-02,1,a,2,0.5,x\n2023-01-01,2,b,1,1.5,y\n";
     let e = read_with(text, &columns("src=WHO,features=km,one-hot=kind")).unwrap();
-    assert_eq!((names(&e).as_str(), e.time.clone(), e.edge_width()), ("a b 2 1", vec![0, 86_400], 3));
+    assert_eq!((names(&e).as_str(), e.time.to_vec(), e.edge_width()), ("a b 2 1", vec![0, 86_400], 3));
     assert_eq!(e.edge_features.unwrap().values(), [1.5, 0., 1., 0.5, 1., 0.]);
     let e = read_with("a,b,d,t\n1,2,2023-01-01,05:30\n", &columns("src=1,dst=b,time=d+t")).unwrap();
     assert_eq!(e.origin % 86_400, 5 * 3600 + 1800);
@@ -131,7 +134,7 @@ fn json_lines_are_rows() {
     let text = "{\"from\": \"u36\", \"to\": 9, \"time\": \"2023-11-14T22:13:29\", \"x\": [1, 2.5]}\n\
                 {\"to\": \"p\", \"from\": 9, \"time\": \"2023-11-14T22:13:30Z\", \"x\": [3, null]}\n";
     let e = load_file("events.jsonl", text).unwrap();
-    assert_eq!((names(&e).as_str(), e.time.clone()), ("u36 9 p", vec![0, 1]));
+    assert_eq!((names(&e).as_str(), e.time.to_vec()), ("u36 9 p", vec![0, 1]));
     assert_eq!(e.edge_features.unwrap().values(), [1., 2.5, 3., 0.]);
     for (line, said) in [
         ("{\"from\": 1, \"to\": 2}", "events.csv:3: `time`: an empty field is not a time; fill it in"),
@@ -165,7 +168,7 @@ fn an_archive_of_days_is_one_stream_and_its_names_are_times() {
         [("as/as19971109.txt", "# FromNodeId\tToNodeId\n1\t2\n2\t3\n"), ("as/as19971108.txt", "1\t2\n")];
     for content in [tar(&days), gzip(&tar(&days)), zstd::encode_all(&tar(&days)[..], 1).unwrap()] {
         let e = load_file("as-733.tar.gz", content).unwrap();
-        assert_eq!((e.len(), e.time.clone(), e.name.as_str()), (3, vec![0, 86_400, 86_400], "as-733"));
+        assert_eq!((e.len(), e.time.to_vec(), e.name.as_str()), (3, vec![0, 86_400, 86_400], "as-733"));
         assert_eq!(e.time_scale().text(0), "1997-11-08T00:00:00");
     }
     let timed = tar(&[("2.csv", "src,dst,time\nb,c,20\n"), ("1.csv", "src,dst,time\na,b,10\n")]);
@@ -202,7 +205,7 @@ fn a_folder_of_days_is_one_stream_if_its_files_name_a_time_or_options_say_that_t
     let lists = folder(&[("2000-01-02.txt", "1 2\n"), ("2000-01-03.txt", "2 3\n"), ("notes.md", "none\n")]);
     assert!(!super::is_folder_of_events(lists.path()));
     let e = read(&lists, &ReadOptions { format: Some(Format::Table), ..any.clone() }).unwrap();
-    assert_eq!((e.time, e.origin), (vec![0, 86_400], 10_958 * 86_400));
+    assert_eq!((e.time.to_vec(), e.origin), (vec![0, 86_400], 10_958 * 86_400));
     let e = read(&folder(&[("notes.md", "none")]), &any).unwrap_err().to_string();
     assert!(
         e.contains("and no file of events, only notes.md; give an event file, or a folder of them"),
@@ -267,7 +270,7 @@ fn a_table_of_edge_features_follows_the_rule_for_missing_values_and_its_event_nu
     assert_eq!(e.notes[0], "no features by their names: idx; rename those that are features");
     assert!(e.notes[1].starts_with("1 missing value of ") && e.notes[1].ends_with("f.csv: read as 0"));
     let e = with(text, Missing::Drop).unwrap();
-    assert_eq!((e.time, e.edge_features.unwrap().values()), (vec![0, 2], &[5., 7.][..]));
+    assert_eq!((e.time.to_vec(), e.edge_features.unwrap().values()), (vec![0, 2], &[5., 7.][..]));
     for (text, missing, said) in [
         (text, Missing::Refuse, "f.csv:3:3: an empty field is not a feature; "),
         (

@@ -48,7 +48,7 @@ fn times_in_other_zones_are_refused_with_what_to_write() {
 #[test]
 fn times_of_day_without_a_date_are_of_one_day_and_told() {
     let e = read_with("src,dst,time\n1,2,22:13:20\n2,3,00:01:00\n", &with_format("%H:%M:%S")).unwrap();
-    assert_eq!((e.origin, e.time.clone()), (60, vec![0, 79_940]));
+    assert_eq!((e.origin, e.time.to_vec()), (60, vec![0, 79_940]));
     assert!(
         notes(&e).contains("in the format %H:%M:%S have no date: all are of 1970-01-01"),
         "{}",

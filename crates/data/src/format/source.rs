@@ -26,9 +26,6 @@ use std::{
 };
 use tgnn::error::{Error, Result};
 
-/// How much smaller a compressed file is than its text; a typical ratio.
-const RATIO: u64 = 5;
-
 /// What was met while all rows of a source were read.
 #[derive(Default)]
 pub(super) struct Outcome {
@@ -154,9 +151,9 @@ impl Source {
     /// Returns about how many rows a file of `size` bytes has; `None` if that is not known before it is read.
     pub(super) fn events(&self, sample: &Sample, size: u64) -> Option<u64> {
         match self {
-            Source::Text(input) => rows_of_text(size, input.is_compressed(), sample),
+            Source::Text(input) => rows_of_text(size, input, sample),
             // A key and its quotes are about as long as a value.
-            Source::JsonLines(input) => rows_of_text(size / 2, input.is_compressed(), sample),
+            Source::JsonLines(input) => rows_of_text(size / 2, input, sample),
             #[cfg(feature = "formats")]
             Source::Columnar(table) => table.rows,
             Source::Set(files) => files.events(),
@@ -249,8 +246,8 @@ pub(super) fn read_beside<T>(
 }
 
 /// Returns the number of rows of a text of `size` bytes, given the bytes of the sampled rows.
-fn rows_of_text(size: u64, compressed: bool, sample: &Sample) -> Option<u64> {
+fn rows_of_text(size: u64, input: &Input, sample: &Sample) -> Option<u64> {
     let bytes: usize = sample.rows.iter().flatten().map(|field| field.len() + 1).sum();
-    let size = if compressed { RATIO * size } else { size };
+    let size = (size as f64 * input.expansion()) as u64;
     (bytes > 0).then(|| size * sample.rows.len() as u64 / bytes as u64)
 }

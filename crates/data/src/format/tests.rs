@@ -85,7 +85,7 @@ fn dyglib_finds_its_features_beside_the_events_with_and_without_padding() {
         npy_beside(&path, name, rows, 2);
         npy_beside(&path, "ml_x_node.npy", 4, 1);
         let e = load(&path, &ReadOptions::default()).unwrap();
-        assert_eq!((e.name.as_str(), e.src, e.dst), ("x", vec![0, 1], vec![1, 2]));
+        assert_eq!((e.name.as_str(), e.src.to_vec(), e.dst.to_vec()), ("x", vec![0, 1], vec![1, 2]));
         assert_eq!(e.edge_features.unwrap().row(0)[0], first);
         assert_eq!(e.node_features.unwrap().values(), [1., 2., 3.]);
     }
@@ -131,7 +131,7 @@ fn tgl_data_is_named_after_its_folder_and_found_in_it() {
     let (dir, path) = write("WIKI/edges.csv", ",src,dst,time,ext_roll\n0,0,1,0.0,0\n1,1,2,9.5,2\n");
     for path in [path.as_str(), dir.path().join("WIKI").to_str().unwrap()] {
         let e = load(path, &ReadOptions::default()).unwrap();
-        assert_eq!((e.name.as_str(), e.time, e.ticks_per_second), ("WIKI", vec![0, 95], 10.0));
+        assert_eq!((e.name.as_str(), e.time.to_vec(), e.ticks_per_second), ("WIKI", vec![0, 95], 10.0));
         assert!(e.label.is_none() && e.edge_features.is_none());
         assert_eq!(
             e.notes,
@@ -164,7 +164,11 @@ fn snap_text_takes_any_delimiter_comments_and_line_ends() {
         "0, 1, 5\n1, 2, 6",
     ] {
         let e = read(text).unwrap();
-        assert_eq!((e.src, e.dst, e.time, e.origin), (vec![0, 1], vec![1, 2], vec![0, 1], 5), "{text:?}");
+        assert_eq!(
+            (e.src.to_vec(), e.dst.to_vec(), e.time.to_vec(), e.origin),
+            (vec![0, 1], vec![1, 2], vec![0, 1], 5),
+            "{text:?}"
+        );
     }
 }
 
@@ -176,7 +180,10 @@ fn a_signed_rating_is_a_feature_with_or_without_a_header() {
     ] {
         let e = read(text).unwrap();
         assert_eq!(e.edge_features.unwrap().values(), [4., -5.]);
-        assert_eq!((e.ticks_per_second, e.origin, e.time), (1e5, 128_924_191_172_836, vec![0, 2_977_164]));
+        assert_eq!(
+            (e.ticks_per_second, e.origin, e.time.to_vec()),
+            (1e5, 128_924_191_172_836, vec![0, 2_977_164])
+        );
         assert_eq!(e.ids.unwrap().numbers().unwrap(), [2, 6]);
     }
 }
@@ -184,7 +191,7 @@ fn a_signed_rating_is_a_feature_with_or_without_a_header() {
 #[test]
 fn a_header_may_name_the_columns_in_any_order() {
     let e = read("time;weight;Target;Source\n5;0.5;1;0\n6;1.5;2;1\n").unwrap();
-    assert_eq!((e.src, e.dst), (vec![0, 1], vec![1, 2]));
+    assert_eq!((e.src.to_vec(), e.dst.to_vec()), (vec![0, 1], vec![1, 2]));
     assert_eq!(e.edge_features.unwrap().values(), [0.5, 1.5]);
     let e = read("timestamp\tsender\treceiver\tcomment here\n5\t0\t1\thello there\n").unwrap();
     assert_eq!(e.notes, ["columns not read: comment here"]);
@@ -194,7 +201,10 @@ fn a_header_may_name_the_columns_in_any_order() {
 fn columns_given_by_the_user_take_precedence() {
     let e =
         read_with("5 7 0 1 2 3\n6 8 1 2 4 5\n", &columns("src=3,dst=4,time=1,label=2,features=5-")).unwrap();
-    assert_eq!((e.src, e.dst, e.origin, e.label.unwrap()), (vec![0, 1], vec![1, 2], 5, vec![7., 8.]));
+    assert_eq!(
+        (e.src.to_vec(), e.dst.to_vec(), e.origin, e.label.unwrap()),
+        (vec![0, 1], vec![1, 2], 5, vec![7., 8.])
+    );
     assert_eq!(e.edge_features.unwrap().values(), [2., 3., 4., 5.]);
     let e = read_with("a,b,c\n5,0,1\n", &columns("src=2,dst=3,time=1")).unwrap();
     assert_eq!(e.origin, 5);
@@ -231,7 +241,7 @@ fn gzip_is_recognised_by_content_and_damage_is_reported() {
 fn out_of_order_events_are_sorted_with_a_note_or_refused_with_the_line() {
     let text = "# c\n0 1 5\n1 2 4\n0 2 5\n";
     let e = read(text).unwrap();
-    assert_eq!((e.src, e.notes), (vec![1, 0, 0], vec!["sorted 1 out-of-order event".to_owned()]));
+    assert_eq!((e.src.to_vec(), e.notes), (vec![1, 0, 0], vec!["sorted 1 out-of-order event".to_owned()]));
     let strict = ReadOptions { strict: true, ..ReadOptions::default() };
     let text = fault(text, &strict);
     assert!(text.starts_with("events.csv:3:5: this event is earlier"), "{text}");

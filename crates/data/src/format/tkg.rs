@@ -209,7 +209,7 @@ mod tests {
         let files = ["0 5 1 48\n", "1 2 0 24\n", "0 1 1 72\n"];
         let e = read(files).unwrap();
         let sets = e.classes.unwrap();
-        assert_eq!((e.src, sets.get(0), sets.get(1)), (vec![1, 0, 0], &[2][..], &[5][..]));
+        assert_eq!((e.src.to_vec(), sets.get(0), sets.get(1)), (vec![1, 0, 0], &[2][..], &[5][..]));
         assert!(e.notes.iter().any(|n| n == "sorted 1 out-of-order event"), "{:?}", e.notes);
         let strict = ReadOptions { strict: true, ..ReadOptions::default() };
         let text = read_with(files, &strict).unwrap_err().to_string();

@@ -82,9 +82,9 @@ fn read_imported(dir: &Path, path: &Path, options: &ReadOptions) -> Result<Event
     };
     let events = Events {
         name: info.name,
-        src,
-        dst,
-        time: ticks(&dir.join("time.npy"))?,
+        src: src.into(),
+        dst: dst.into(),
+        time: ticks(&dir.join("time.npy"))?.into(),
         label: labels(dir)?,
         label_names: info.label_names.map(Into::into),
         classes: classes(dir, info.classes)?,

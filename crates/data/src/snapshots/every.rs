@@ -330,9 +330,9 @@ mod tests {
 
     fn events(origin: i64, ticks_per_second: f64, time: &[i64]) -> Events {
         let mut events = crate::bundled().unwrap();
-        events.src = vec![0; time.len()];
-        events.dst = vec![9_000; time.len()];
-        (events.time, events.label) = (time.to_vec(), None);
+        events.src = vec![0; time.len()].into();
+        events.dst = vec![9_000; time.len()].into();
+        (events.time, events.label) = (time.to_vec().into(), None);
         (events.origin, events.ticks_per_second) = (origin, ticks_per_second);
         events
     }

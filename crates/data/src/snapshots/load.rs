@@ -27,6 +27,7 @@ impl Snapshots {
         seed: u64,
     ) -> Result<Self> {
         options.validate()?;
+        data::start_threads(0)?;
         let path = Path::new(path_or_name);
         let folder = || path.is_dir() && !format::is_folder_of_events(path);
         let mut s = if !read.says_events() && (Self::are_at(path) || folder()) {

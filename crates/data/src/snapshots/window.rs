@@ -123,9 +123,9 @@ mod tests {
     fn events() -> Events {
         Events {
             name: "test".into(),
-            src: vec![0, 1, 0, 2, 0],
-            dst: vec![1, 0, 1, 2, 1],
-            time: vec![0, 1, 2, 3, 20],
+            src: vec![0, 1, 0, 2, 0].into(),
+            dst: vec![1, 0, 1, 2, 1].into(),
+            time: vec![0, 1, 2, 3, 20].into(),
             label: Some(vec![0., 3., 2., 1., 5.]),
             label_names: None,
             classes: None,
@@ -223,7 +223,8 @@ mod tests {
         s.validate("wikipedia").unwrap();
         let pairs = |s: usize| {
             let week = |t: i64| (t / 604_800) as usize == s;
-            let in_week = events.src.iter().zip(&events.dst).zip(&events.time).filter(|(_, t)| week(**t));
+            let in_week =
+                events.src.iter().zip(events.dst.iter()).zip(events.time.iter()).filter(|(_, t)| week(**t));
             in_week.map(|(pair, _)| pair).collect::<std::collections::BTreeSet<_>>().len()
         };
         let wanted: Vec<usize> = (0..5).map(pairs).collect();

@@ -3,7 +3,7 @@ use super::{
     board::Board,
     child::{self, Event},
 };
-use crate::output::tell;
+use crate::{output::tell, signals::on_ending};
 use std::{
     collections::{BTreeMap, VecDeque},
     ffi::OsString,
@@ -249,12 +249,12 @@ fn described(run: &FinishedRun, took: Duration) -> String {
     format!("{val}{:.1} s", took.as_secs_f64())
 }
 
-/// Returns a flag that Ctrl-C raises.
+/// Returns a flag that Ctrl-C raises. A second Ctrl-C ends the program.
 fn on_interrupt() -> Arc<AtomicBool> {
     let raised = Arc::new(AtomicBool::new(false));
     let flag = raised.clone();
-    // Where there is no such handler, Ctrl-C ends the program, and the trials with it.
-    let _ = ctrlc::set_handler(move || flag.store(true, Ordering::Relaxed));
+    // Where signals cannot be caught, Ctrl-C ends the program, and the trials with it.
+    let _ = on_ending(move |_| flag.store(true, Ordering::Relaxed));
     raised
 }
 

@@ -96,6 +96,13 @@ pub fn small<'a>(more: &[&'a str]) -> Vec<&'a str> {
     [&["train", "small.toml"], more].concat()
 }
 
+/// Makes a folder with a trained model in `run`.
+pub fn trained() -> TempDir {
+    let dir = made();
+    done(dir.path(), &small(&["--out", "run"]));
+    dir
+}
+
 /// Writes a `.npy` with values of type `descr`.
 pub fn write_npy<T: bytemuck::Pod>(path: &Path, descr: &str, rows: usize, cols: usize, values: &[T]) {
     let header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({rows}, {cols}), }}");

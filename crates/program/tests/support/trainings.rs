@@ -1,5 +1,5 @@
 //! Small streams of events, and short trainings on them.
-use std::path::Path;
+use std::{path::Path, sync::Arc};
 use tgnn::ops::write_memory::Combiner;
 use tgnn::runtime::Device;
 use tgnn_data::{Events, SynthOptions, synth};
@@ -12,9 +12,9 @@ use tgnn_training::{
 pub fn stream(nodes: usize, ends: &[(usize, usize)], time: Vec<i64>) -> Events {
     let events = Events {
         name: "made".into(),
-        src: ends.iter().map(|e| (e.0 % nodes) as u32).collect(),
-        dst: ends.iter().map(|e| (e.1 % nodes) as u32).collect(),
-        time,
+        src: Arc::new(ends.iter().map(|e| (e.0 % nodes) as u32).collect()),
+        dst: Arc::new(ends.iter().map(|e| (e.1 % nodes) as u32).collect()),
+        time: time.into(),
         label: None,
         label_names: None,
         classes: None,

@@ -78,7 +78,7 @@ impl EventTables {
             static_memory: None,
             memory: KeptMemory { stored_as: room.memory_as, on_host: false },
             cursor: Cursor::new(store, [came.src, came.dst, came.time], Some(came))?,
-            adjacency,
+            adjacency: Some(adjacency),
             stamp: store.zeros("stamp", Spec::ids(v, 1))?,
             rows: RowPlan::default(),
             training: RowPlan::default(),
@@ -101,7 +101,7 @@ impl EventTables {
         let stamp = t.stored(self.stamp)?;
         let to = t.unique(stamp, node, &[], 2)?;
         let roots = t.group_roots(to.psi[0], None, to.root_rows)?;
-        let lists = (t.stored(self.adjacency.offsets)?, entries);
+        let lists = (self.tcsr(t)?.offsets, entries);
         t.append_history(lists, batch, &to, roots, 2)
     }
     /// Completes a batch that arrived on an open-ended stream: its events have ids of their own, and their

@@ -3,7 +3,7 @@ use super::{FeatureTables, RowPlan};
 use std::sync::Arc;
 use tgnn::{
     autograd::Parameters,
-    error::{Result, ensure},
+    error::{Error, Result, ensure},
     ops::{
         Tape,
         next_batch::Batch,
@@ -34,7 +34,8 @@ pub struct EventTables {
     pub memory: KeptMemory,
     /// The events, and where a pass is.
     pub cursor: Cursor,
-    pub(super) adjacency: Adjacency,
+    /// `None` if the model reads no neighbours.
+    pub(super) adjacency: Option<Adjacency>,
     /// `[nodes]` u32: stamps of the nodes of which a step makes a list.
     pub(super) stamp: BufferId,
     /// How steps get the rows of nodes, and how training steps do. Set before the model is built.
@@ -114,34 +115,50 @@ pub(super) struct Adjacency {
     pub position: BufferId,
 }
 
+impl Adjacency {
+    /// Puts the adjacency of `events` into `store`.
+    fn new(store: &mut Store, events: &Events) -> Result<Self> {
+        let (tcsr, offsets) = (Tcsr::new(events)?, Spec::times(Rows::fixed(events.nodes + 1)));
+        let position = Spec::ids(Rows::fixed(events.len()), 2);
+        Ok(Adjacency {
+            offsets: store.table("offsets", offsets, Arc::new(tcsr.offsets))?,
+            entries: store.table("entries", Entry::spec(tcsr.entries.len()), Arc::new(tcsr.entries))?,
+            position: store.table("position", position, Arc::new(tcsr.position))?,
+        })
+    }
+}
+
 impl EventTables {
     /// Puts `events` and their adjacency into `store`. Feature tables are shared, not copied, and keep their
     /// storage type.
     pub fn new(store: &mut Store, events: &Events) -> Result<Self> {
-        Self::with(store, events, [events.edge_features.clone(), events.node_features.clone()])
+        Self::with(store, events, [events.edge_features.clone(), events.node_features.clone()], true)
     }
-    /// As [`new`](Self::new), with the features converted to the storage type `kept` if necessary.
-    pub(crate) fn keeping(store: &mut Store, events: &Events, kept: StoredAs) -> Result<Self> {
+    /// As [`new`](Self::new), with the features converted to the storage type `kept` if necessary, and
+    /// without adjacency unless the model reads `neighbors`.
+    pub(crate) fn keeping(
+        store: &mut Store,
+        events: &Events,
+        kept: StoredAs,
+        neighbors: bool,
+    ) -> Result<Self> {
         let as_kept = |f: &Option<Features>| f.as_ref().map(|f| f.kept_as(kept)).transpose();
-        Self::with(store, events, [as_kept(&events.edge_features)?, as_kept(&events.node_features)?])
+        let features = [as_kept(&events.edge_features)?, as_kept(&events.node_features)?];
+        Self::with(store, events, features, neighbors)
     }
-    /// As [`new`](Self::new), with features of edges and of nodes in place of those of `events`.
-    fn with(store: &mut Store, events: &Events, features: [Option<Features>; 2]) -> Result<Self> {
-        let tcsr = Tcsr::new(events)?;
+    /// As [`keeping`](Self::keeping), with features of edges and of nodes in place of those of `events`.
+    fn with(
+        store: &mut Store,
+        events: &Events,
+        features: [Option<Features>; 2],
+        neighbors: bool,
+    ) -> Result<Self> {
         let (n, v) = (Rows::fixed(events.len()), Rows::fixed(events.nodes));
-        let adjacency = Adjacency {
-            offsets: store.table(
-                "offsets",
-                Spec::times(Rows::fixed(events.nodes + 1)),
-                Arc::new(tcsr.offsets),
-            )?,
-            entries: store.table("entries", Entry::spec(tcsr.entries.len()), Arc::new(tcsr.entries))?,
-            position: store.table("position", Spec::ids(n, 2), Arc::new(tcsr.position))?,
-        };
+        let adjacency = neighbors.then(|| Adjacency::new(store, events)).transpose()?;
         let stream = [
-            store.table("src", Spec::ids(n, 1), Arc::new(events.src.clone()))?,
-            store.table("dst", Spec::ids(n, 1), Arc::new(events.dst.clone()))?,
-            store.table("time", Spec::times(n), Arc::new(events.time.clone()))?,
+            store.table("src", Spec::ids(n, 1), Arc::clone(&events.src) as _)?,
+            store.table("dst", Spec::ids(n, 1), Arc::clone(&events.dst) as _)?,
+            store.table("time", Spec::times(n), Arc::clone(&events.time) as _)?,
         ];
         Ok(EventTables {
             nodes: events.nodes,
@@ -229,8 +246,16 @@ impl EventTables {
         self.arrived(t, batch)
     }
     /// Returns the adjacency as values.
+    ///
+    /// # Errors
+    /// `Usage` if the model says that it reads no neighbours ([`ModelConfig::recent_events`]).
+    ///
+    /// [`ModelConfig::recent_events`]: super::ModelConfig::recent_events
     pub fn tcsr(&self, t: &mut Tape) -> Result<TcsrVars> {
-        let Adjacency { offsets, entries, position } = self.adjacency;
+        let Adjacency { offsets, entries, position } = self.adjacency.ok_or_else(|| {
+            Error::usage("the model reads neighbours, and its recent_events says that it reads none")
+                .remedy("return their number from ModelConfig::recent_events")
+        })?;
         let [offsets, entries, position] = t.stored_all([offsets, entries, position])?;
         Ok(TcsrVars { offsets, entries, position })
     }

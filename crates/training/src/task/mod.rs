@@ -27,15 +27,15 @@ pub use evaluation::{
     negatives,
 };
 pub use events::{
-    Candidate, EventTask, NewEvent, OnScore, Predictor, PredictorOptions, PropertyTask, RankPass,
-    RecordedPasses, RecordedRun, ScoredCandidate, batches, embed, evaluate, evaluate_each, first_batch,
-    predictor, pretrain, record_passes, staleness_of, train,
+    Candidate, EventTask, NewEvent, OnScore, Predictor, PredictorOptions, PredictorState, PropertyTask,
+    RankPass, RecordedPasses, RecordedRun, ScoredCandidate, batches, embed, evaluate, evaluate_each,
+    first_batch, predictor, pretrain, record_passes, staleness_of, train,
 };
 pub use over_ranks::{on_local_ranks, on_watched_ranks};
 pub use snapshots::{SnapshotSplit, SnapshotTask, embed_snapshots, evaluate_snapshots, train_snapshots};
 pub use training::{
-    After, BubbleRecord, Checkpoint, EpochRecord, ExtractRecord, LastEpoch, LatestRecord, Manifest,
-    MemoryPlan, MixedRows, NodeState, PhaseRecord, PlanManifest, PlanRecord, Progress, RanksRecord,
+    After, BubbleRecord, Checkpoint, EpochRecord, ExtractRecord, HostMemory, LastEpoch, LatestRecord,
+    Manifest, MemoryPlan, MixedRows, NodeState, PhaseRecord, PlanManifest, PlanRecord, Progress, RanksRecord,
     Remembers, Report, RowErrors, RunOptions, StageRecord, StalenessRecord, StartRecord, StreamRecord,
     Summary, Task, TaskCore, TrafficRecord, Watch, tensorboard, with_model_of,
 };

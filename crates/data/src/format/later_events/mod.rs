@@ -434,6 +434,18 @@ impl LaterEvents {
         Ok(())
     }
 
+    /// Whether there was a row, so that it is known what the columns are.
+    #[doc(hidden)]
+    pub fn has_begun(&self) -> bool {
+        self.begun
+    }
+
+    /// Whether rows have a column of candidates.
+    #[doc(hidden)]
+    pub fn has_candidates(&self) -> bool {
+        self.rows.places.candidates.is_some()
+    }
+
     /// Returns what became of the lines that were given.
     #[doc(hidden)]
     pub fn lines(&self) -> LineCounts {

@@ -25,7 +25,7 @@ use tgnn::{
     runtime::{Device, MatmulPrecision, StoredAs},
 };
 use tgnn_data::{
-    Events, SnapshotOptions, Snapshots, Split,
+    Events, SnapshotOptions, Snapshots, Split, start_threads,
     text::{toml_error, toml_message},
 };
 
@@ -100,6 +100,8 @@ macro_rules! config {
             /// Require the same bits on the same build and device, for any number of threads, or refuse the
             /// run.
             pub deterministic: bool,
+            /// Whether a run is refused that needs more memory of the host than is free.
+            pub check_memory: bool,
             /// Whether to validate and test.
             pub evaluate: bool,
             /// Whether a test of links also scores EdgeBank and the rules that learn nothing.
@@ -152,6 +154,7 @@ macro_rules! config {
                     max_batches: 0,
                     learning_rate: 5e-4,
                     deterministic: false,
+                    check_memory: true,
                     evaluate: true,
                     rules: true,
                     data: DataConfig::default(),
@@ -298,6 +301,7 @@ impl Config {
             };
             return Err(Error::usage(what).remedy(format!("give --model {}{lists}", ModelName::names(true))));
         }
+        start_threads(self.threads)?;
         let mut events = self.data.load(self.seed)?;
         events.keep_features_as(self.features_as)?;
         Ok(events)
@@ -308,6 +312,7 @@ impl Config {
     /// # Errors
     /// As [`load`](Self::load).
     pub fn prepare<'e>(&self, events: &'e Events) -> Result<Cow<'e, Events>> {
+        start_threads(self.threads)?;
         let features = [&events.edge_features, &events.node_features];
         let kept = features.into_iter().flatten().all(|f| f.kept() == self.features_as);
         let mut events = Cow::Borrowed(events);
@@ -323,6 +328,7 @@ impl Config {
     /// # Errors
     /// As [`Snapshots::load`].
     pub fn load_snapshots(&self) -> Result<Snapshots> {
+        start_threads(self.threads)?;
         self.kept(Snapshots::load(
             &self.data.path,
             &self.data.read_options(),
@@ -335,6 +341,7 @@ impl Config {
     /// # Errors
     /// As [`Snapshots::of_events`].
     pub fn cut(&self, events: &Events) -> Result<Snapshots> {
+        start_threads(self.threads)?;
         let snapshots = Snapshots::of_events(events, &self.snapshot_options(), self.seed)?;
         self.kept(snapshots)
     }

@@ -6,7 +6,7 @@ pub(super) mod heuristics;
 pub mod metrics;
 mod ndcg;
 pub mod negatives;
-mod pairs;
+pub(super) mod pairs;
 mod scores;
 
 pub use edgebank::EdgeBank;

@@ -2,6 +2,7 @@
 use foldhash::fast::FixedState;
 use std::{
     collections::{HashMap, hash_map::Entry},
+    hash::BuildHasher,
     ops::Range,
 };
 use tgnn_data::Events;
@@ -49,6 +50,32 @@ impl<V: Copy + Default> PairTable<V> {
     pub fn get(&self, pair: Pair) -> V {
         self.values.get(&key(pair)).copied().unwrap_or_default()
     }
+}
+
+/// Returns the number of pairs in a [`PairTable`] that was made for `asked` pairs.
+pub(in crate::task) fn kept(events: &Events, asked: usize) -> usize {
+    if asked > events.len() / 2 { distinct(events) } else { asked }
+}
+
+/// Returns the bytes of a [`PairTable`] of so many pairs, with values of at most 8 bytes.
+pub(super) fn table_bytes(pairs: usize) -> usize {
+    // The table of the standard library: an eighth of the places is free, and each has a byte that describes
+    // it.
+    (pairs * 8 / 7 + 1).next_power_of_two() * (1 + size_of::<(u64, u64)>())
+}
+
+/// Estimates the number of different pairs of a stream, within 1 %, by a bit for each value of a hash.
+/// Source: Whang et al., "A linear-time probabilistic counting algorithm for database applications", ACM TODS
+/// 15, 1990.
+fn distinct(events: &Events) -> usize {
+    let bits = events.len().next_power_of_two().max(1 << 12);
+    let (mut seen, hash) = (vec![0u64; bits / 64], FixedState::default());
+    for event in 0..events.len() {
+        let at = hash.hash_one(key(pair_of(events, event))) as usize % bits;
+        seen[at / 64] |= 1 << (at % 64);
+    }
+    let free: u32 = seen.iter().map(|word| word.count_zeros()).sum();
+    ((bits as f64 * (bits as f64 / f64::from(free.max(1))).ln()) as usize).min(events.len())
 }
 
 /// Returns a pair as one number, which is hashed faster.
@@ -101,15 +128,15 @@ impl<'a> PairWindow<'a> {
 pub(super) mod tests {
     use super::*;
     use proptest::prelude::*;
-    use std::collections::HashSet;
+    use std::{collections::HashSet, sync::Arc};
 
     /// Returns a stream of events with these pairs and times.
     pub fn stream(nodes: usize, pairs: &[Pair], time: Vec<i64>) -> Events {
         let events = Events {
             name: "made".into(),
-            src: pairs.iter().map(|p| p[0]).collect(),
-            dst: pairs.iter().map(|p| p[1]).collect(),
-            time,
+            src: Arc::new(pairs.iter().map(|p| p[0]).collect()),
+            dst: Arc::new(pairs.iter().map(|p| p[1]).collect()),
+            time: time.into(),
             label: None,
             label_names: None,
             classes: None,
@@ -159,6 +186,14 @@ pub(super) mod tests {
                 let count = (0..events.len()).filter(|&i| pair_of(&events, i) == pair).count();
                 prop_assert_eq!(table.get(pair), count as u32);
             }
+        }
+
+        #[test]
+        fn the_number_of_different_pairs_is_close(pairs in prop::collection::vec((0u32..900, 0u32..900), 1..9000)) {
+            let pairs: Vec<Pair> = pairs.into_iter().map(|(a, b)| [a, b]).collect();
+            let events = stream(900, &pairs, vec![0; pairs.len()]);
+            let want = pairs.iter().collect::<HashSet<_>>().len() as f64;
+            prop_assert!((distinct(&events) as f64 - want).abs() <= 0.08 * want + 4.0);
         }
 
         #[test]

@@ -6,8 +6,9 @@ use crate::{
         config::{Config, NegativeKind, Protocol},
         evaluation::{
             EdgeBank, Pair, Scores, TestScores,
-            heuristics::{Batches, Metrics, Rules, ScoredPart, Walked, batch_starts},
+            heuristics::{self, Batches, Metrics, Rules, ScoredPart, Walked, batch_starts},
             negatives,
+            pairs::kept,
         },
         training::{BaselineScores, EdgeBankScores, RuleScores, evaluation_clock},
     },
@@ -158,6 +159,20 @@ impl Candidates {
         self.draw(events, part, event, &mut list);
         list
     }
+    /// Returns the metrics of the protocol.
+    fn metrics(&self) -> Metrics {
+        match &self.kind {
+            Source::Drawn { per_event, .. } if *per_event > 1 => Metrics::Ranks,
+            Source::Drawn { .. } | Source::Pairs(_) => Metrics::Curves,
+            Source::Given(_) => Metrics::Ranks,
+        }
+    }
+    /// Returns the most bytes that [`rules`](Self::rules) take, for so many events of validation and test.
+    pub fn rules_bytes(&self, events: &Events, parts: [usize; 2], columns: usize) -> usize {
+        let scores = parts[1] * columns;
+        let stream = [events.nodes, events.len(), kept(events, scores)];
+        (scores * size_of::<f32>()).max(heuristics::bytes(stream, parts, self.metrics()))
+    }
     /// Returns what EdgeBank and the rules score on the same candidates, given what they know: on all events
     /// of `tested`, and on those that it masks.
     ///
@@ -180,15 +195,10 @@ impl Candidates {
             unlimited: bank(EdgeBank::Unlimited),
             window: bank(EdgeBank::Window { fraction }),
         };
-        let metrics = match &self.kind {
-            Source::Drawn { per_event, .. } if *per_event > 1 => Metrics::Ranks,
-            Source::Drawn { .. } | Source::Pairs(_) => Metrics::Curves,
-            Source::Given(_) => Metrics::Ranks,
-        };
         let parts = [split.train.clone(), split.val.clone(), test.clone()];
         let rules = Rules {
             batches: Batches { events, starts: &batch_starts(&parts, self.batch), ordered: true },
-            metrics,
+            metrics: self.metrics(),
             val: ScoredPart { events: val.clone(), negatives: &of_val },
             test: ScoredPart { events: test.clone(), negatives: &of_test },
         };

@@ -17,7 +17,7 @@ mod task;
 
 pub use by_plan::staleness_of;
 pub use chunks::{batches, first_batch};
-pub use predictor::{NewEvent, Predictor, PredictorOptions};
+pub use predictor::{NewEvent, Predictor, PredictorOptions, PredictorState};
 pub use pretrain::pretrain;
 pub use property::PropertyTask;
 pub(super) use property::label_steps;
@@ -78,6 +78,8 @@ trait StreamTask: Task + Sized {
     fn embedder(&mut self) -> (&mut TaskCore, &Net, &mut EventTables);
     /// Returns the events of the test part.
     fn test_part(&self) -> Range<usize>;
+    /// As [`DataTask::evaluation_bytes`].
+    fn evaluation_bytes(&self, events: &Events) -> [usize; 2];
     /// Adds the scores of baselines on the test part to a summary.
     fn compare(&self, events: &Events, summary: &mut Summary, progress: Report<'_>) -> Result<()>;
 }
@@ -103,6 +105,9 @@ impl<T: StreamTask> DataTask for T {
     fn prepare(&mut self, config: &Config, events: &Events, watch: &mut dyn Watch) -> Result<()> {
         let (core, _, tables) = self.embedder();
         pretrain::fill(config, events, core, tables.static_memory, watch)
+    }
+    fn evaluation_bytes(&self, events: &Events) -> [usize; 2] {
+        StreamTask::evaluation_bytes(self, events)
     }
     fn compare(&self, events: &Events, summary: &mut Summary, progress: Report<'_>) -> Result<()> {
         StreamTask::compare(self, events, summary, progress)

@@ -7,6 +7,7 @@ use super::{
 };
 use crate::{
     model::{EventTables, HeadKind, Net, RankTables, StaticMode},
+    plan::Mitigation,
     task::{
         config::Config,
         training::{Buffers, NodeState, parameters_except},
@@ -51,7 +52,7 @@ impl<T> Model<T> {
     ) -> Result<Self> {
         let Setup { device, split, .. } = setup;
         let mut store = Store::new(Precision::F32);
-        let mut tables = tables(config, events, split, setup.over_ranks.copies_here, &mut store)?;
+        let mut tables = tables(config, events, setup, &mut store)?;
         // A batch larger than the data is the whole data.
         let longest = split.train.len().max(longest_evaluated(split)).max(1);
         // Without evaluation, buffers need not be larger than for training.
@@ -144,14 +145,9 @@ fn longest_evaluated(split: &Split) -> usize {
 
 /// Creates the tables of a stream, with the storage types of the configuration. There will be so many copies
 /// of the model's memory on this computer.
-fn tables(
-    config: &Config,
-    events: &Events,
-    split: &Split,
-    copies: usize,
-    store: &mut Store,
-) -> Result<EventTables> {
-    let model = config.event_model()?;
+fn tables(config: &Config, events: &Events, setup: &Setup, store: &mut Store) -> Result<EventTables> {
+    let Setup { split, plan, over_ranks, .. } = setup;
+    let (model, copies) = (config.event_model()?, over_ranks.copies_here);
     let state = model.state_bytes(events.nodes, events.edge_width(), config.memory_as);
     match copies {
         0 | 1 => check_room("node memory and mailbox", state, "take a narrower memory, or fewer nodes")?,
@@ -161,7 +157,10 @@ fn tables(
             "take fewer ranks a computer, a plan with partitioned memory, or a narrower memory",
         )?,
     }
-    let mut tables = EventTables::keeping(store, events, config.features_as)?;
+    // A model that may read any earlier event does not say how many it reads.
+    let reads = model.recent_events().map_or(true, |events| events > 0);
+    let neighbors = reads || plan.staleness.mitigation == Mitigation::Similar;
+    let mut tables = EventTables::keeping(store, events, config.features_as, neighbors)?;
     tables.memory.stored_as = config.memory_as;
     tables.history = config.history();
     tables.gaps.longest = split.longest_gap(events, model.gap_quantile());

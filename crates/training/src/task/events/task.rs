@@ -320,6 +320,9 @@ impl EventTask {
     }
 }
 
+/// Bytes that metrics take of each score: the score again, and a number by which it is sorted.
+const MEASURED: usize = size_of::<f32>() + size_of::<u64>();
+
 /// Returns the first batch whose results are not finite: a device reports an error only after the pass.
 fn first_bad(store: &Store, results: BufferId, per_batch: usize) -> Option<usize> {
     let bad = store.read::<f32>(results).ok()?.iter().position(|x| !x.is_finite())?;
@@ -335,6 +338,20 @@ impl StreamTask for EventTask {
     }
     fn test_part(&self) -> Range<usize> {
         self.tested()
+    }
+    fn evaluation_bytes(&self, events: &Events) -> [usize; 2] {
+        let val = self.extent(Pass::Score, 0, &self.split.val).events;
+        let parts = [val, self.tested().len()];
+        let [val, test] = parts.map(|events| MEASURED * events * self.columns);
+        let rules = match &self.objective {
+            Objective::Links(candidates) if self.core.rules => {
+                // Both pasts at a time.
+                let at_once = if self.core.device.threads() > 1 { 2 } else { 1 };
+                at_once * candidates.rules_bytes(events, parts, self.columns)
+            }
+            _ => 0,
+        };
+        [val, test.max(rules)]
     }
     fn compare(&self, events: &Events, summary: &mut Summary, progress: Report<'_>) -> Result<()> {
         let test = self.tested();

@@ -3,7 +3,7 @@ use super::objective::{Goal, Objective};
 use crate::task::{
     evaluation::{
         Pair, Scores, TestScores,
-        heuristics::{Batches, Metrics, Rules, ScoredPart},
+        heuristics::{self, Batches, Metrics, Rules, ScoredPart},
     },
     training::BaselineScores,
 };
@@ -56,6 +56,23 @@ impl Objective {
     /// Whether edges are predicted.
     pub fn of_links(&self) -> bool {
         matches!(self.goal, Goal::Links { .. })
+    }
+    /// Returns the most bytes that the metrics of the validation steps take, and those of the test steps or,
+    /// if
+    /// `rules`, the rules that learn nothing.
+    pub fn evaluation_bytes(&self, data: &Snapshots, parts: [Range<usize>; 2], rules: bool) -> [usize; 2] {
+        let items = parts.map(|steps| self.offsets[steps.end] - self.offsets[steps.start]);
+        let [val, test] = items.map(|items| items * self.columns * (size_of::<f32>() + size_of::<u64>()));
+        let edges = data.src.len();
+        let stream = [data.nodes, edges, edges.min(items[1] * self.columns)];
+        // The edges as events, with their times.
+        let events = edges * (2 * size_of::<u32>() + size_of::<i64>());
+        match &self.goal {
+            Goal::Links { .. } if rules => {
+                [val, test.max(events + heuristics::bytes(stream, items, Metrics::Both))]
+            }
+            _ => [val, test],
+        }
     }
     /// Computes the metrics of the baselines on the items of the test part, with the baselines' names. For
     /// edges, the baselines predict the edges of the previous step, or of all earlier steps, or score them by

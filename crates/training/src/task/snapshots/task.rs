@@ -319,6 +319,10 @@ impl DataTask for SnapshotTask {
     fn describe(data: &Snapshots) -> DataRecord {
         DataRecord::of_snapshots(data)
     }
+    fn evaluation_bytes(&self, data: &Snapshots) -> [usize; 2] {
+        let parts = [Part::Val, Part::Test].map(|part| self.targets(part));
+        self.objective.evaluation_bytes(data, parts, self.core.rules)
+    }
     fn compare(&self, data: &Snapshots, summary: &mut Summary, _: Report<'_>) -> Result<()> {
         if !self.core.rules && self.objective.of_links() {
             return Ok(());

@@ -15,18 +15,17 @@
 //!   [`extract`](super::extract). It exists if a predictor can use the model, once for the state after
 //!   validation and once for the one after the last event.
 //!
-//! The manifest is renamed into place after the files that it names are complete, and before files that it no
-//! longer names are deleted. So, whenever a run is interrupted, the folder holds a complete checkpoint or
-//! none.
+//! The manifest is renamed into place after the files that it names are complete and on the disk, and before
+//! files that it no longer names are deleted. So, whenever a run is interrupted, also by a power cut, the
+//! folder holds a complete checkpoint or none.
 use super::{
     DataRecord, Fingerprint, PlanManifest,
     extract::{Extract, ExtractRecord},
-    folder::{USE_A_COPY, read_text, write_whole},
+    folder::{USE_A_COPY, read_text, write_synced},
     summary::StartRecord,
-    tensor_files::{bad, checked, crc, dtype_of},
+    tensor_files::{Tensor, TensorFile, bad, crc, dtype_of, write_tensors},
 };
 use crate::task::config::Config;
-use safetensors::{SafeTensors, tensor::TensorView};
 use serde::{Deserialize, Serialize};
 use std::{
     fs,
@@ -100,6 +99,9 @@ pub struct LatestRecord {
     pub extract: ExtractRecord,
 }
 
+/// How a manifest with a checksum begins.
+const SUMMED: &str = "{\n  \"manifest_checksum\": ";
+
 /// The contents of `manifest.json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Manifest {
@@ -169,25 +171,23 @@ impl Checkpoint {
     /// # Errors
     /// `Io`.
     pub fn save(&self, store: &Store, buffers: &[BufferId], manifest: &Manifest, best: bool) -> Result<()> {
-        self.create()?;
-        let bytes = self.serialized(store, &whole(store, buffers))?;
         let mut manifest = Manifest { settled: None, latest: None, ..manifest.clone() };
-        let sum = crc(&bytes);
-        manifest.checksums = [sum, if best { sum } else { self.manifest()?.checksums[1] }];
         let kept = [self.file(manifest.epochs), self.file(manifest.best_epoch)];
-        self.write(&kept[0], &bytes, &manifest, &kept)
+        let before = if best { None } else { Some(self.manifest()?.checksums[1]) };
+        let (_, sum) = self.write(tensors(store, &whole(store, buffers))?, |_| kept[0].clone())?;
+        manifest.checksums = [sum, before.unwrap_or(sum)];
+        self.name_only(&manifest, &kept)
     }
     /// Saves the model that settled after the best epoch, then the manifest.
     ///
     /// # Errors
     /// `Io`.
     pub fn save_settled(&self, store: &Store, buffers: &[BufferId], manifest: &Manifest) -> Result<()> {
-        let bytes = self.serialized(store, &whole(store, buffers))?;
-        let (checksums, sum) = (self.manifest()?.checksums, crc(&bytes));
+        let checksums = self.manifest()?.checksums;
+        let (path, sum) =
+            self.write(tensors(store, &whole(store, buffers))?, |sum| self.settled_file(sum))?;
         let manifest = Manifest { checksums, settled: Some(sum), ..manifest.clone() };
-        let path = self.settled_file(sum);
-        let kept = [self.file(manifest.epochs), self.file(manifest.best_epoch), path.clone()];
-        self.write(&path, &bytes, &manifest, &kept)
+        self.name_only(&manifest, &[self.file(manifest.epochs), self.file(manifest.best_epoch), path])
     }
     /// Saves node memory and mails after the last event of the stream, then the manifest, in which they
     /// belong to the extract.
@@ -198,29 +198,22 @@ impl Checkpoint {
         extract: ExtractRecord,
         manifest: &mut Manifest,
     ) -> Result<()> {
-        let bytes = self.serialized(store, &whole(store, buffers))?;
-        let latest = LatestRecord { checksum: crc(&bytes), extract };
-        let path = self.latest_file(latest.checksum);
+        let (path, checksum) =
+            self.write(tensors(store, &whole(store, buffers))?, |sum| self.latest_file(sum))?;
+        let latest = LatestRecord { checksum, extract };
         (manifest.checksums, manifest.latest) = (self.manifest()?.checksums, Some(latest));
-        let kept = [self.file(manifest.epochs), self.file(manifest.best_epoch), path.clone()];
-        self.write(&path, &bytes, manifest, &kept)
+        self.name_only(manifest, &[self.file(manifest.epochs), self.file(manifest.best_epoch), path])
     }
-    /// Saves the state after a stream: the given number of rows of each buffer and the extract of the data,
-    /// then the manifest.
-    pub(in crate::task) fn save_stream(
+    /// Saves the tensors of the state after a stream, then the manifest, whose extract must be in the folder.
+    pub(in crate::task) fn save_stream<'a>(
         &self,
-        store: &Store,
-        buffers: &[(BufferId, usize)],
+        tensors: impl IntoIterator<Item = Tensor<'a>>,
         mut manifest: Manifest,
-        (record, extract): (&ExtractRecord, &Extract),
     ) -> Result<()> {
         self.may_hold_stream()?;
-        let checksum = self.write_extract(&extract.serialized()?)?;
-        manifest.extract = Some(ExtractRecord { checksum, ..record.clone() });
-        let bytes = self.serialized(store, buffers)?;
-        manifest.checksums = [crc(&bytes); 2];
-        let path = self.best_file(&manifest);
-        self.write(&path, &bytes, &manifest, std::slice::from_ref(&path))
+        let (path, sum) = self.write(tensors, stream_file(&self.0))?;
+        manifest.checksums = [sum; 2];
+        self.name_only(&manifest, &[path])
     }
     /// Checks that saving a stream would not overwrite the checkpoint of a training run.
     ///
@@ -233,24 +226,18 @@ impl Checkpoint {
         }
         Ok(())
     }
-    /// Serialises the given number of rows of each buffer.
-    fn serialized(&self, store: &Store, buffers: &[(BufferId, usize)]) -> Result<Vec<u8>> {
-        let views: Vec<(String, TensorView<'_>)> = buffers
-            .iter()
-            .map(|&(id, rows)| {
-                let spec = store.spec(id);
-                let bytes = rows * spec.cols * spec.dtype.size(store.precision());
-                let view =
-                    TensorView::new(dtype_of(store, id), vec![rows, spec.cols], &store.raw(id)?[..bytes]);
-                view.map(|v| (store.name(id).to_owned(), v)).map_err(|e| self.unwritable(e))
-            })
-            .collect::<Result<_>>()?;
-        safetensors::serialize(views, None).map_err(|e| self.unwritable(e))
+    /// Writes the tensors of a state to the file that `path` names by their checksum. Returns both.
+    pub(super) fn write<'a>(
+        &self,
+        tensors: impl IntoIterator<Item = Tensor<'a>>,
+        path: impl FnOnce(u32) -> PathBuf,
+    ) -> Result<(PathBuf, u32)> {
+        self.create()?;
+        write_tensors(&self.0, tensors, path)
     }
-    /// Writes a state, then the manifest, then deletes the states that are not in `kept`, and extracts that
-    /// the manifest does not name.
-    fn write(&self, path: &Path, bytes: &[u8], manifest: &Manifest, kept: &[PathBuf]) -> Result<()> {
-        write_whole(path, bytes)?;
+    /// Writes the manifest, then deletes the states that are not in `kept`, and extracts that the manifest
+    /// does not name.
+    fn name_only(&self, manifest: &Manifest, kept: &[PathBuf]) -> Result<()> {
         self.write_manifest(manifest)?;
         let latest = manifest.latest.as_ref();
         let extracts = manifest.extract.iter().chain(latest.map(|latest| &latest.extract));
@@ -271,16 +258,20 @@ impl Checkpoint {
     pub(super) fn create(&self) -> Result<()> {
         fs::create_dir_all(&self.0).map_err(|e| Error::io(&self.0, "cannot create", e))
     }
-    /// Writes the manifest. The files that it names must be complete.
+    /// Writes the manifest, whose first entry is the checksum of all others. The files that it names must be
+    /// complete.
     pub(super) fn write_manifest(&self, manifest: &Manifest) -> Result<()> {
-        let json = serde_json::to_vec_pretty(manifest).map_err(|e| self.unwritable(e))?;
-        write_whole(&self.manifest_file(), &json)
+        let json = serde_json::to_string_pretty(manifest).map_err(|e| self.unwritable(e))?;
+        let entries = json.strip_prefix("{\n").unwrap_or(&json);
+        let text = format!("{SUMMED}{},\n{entries}", crc(entries.as_bytes()));
+        write_synced(&self.manifest_file(), text.as_bytes())
     }
     /// Writes an extract, which no manifest names yet. Returns its checksum.
-    pub(super) fn write_extract(&self, bytes: &[u8]) -> Result<u32> {
+    pub(in crate::task) fn write_extract(&self, extract: &Extract) -> Result<u32> {
+        let bytes = extract.serialized()?;
         self.create()?;
-        let sum = crc(bytes);
-        write_whole(&self.extract_file(sum), bytes)?;
+        let sum = crc(&bytes);
+        write_synced(&self.extract_file(sum), &bytes)?;
         Ok(sum)
     }
     pub(super) fn manifest_file(&self) -> PathBuf {
@@ -302,7 +293,7 @@ impl Checkpoint {
     fn best_file(&self, manifest: &Manifest) -> PathBuf {
         match &manifest.stream {
             // The checksum in the name keeps a new file from replacing the one that the manifest still names.
-            Some(_) => self.0.join(format!("stream-{:08x}.safetensors", manifest.checksums[1])),
+            Some(_) => stream_file(&self.0)(manifest.checksums[1]),
             None => self.file(manifest.best_epoch),
         }
     }
@@ -323,8 +314,9 @@ impl Checkpoint {
     pub(super) fn unwritable(&self, e: impl std::error::Error + Send + Sync + 'static) -> Error {
         bad(&self.0, "cannot write the checkpoint").caused_by(e)
     }
-    /// Reads the manifest. A model of events from before `history` and `eval_batch` existed has the rules
-    /// under which it was trained: neighbours of earlier batches, and the batch of training.
+    /// Reads the manifest. One without a checksum of its own is of an earlier version, or was written by
+    /// other means. A model of events from before `history` and `eval_batch` existed has the rules under
+    /// which it was trained: neighbours of earlier batches, and the batch of training.
     ///
     /// # Errors
     /// `Checkpoint` if there is no manifest, it is damaged, or it has another schema.
@@ -336,6 +328,12 @@ impl Checkpoint {
             );
         }
         let text = read_text(&path)?;
+        if let Some((sum, entries)) = text.strip_prefix(SUMMED).and_then(|rest| rest.split_once(",\n"))
+            && sum.parse() != Ok(crc(entries.as_bytes()))
+        {
+            return Err(bad(&path, "the manifest is damaged: it does not have its own checksum")
+                .remedy(format!("{USE_A_COPY}; or delete its line 2, if you have changed it")));
+        }
         #[derive(Deserialize)]
         struct Schema {
             schema: u32,
@@ -430,29 +428,43 @@ impl Checkpoint {
     }
     /// Loads the given number of rows of each buffer from `path`, which must have the checksum `sum`.
     fn read(&self, path: &Path, sum: u32, store: &mut Store, buffers: &[(BufferId, usize)]) -> Result<()> {
-        let bytes = checked(path, sum)?;
-        let file =
-            SafeTensors::deserialize(&bytes).map_err(|e| bad(path, "the file is damaged").caused_by(e))?;
-        let mut views = Vec::new();
+        let mut file = TensorFile::open(path, sum)?;
         for &(id, rows) in buffers {
-            let name = store.name(id);
-            let spec = Spec { rows: Rows::fixed(rows), ..store.spec(id) };
-            let view = file.tensor(name).map_err(|_| {
+            let (name, cols, dtype) = (store.name(id), store.spec(id).cols, dtype_of(store, id));
+            let info = file.info(name).ok_or_else(|| {
                 bad(path, format!("`{name}` is missing")).remedy("the checkpoint is of another model")
             })?;
-            let dtype = dtype_of(store, id);
-            if view.dtype() != dtype || view.shape() != [rows, spec.cols] {
-                let found = format!("`{name}` is {:?} {:?}", view.dtype(), view.shape());
-                return Err(bad(path, format!("{found}, want {dtype:?} [{rows}, {}]", spec.cols))
+            if info.dtype != dtype || info.shape != [rows, cols] {
+                let found = format!("`{name}` is {:?} {:?}", info.dtype, info.shape);
+                return Err(bad(path, format!("{found}, want {dtype:?} [{rows}, {cols}]"))
                     .remedy("the checkpoint is of other sizes or other data"));
             }
-            views.push((id, view));
         }
-        for (id, view) in views {
-            store.raw_mut(id)?[..view.data().len()].copy_from_slice(view.data());
+        for &(id, rows) in buffers {
+            let bytes = Spec { rows: Rows::fixed(rows), ..store.spec(id) }.bytes(store.precision());
+            let name = store.name(id).to_owned();
+            file.read(&name, &mut store.raw_mut(id)?[..bytes])?;
         }
         Ok(())
     }
+}
+
+/// Returns the path of the state after a stream, by its checksum.
+fn stream_file(folder: &Path) -> impl Fn(u32) -> PathBuf + '_ {
+    move |sum| folder.join(format!("stream-{sum:08x}.safetensors"))
+}
+
+/// Returns the given number of rows of each buffer.
+pub(in crate::task) fn tensors<'a>(
+    store: &'a Store,
+    buffers: &[(BufferId, usize)],
+) -> Result<Vec<Tensor<'a>>> {
+    let tensor = |&(id, rows): &(BufferId, usize)| {
+        let spec = store.spec(id);
+        let bytes = rows * spec.cols * spec.dtype.size(store.precision());
+        Ok((store.name(id), dtype_of(store, id), vec![rows, spec.cols], &store.raw(id)?[..bytes]))
+    };
+    buffers.iter().map(tensor).collect()
 }
 
 /// Pairs each buffer with its number of rows.

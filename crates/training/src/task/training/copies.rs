@@ -6,10 +6,8 @@
 //! on with them.
 use super::{
     Checkpoint, Task, TaskCore,
-    folder::write_whole,
-    tensor_files::{checked, crc, dtype_of, tensor_bytes},
+    tensor_files::{TensorFile, dtype_of},
 };
-use safetensors::tensor::TensorView;
 use tgnn::{
     error::Result,
     runtime::{BufferId, comm::Channel},
@@ -84,18 +82,11 @@ impl Checkpoint {
     /// Writes the file of a copy; returns its checksum.
     fn save_copy(&self, task: &dyn Task, of: &Copies, copy: usize, bytes: &[u8]) -> Result<u32> {
         let (store, buffers) = (&task.core().store, of.divided(bytes));
-        let view = |(&id, bytes)| {
+        let tensors = of.state.iter().zip(&buffers).map(|(&id, bytes)| {
             let spec = store.spec(id);
-            let view = TensorView::new(dtype_of(store, id), vec![spec.rows.capacity, spec.cols], bytes);
-            Ok((store.name(id).to_owned(), view.map_err(|e| self.unwritable(e))?))
-        };
-        let views = of.state.iter().zip(buffers.iter().map(Vec::as_slice)).map(view);
-        let bytes = safetensors::serialize(views.collect::<Result<Vec<_>>>()?, None);
-        let bytes = bytes.map_err(|e| self.unwritable(e))?;
-        let sum = crc(&bytes);
-        self.create()?;
-        write_whole(&self.copy_file(copy, sum), &bytes)?;
-        Ok(sum)
+            (store.name(id), dtype_of(store, id), vec![spec.rows.capacity, spec.cols], &bytes[..])
+        });
+        Ok(self.write(tensors, |sum| self.copy_file(copy, sum))?.1)
     }
     /// Gives every rank its copy of the node memory after `epochs` epochs, from the files with the given
     /// checksums. Returns a note if they are of another number of copies: all but the first then begin empty.
@@ -128,11 +119,13 @@ impl Checkpoint {
             let own = of.first_rank[copy]..of.first_rank[copy] + of.ranks;
             let mut bytes = vec![0; of.bytes.iter().sum()];
             if rank == 0 {
-                let path = self.copy_file(copy, sum);
-                let file = checked(&path, sum)?;
-                let store = &task.core().store;
-                let names = of.state.iter().map(|&id| store.name(id));
-                bytes = tensor_bytes(&path, &file, names.zip(&of.bytes))?;
+                let mut file = TensorFile::open(&self.copy_file(copy, sum), sum)?;
+                let mut rest = &mut bytes[..];
+                for (&id, &length) in of.state.iter().zip(&of.bytes) {
+                    let (to, others) = rest.split_at_mut(length);
+                    file.read(task.core().store.name(id), to)?;
+                    rest = others;
+                }
                 own.clone().filter(|&to| to != 0).try_for_each(|to| control.send(to, &bytes))?;
             }
             if own.contains(&rank) {

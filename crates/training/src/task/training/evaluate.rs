@@ -1,9 +1,10 @@
 //! Tasks with the state of a checkpoint: to test it, or to go on from it.
 use super::{
     Checkpoint, DataTask, Run, RunOptions, Summary, Watch,
+    host_memory::Uses,
     matching::{same_data, same_model},
     over_ranks::load,
-    run::test_replayed,
+    run::{fits, test_replayed},
 };
 use crate::task::{config::Config, evaluation::ScoresByMemory};
 use tgnn::{error::Result, runtime::Device};
@@ -71,6 +72,8 @@ pub(in crate::task) fn restored<T: DataTask>(
              it never occurs",
         );
     }
+    let uses = Uses { trains: false, evaluates: true, keeps_best: false };
+    fits(&mut task, data, uses, config.check_memory)?;
     let buffers = task.core().checkpoint_buffers();
     load(&mut task, &buffers, |store, buffers| checkpoint.load(store, buffers, true))?;
     // A run that does not evaluate leaves the memory of its training events.

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::task::config::{Config, TaskName};
 use tgnn::{
-    error::Result,
+    error::{ErrorKind, Result},
     runtime::{Gaps, StoredAs},
 };
 use tgnn_data::{Events, Features};
@@ -39,7 +39,7 @@ impl Checkpoint {
         };
         let path = self.extract_file(record.checksum);
         let extract = checked(&path, record.checksum).and_then(|bytes| Extract::parsed(&path, &bytes));
-        let extract = extract.map_err(|e| e.remedy(anew))?;
+        let extract = extract.map_err(|e| if e.kind() == ErrorKind::Io { e } else { e.remedy(anew) })?;
         if record.is_of(manifest.data.1) && extract.is_of(manifest.data) {
             return Ok((record, extract));
         }
@@ -92,7 +92,7 @@ impl<'a> Extractor<'a> {
         held.sort_unstable();
         held.dedup();
         if self.written.as_ref() != Some(&held) {
-            self.record.checksum = checkpoint.write_extract(&self.extract(&held)?.serialized()?)?;
+            self.record.checksum = checkpoint.write_extract(&self.extract(&held)?)?;
             self.written = Some(held);
         }
         Ok(self.record.clone())

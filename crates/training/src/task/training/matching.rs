@@ -169,11 +169,12 @@ pub(super) fn resumed(manifest: Manifest, config: &Config, data: &DataRecord) ->
     same_data(&manifest, data)?;
     same_kind(&manifest, config)?;
     const KEEPS_DATA: [&str; 3] = ["data.train", "data.val", "data.random_edge_features"];
-    const FREE: [&str; 10] = [
+    const FREE: [&str; 11] = [
         "epochs",
         "patience",
         "tensorboard",
         "rules",
+        "check_memory",
         "device",
         "threads",
         "plan",

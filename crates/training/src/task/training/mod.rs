@@ -8,6 +8,7 @@ mod extractor;
 mod fingerprint;
 #[doc(hidden)]
 pub mod folder;
+mod host_memory;
 pub(crate) mod lock;
 mod matching;
 mod memory;
@@ -22,6 +23,7 @@ mod tensor_files;
 pub mod tensorboard;
 
 pub use by_plan::PlanManifest;
+pub(in crate::task) use checkpoint::tensors;
 pub use checkpoint::{After, Checkpoint, LatestRecord, Manifest, StreamRecord};
 pub(super) use evaluate::{evaluate, restored};
 pub(super) use extract::Extract;
@@ -29,6 +31,7 @@ pub use extract::ExtractRecord;
 pub(super) use extractor::Extractor;
 pub use fingerprint::Fingerprint;
 pub(super) use fingerprint::stream;
+pub use host_memory::HostMemory;
 pub use matching::with_model_of;
 pub(super) use matching::{same_model, same_test};
 pub(in crate::task) use memory::KeptTables;
@@ -48,3 +51,4 @@ pub use summary::{
 };
 pub(in crate::task) use task::{Buffers, DataTask, RecordedTask, parameters_except};
 pub use task::{LastEpoch, PlanRecord, Progress, Remembers, Report, Task, TaskCore};
+pub(in crate::task) use tensor_files::Tensor;

@@ -1,11 +1,12 @@
 //! A run: its epochs with validation, the test of the best epoch, and the files of the run folder.
 use super::{
-    Checkpoint, DataRecord, DataTask, DeviceRecord, EpochRecord, Manifest, NodeState, PeakMemory,
+    Checkpoint, DataRecord, DataTask, DeviceRecord, EpochRecord, HostMemory, Manifest, NodeState, PeakMemory,
     PhaseRecord, PlanManifest, Progress, RanksRecord, Remembers, StageRecord, StartRecord, Summary, Task,
     extractor::Extractor,
     folder::{
         USE_A_COPY, as_json, is_free, locked, never_saved, open_run, read_metrics, write_metrics, write_whole,
     },
+    host_memory::Uses,
     lock::FolderLock,
     matching::{may_load, may_start, resumed},
     over_ranks::{from_first, load},
@@ -181,6 +182,9 @@ impl<'a> Run<'a> {
         data: &T::Data,
         watch: &mut dyn Watch,
     ) -> Result<Summary> {
+        let evaluates = self.config.evaluate;
+        let keeps_best = evaluates && self.options.out.is_none();
+        fits(task, data, Uses { trains: true, evaluates, keeps_best }, self.config.check_memory)?;
         self.load_initial_weights(task, watch)?;
         let extractors = self.extractors.take();
         let mut state = self.open(task, watch, extractors)?;
@@ -360,7 +364,7 @@ impl<'a> Run<'a> {
     }
     /// Saves the epoch that has just ended: to the run folder if there is one, else the best one in memory.
     fn save_epoch(&self, task: &mut dyn Task, state: &mut RunState<'_>, is_best: bool) -> Result<()> {
-        if state.checkpoint.is_some() || is_best {
+        if state.checkpoint.is_some() || is_best && self.config.evaluate {
             task.core_mut().store.fetch(&state.buffers)?;
         }
         match &self.options.out {
@@ -373,7 +377,8 @@ impl<'a> Run<'a> {
                     tensorboard::write(out, &state.records, None)?;
                 }
             }
-            None if is_best => {
+            // Without a test nobody uses it.
+            None if is_best && self.config.evaluate => {
                 let contents = state.buffers.iter().map(|&id| Ok(task.core().store.raw(id)?.to_vec()));
                 state.best = Some(contents.collect::<Result<_>>()?);
             }
@@ -544,6 +549,13 @@ impl<'a> Run<'a> {
         }
         Ok(())
     }
+}
+
+/// Says what memory of the host the run of a task takes, and refuses the run if it does not fit and `checks`.
+pub(super) fn fits<T: DataTask>(task: &mut T, data: &T::Data, uses: Uses, checks: bool) -> Result<()> {
+    let memory = HostMemory::of(task, data, uses)?;
+    task.core_mut().host_memory = Some(memory);
+    if checks { memory.check() } else { Ok(()) }
 }
 
 /// Adds to an error that says that a rank was lost what the ranks were doing.

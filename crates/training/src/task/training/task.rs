@@ -1,7 +1,8 @@
 //! The interface between the training loop and a task: passes over its data, what a checkpoint holds, and
 //! what there is to report.
 use super::{
-    BubbleRecord, DataRecord, Manifest, MemoryPlan, NodeState, PlanUse, StalenessRecord, Summary, Watch,
+    BubbleRecord, DataRecord, HostMemory, Manifest, MemoryPlan, NodeState, PlanUse, StalenessRecord, Summary,
+    Watch,
 };
 use crate::{
     plan::{Access, Bubble, Choice, CostModel, Plan, Timeline, predict},
@@ -55,6 +56,8 @@ pub struct TaskCore {
     /// `[n, 1]` f32: the loss of every batch or group of a training pass.
     pub(in crate::task) losses: BufferId,
     pub(in crate::task) memory: MemoryPlan,
+    /// Of a run; `None` before it starts.
+    pub(in crate::task) host_memory: Option<HostMemory>,
     pub(in crate::task) plan: Plan,
     /// Whether training passes record a trace.
     pub(in crate::task) traced: bool,
@@ -112,6 +115,7 @@ impl TaskCore {
             score,
             losses,
             memory,
+            host_memory: None,
             plan,
             traced: false,
             max_batches,
@@ -127,9 +131,13 @@ impl TaskCore {
     pub fn plan(&self) -> &Plan {
         &self.plan
     }
-    /// Returns the memory that the run needs.
+    /// Returns the memory that the programs and their tables need.
     pub fn memory(&self) -> MemoryPlan {
         self.memory
+    }
+    /// Returns the memory of the host that the run takes; `None` before the run starts.
+    pub fn host_memory(&self) -> Option<HostMemory> {
+        self.host_memory
     }
     /// Returns the training step.
     pub fn step(&self) -> &Program {
@@ -320,6 +328,9 @@ pub(in crate::task) trait DataTask: Task + Sized {
     fn prepare(&mut self, _config: &Config, _data: &Self::Data, _watch: &mut dyn Watch) -> Result<()> {
         Ok(())
     }
+    /// Returns the most bytes that a validation takes beside the state, and that the test takes with the
+    /// rules that learn nothing.
+    fn evaluation_bytes(&self, data: &Self::Data) -> [usize; 2];
     /// Adds the scores of baselines on the test part to a summary.
     ///
     /// # Errors

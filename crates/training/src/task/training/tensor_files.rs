@@ -1,11 +1,21 @@
 //! Files of tensors (safetensors) with a checksum.
-use super::folder::USE_A_COPY;
-use safetensors::{Dtype, SafeTensors};
-use std::{fs, path::Path};
+use super::folder::{USE_A_COPY, place, unread, unwritten};
+use safetensors::{
+    Dtype, SafeTensorError, SafeTensors, serialize_to_file,
+    tensor::{Metadata, TensorInfo, TensorView},
+};
+use std::{
+    fs::{self, File},
+    io::{self, Read, Seek, SeekFrom},
+    path::{Path, PathBuf},
+};
 use tgnn::{
     error::{Error, ErrorKind, Result},
     runtime::{BufferId, DType, Precision, Store},
 };
+
+/// Longest description of the tensors of a file, in bytes, as the format allows.
+const LONGEST_HEADER: u64 = 100_000_000;
 
 /// Returns an error about a file of a checkpoint.
 pub(super) fn bad(path: &Path, what: impl Into<String>) -> Error {
@@ -29,33 +39,101 @@ pub(super) fn crc(bytes: &[u8]) -> u32 {
     crc32fast::hash(bytes)
 }
 
-/// Reads the file `path`, which must have the checksum `sum`.
-pub(super) fn checked(path: &Path, sum: u32) -> Result<Vec<u8>> {
-    let bytes = fs::read(path).map_err(|e| bad(path, "cannot read").caused_by(e).remedy(USE_A_COPY))?;
-    if crc(&bytes) == sum {
-        return Ok(bytes);
-    }
-    Err(bad(path, "the file does not match its manifest: it is truncated or was changed").remedy(USE_A_COPY))
+/// A tensor of a file: name, type, shape and bytes.
+pub(in crate::task) type Tensor<'a> = (&'a str, Dtype, Vec<usize>, &'a [u8]);
+
+/// Writes a file of tensors into `folder`, atomically, under the name that `path` gives it by its checksum.
+/// Returns path and checksum. Once this returns, a power cut loses nothing of it. Takes no memory for a copy
+/// of the tensors.
+pub(super) fn write_tensors<'a>(
+    folder: &Path,
+    tensors: impl IntoIterator<Item = Tensor<'a>>,
+    path: impl FnOnce(u32) -> PathBuf,
+) -> Result<(PathBuf, u32)> {
+    let unwritable = |e| bad(folder, "cannot write the tensors of a checkpoint").caused_by(e);
+    let views = tensors
+        .into_iter()
+        .map(|(name, dtype, shape, bytes)| TensorView::new(dtype, shape, bytes).map(|view| (name, view)));
+    let views = views.collect::<Result<Vec<_>, _>>().map_err(unwritable)?;
+    let beside = folder.join("state.partial");
+    serialize_to_file(views, None, &beside).map_err(|e| match e {
+        SafeTensorError::IoError(e) => unwritten(e, &beside, &beside),
+        other => unwritable(other),
+    })?;
+    let (file, sum) = read_back(&beside).map_err(|e| unwritten(e, &beside, &beside))?;
+    let path = path(sum);
+    place(&file, &beside, &path).map_err(|e| unwritten(e, &beside, &path))?;
+    Ok((path, sum))
 }
 
-/// Returns the bytes of the tensors of a file, one after another, given their names and numbers of bytes.
-pub(super) fn tensor_bytes<'a>(
-    path: &Path,
-    file: &[u8],
-    tensors: impl Iterator<Item = (&'a str, &'a usize)>,
-) -> Result<Vec<u8>> {
-    let file = SafeTensors::deserialize(file).map_err(|e| bad(path, "the file is damaged").caused_by(e))?;
-    let mut bytes = Vec::new();
-    for (name, &length) in tensors {
-        match file.tensor(name) {
-            Ok(view) if view.data().len() == length => bytes.extend_from_slice(view.data()),
-            _ => {
-                return Err(bad(path, format!("`{name}` is missing, or of another size"))
-                    .remedy("the checkpoint is of another model or other data"));
-            }
+/// Opens a file and returns the CRC-32 of what is in it.
+fn read_back(path: &Path) -> io::Result<(File, u32)> {
+    let (mut file, mut sum, mut part) = (File::open(path)?, crc32fast::Hasher::new(), vec![0; 1 << 20]);
+    loop {
+        match file.read(&mut part) {
+            Ok(0) => break,
+            Ok(n) => sum.update(&part[..n]),
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
         }
     }
-    Ok(bytes)
+    file.rewind()?;
+    Ok((file, sum.finalize()))
+}
+
+/// Returns the error of a file with another checksum than its manifest says.
+fn other_sum(path: &Path) -> Error {
+    bad(path, "the file does not match its manifest: it is truncated or was changed").remedy(USE_A_COPY)
+}
+
+/// Reads the file `path`, which must have the checksum `sum`.
+pub(super) fn checked(path: &Path, sum: u32) -> Result<Vec<u8>> {
+    let bytes = fs::read(path).map_err(|e| unread(path, e))?;
+    if crc(&bytes) == sum { Ok(bytes) } else { Err(other_sum(path)) }
+}
+
+/// A file of tensors that has the checksum of its manifest. Its tensors are read one by one, straight to
+/// where they are wanted.
+pub(super) struct TensorFile {
+    path: PathBuf,
+    file: File,
+    tensors: Metadata,
+    /// Where the bytes of the tensors begin.
+    start: u64,
+}
+
+impl TensorFile {
+    /// Opens the file `path`, which must have the checksum `sum`.
+    pub(super) fn open(path: &Path, sum: u32) -> Result<Self> {
+        let (mut file, found) = read_back(path).map_err(|e| unread(path, e))?;
+        if found != sum {
+            return Err(other_sum(path));
+        }
+        let mut read = |to: &mut [u8]| file.read_exact(to).map_err(|e| unread(path, e));
+        let mut length = [0; 8];
+        read(&mut length)?;
+        let length = u64::from_le_bytes(length).min(LONGEST_HEADER);
+        let mut header = vec![0; length as usize];
+        read(&mut header)?;
+        let tensors =
+            serde_json::from_slice(&header).map_err(|e| bad(path, "the file is damaged").caused_by(e))?;
+        Ok(TensorFile { path: path.to_owned(), file, tensors, start: 8 + length })
+    }
+    /// Returns type, shape and place of a tensor.
+    pub(super) fn info(&self, name: &str) -> Option<&TensorInfo> {
+        self.tensors.info(name)
+    }
+    /// Reads the bytes of a tensor of that size.
+    pub(super) fn read(&mut self, name: &str, to: &mut [u8]) -> Result<()> {
+        let of_size = |info: &&TensorInfo| info.data_offsets.1 - info.data_offsets.0 == to.len();
+        let Some(info) = self.tensors.info(name).filter(of_size) else {
+            return Err(bad(&self.path, format!("`{name}` is missing, or of another size"))
+                .remedy("the checkpoint is of another model or other data"));
+        };
+        let at = SeekFrom::Start(self.start + info.data_offsets.0 as u64);
+        let read = self.file.seek(at).and_then(|_| self.file.read_exact(to));
+        read.map_err(|e| unread(&self.path, e))
+    }
 }
 
 /// Loads parameters from a safetensors file by name: f32, `[rows, columns]`, or `[columns]` for one row; see

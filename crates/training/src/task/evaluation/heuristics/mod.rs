@@ -172,6 +172,14 @@ pub(in crate::task) fn batch_starts(parts: &[Range<usize>], batch: usize) -> Vec
     parts.iter().flat_map(|part| part.clone().step_by(batch.max(1))).collect()
 }
 
+/// Returns the most bytes that the [scores](Rules::scores) of the rules take, on a stream of so many nodes,
+/// events and pairs, for so many events of validation and test.
+pub(in crate::task) fn bytes(stream: [usize; 3], [val, test]: [usize; 2], metrics: Metrics) -> usize {
+    let val = Rankings::<[f64; DECAYS.len()]>::bytes(DECAYS.len(), metrics, val);
+    let test = Rankings::<Facts>::bytes(Rule::all().len(), metrics, test);
+    Past::bytes(stream) + val.max(test)
+}
+
 impl Rules<'_> {
     /// Returns the metrics of all rules, with their names: on all test events, and on those that `mask` has.
     ///

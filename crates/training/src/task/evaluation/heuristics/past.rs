@@ -2,7 +2,7 @@
 use super::{DECAYS, OWN, RECENT, WINDOW};
 use crate::task::evaluation::{
     Pair,
-    pairs::{PairTable, undirected},
+    pairs::{PairTable, table_bytes, undirected},
 };
 use std::sync::LazyLock;
 use tgnn::{error::Result, ops::sample_neighbors::History};
@@ -110,6 +110,11 @@ impl<'a> Past<'a> {
             popularity: vec![Popularity::default(); n],
             before: Vec::with_capacity(events),
         }
+    }
+    /// Returns the bytes of a past of so many nodes, events and pairs.
+    pub fn bytes([nodes, events, pairs]: [usize; 3]) -> usize {
+        let of_node = size_of::<Node>() + size_of::<Popularity>();
+        table_bytes(pairs) + nodes * of_node + events * size_of::<u32>()
     }
     /// Returns the number of known events.
     pub fn known(&self) -> usize {

@@ -31,6 +31,13 @@ impl<F: Copy> Rankings<F> {
         let pairs = Vec::with_capacity(curved * events);
         Rankings { metrics, ranks, pairs, own: vec![(0, 0, 0); rules] }
     }
+    /// Returns the most bytes of the rankings of so many events, with what the scores of a rule take.
+    pub fn bytes(rules: usize, metrics: Metrics, events: usize) -> usize {
+        let [ranked, curved] = [metrics != Metrics::Curves, metrics != Metrics::Ranks].map(usize::from);
+        // A score and a place of the event and of its negative, and then two numbers of each.
+        let of_curves = size_of::<[F; 2]>() + 2 * (size_of::<(u64, u32)>() + size_of::<f32>()) + 8;
+        events * (ranked * (rules + 1) * size_of::<f64>() + curved * of_curves)
+    }
     /// Adds an event: `candidates` are itself and then its negatives; `score` returns a number with the order
     /// of a rule's scores.
     pub fn add(&mut self, mut candidates: impl Iterator<Item = F>, score: impl Fn(usize, &F) -> u64) {

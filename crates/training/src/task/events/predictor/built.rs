@@ -61,16 +61,25 @@ pub(super) struct Built {
 }
 
 impl Built {
+    /// Checks that there is room for the state.
+    ///
+    /// # Errors
+    /// `OutOfMemory`.
+    pub fn check_state(config: &Config, sizes: &OpenEnd) -> Result<()> {
+        let lists = size_of::<Entry>().saturating_mul(sizes.nodes).saturating_mul(sizes.slots);
+        let state = config.event_model()?.state_bytes(sizes.nodes, sizes.edge_width, config.memory_as);
+        check_room(
+            "node memory, mailbox and history",
+            state.saturating_add(lists),
+            "take fewer nodes or slots",
+        )
+    }
     /// Builds the model and its programs, without a trained state. At most `batch` events become history
     /// together, and at most as many as the tables hold are only scored.
     ///
     /// # Errors
     /// `OutOfMemory`; the errors of recording.
     pub fn new(config: &Config, sizes: &OpenEnd, batch: usize, device: &Device) -> Result<Self> {
-        let lists = size_of::<Entry>().saturating_mul(sizes.nodes).saturating_mul(sizes.slots);
-        let state = config.event_model()?.state_bytes(sizes.nodes, sizes.edge_width, config.memory_as);
-        let state = state.saturating_add(lists);
-        check_room("node memory, mailbox and history", state, "take fewer nodes or slots")?;
         if sizes.edge_width > 0 {
             let bytes = sizes.edge_width.saturating_mul(4).saturating_mul(sizes.events);
             check_room("edge features of the kept events", bytes, "take fewer nodes or slots")?;

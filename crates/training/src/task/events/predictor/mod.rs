@@ -28,6 +28,7 @@
 //! stream: when the event ids (and the rows of edge features, which they index) are used up, the events that
 //! slots and mails still refer to are renumbered from 0.
 mod built;
+mod state;
 
 use crate::{
     model::OpenEnd,
@@ -39,7 +40,9 @@ use crate::{
     },
 };
 use built::Built;
-use std::path::Path;
+use state::KeptExtract;
+pub use state::PredictorState;
+use std::sync::Arc;
 use tgnn::{
     error::{Error, ErrorKind, Result},
     ops::{
@@ -101,6 +104,8 @@ pub struct Predictor {
     ids: Option<Ids>,
     /// The record of the extract of the training data.
     data: ExtractRecord,
+    /// What a saved stream has of these data, once it was saved.
+    extract: Option<Arc<KeptExtract>>,
     built: Built,
     /// Id of the next event.
     next: u32,
@@ -245,6 +250,7 @@ impl Predictor {
             history: config.history(),
             memory_as: config.memory_as,
         };
+        Built::check_state(config, &sizes)?;
         let (built, ids) = (Built::new(config, &sizes, batch, &device)?, extract.ids.take());
         let config = config.clone();
         let mut p = Predictor {
@@ -255,6 +261,7 @@ impl Predictor {
             sizes,
             ids,
             data,
+            extract: None,
             built,
             next: 0,
             latest: None,
@@ -393,35 +400,6 @@ impl Predictor {
         }
         Ok(embeddings)
     }
-    /// Saves the state after the stream so far into the folder `dir`, atomically. It can be
-    /// [opened](Self::open) again.
-    ///
-    /// # Errors
-    /// `Usage` if `dir` holds the checkpoint of a training run; `Io`.
-    pub fn save(&mut self, dir: &Path, new_nodes: &[(NodeId, u8)]) -> Result<()> {
-        let checkpoint = Checkpoint::at(dir);
-        checkpoint.may_hold_stream()?;
-        self.compact()?;
-        let stream = StreamRecord {
-            nodes: self.sizes.nodes,
-            slots: self.sizes.slots,
-            events: self.seen,
-            next: self.next,
-            latest: self.latest,
-            new_nodes: new_nodes.to_vec(),
-        };
-        let OpenEnd { nodes, slots, .. } = self.sizes;
-        let (entries, edge) = (self.built.arrivals.entries, self.built.arrivals.edge);
-        let mut buffers = self.built.rows_of(nodes);
-        buffers.extend([(entries, nodes * slots), (edge, self.rows(self.next))]);
-        let ids: Vec<BufferId> = buffers.iter().map(|b| b.0).collect();
-        self.built.store.fetch(&ids)?;
-        let manifest =
-            Manifest { stream: Some(stream), latest: None, settled: None, ..self.manifest.clone() };
-        let (ids, node_features) = (self.ids.clone(), self.sizes.node_features.clone());
-        let extract = Extract { ids, node_features, ..Extract::default() };
-        checkpoint.save_stream(&self.built.store, &buffers, manifest, (&self.data, &extract))
-    }
     /// Returns the node numbers of the original ids, including those of nodes that an earlier predictor
     /// numbered and [saved](Self::save).
     pub fn names(&self) -> NodeNames {
@@ -459,6 +437,10 @@ impl Predictor {
     /// Returns the maximum number of nodes.
     pub fn nodes(&self) -> usize {
         self.sizes.nodes
+    }
+    /// Returns the width of the embeddings.
+    pub fn width(&self) -> usize {
+        self.built.store.spec(self.built.outputs.sides[0]).cols
     }
     /// Returns the width of the edge features that every event has.
     pub fn edge_width(&self) -> usize {
@@ -543,7 +525,8 @@ impl Predictor {
         self.next = held.len() as u32;
         Ok(())
     }
-    /// Changes the number of event ids to `events`, by building new tables and programs.
+    /// Changes the number of event ids to `events`, by building new tables and programs. The state moves
+    /// there, and is not copied: a stream does not wait for that.
     fn resize(&mut self, events: usize) -> Result<()> {
         let events = events.min(MOST_ITEMS);
         if self.next as usize + self.sizes.batch > events {
@@ -560,11 +543,7 @@ impl Predictor {
             |b: &Built| [&b.kept()[..], &[b.arrivals.entries, b.arrivals.edge], &b.outputs.sides].concat();
         let (from, to) = (moved(&old), moved(&self.built));
         old.store.fetch(&from)?;
-        for (from, to) in from.into_iter().zip(to) {
-            let (from, to) = (old.store.raw(from)?, self.built.store.raw_mut(to)?);
-            let n = from.len().min(to.len());
-            to[..n].copy_from_slice(&from[..n]);
-        }
-        Ok(())
+        let mut pairs = from.into_iter().zip(to);
+        pairs.try_for_each(|(from, to)| self.built.store.take(to, &mut old.store, from))
     }
 }

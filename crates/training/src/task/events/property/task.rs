@@ -290,6 +290,9 @@ impl StreamTask for PropertyTask {
     fn test_part(&self) -> Range<usize> {
         self.walk.bounds[TEST]..self.walk.bounds[TEST + 1]
     }
+    fn evaluation_bytes(&self, _: &Events) -> [usize; 2] {
+        [0; 2] // forecasts are measured one by one
+    }
     fn compare(&self, _: &Events, summary: &mut Summary, _: Report<'_>) -> Result<()> {
         summary.baselines = self.baselines();
         Ok(())
