@@ -316,16 +316,18 @@ def test_damaged_weights_are_a_checkpoint_error(run, tmp_path):
 
 
 @pytest.mark.parametrize("settled", [False, True])
-def test_weights_of_a_file_with_one_wrong_bit_are_a_checkpoint_error(run, tmp_path, settled):
+@pytest.mark.parametrize("call", ["weights", "state_dict"])
+def test_weights_of_a_file_with_one_wrong_bit_are_a_checkpoint_error(run, tmp_path, call, settled):
+    if call == "state_dict":
+        pytest.importorskip("torch")
     run.save(tmp_path / "run")
     for file in (tmp_path / "run" / "checkpoint").glob("*.safetensors"):
         content = bytearray(file.read_bytes())
         content[-3] ^= 64
         file.write_bytes(content)
     opened = tgnn.open(tmp_path / "run")
-    for call in (opened.weights, opened.state_dict):
-        with pytest.raises(tgnn.CheckpointError, match="does not match its manifest"):
-            call(settled=settled)
+    with pytest.raises(tgnn.CheckpointError, match="does not match its manifest"):
+        getattr(opened, call)(settled=settled)
 
 
 def test_what_is_no_run_or_no_events_is_refused(run, tmp_path):
@@ -346,3 +348,12 @@ def test_what_is_no_run_or_no_events_is_refused(run, tmp_path):
 
 def test_a_run_is_shown_in_a_notebook(run):
     assert "Run(tgn, seed 1" in run._repr_html_() and "<table" in run._repr_html_()
+
+
+def test_a_changed_record_of_an_epoch_is_a_checkpoint_error(run, tmp_path):
+    run.save(tmp_path / "run")
+    file = tmp_path / "run" / "metrics.jsonl"
+    assert "checksum" not in tgnn.open(tmp_path / "run").records[0]
+    file.write_text(file.read_text().replace('"epoch":1,', '"epoch":3,'))
+    with pytest.raises(tgnn.CheckpointError, match="metrics.jsonl:1 is damaged: it does not have its own checksum"):
+        tgnn.open(tmp_path / "run").records
