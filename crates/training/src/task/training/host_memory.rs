@@ -35,6 +35,9 @@ pub struct HostMemory {
     pub free: Option<usize>,
 }
 
+/// More bytes than any machine has: where nothing tells what is free. None free is another case.
+const UNKNOWN: u64 = 1 << 60;
+
 /// What a run does with a task.
 #[derive(Clone, Copy)]
 pub(super) struct Uses {
@@ -67,8 +70,9 @@ impl HostMemory {
         let [state, step, validated, tested] = summed(ranks, [state, step, copy + validated, tested])?;
         // All ranks of a process have built their tasks. What the first one sees holds for all.
         let is_first = ranks.is_none_or(Ranks::is_first);
-        let now = |bytes: Option<u64>| if is_first { bytes.unwrap_or(0) as usize } else { 0 };
-        let [taken, free] = summed(ranks, [now(taken_memory_bytes()), now(available_memory_bytes())])?;
+        let now = |bytes: u64| if is_first { bytes as usize } else { 0 };
+        let (taken, free) = (taken_memory_bytes().unwrap_or(0), available_memory_bytes().unwrap_or(UNKNOWN));
+        let [taken, free] = summed(ranks, [now(taken), now(free)])?;
         let best = validated.max(tested);
         Ok(HostMemory {
             tables,
@@ -79,7 +83,7 @@ impl HostMemory {
             rest: taken.saturating_sub(tables),
             mapped,
             to_come: state + step + best,
-            free: (free > 0).then_some(free),
+            free: ((free as u64) < UNKNOWN / 2).then_some(free),
         })
     }
     /// Returns the sum.
@@ -137,6 +141,25 @@ impl fmt::Display for HostMemory {
         match self.mapped {
             0 => Ok(()),
             mapped => write!(f, "; {:.0} MiB of features stay in files", mib(mapped)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_is_refused_if_nothing_is_free_and_not_if_nobody_knows() {
+        let of = |free| HostMemory { best: 5 << 20, to_come: 5 << 20, free, ..HostMemory::default() };
+        assert!(of(None).check().is_ok() && of(Some(5 << 20)).check().is_ok());
+        for free in [0, (5 << 20) - 1] {
+            let e = of(Some(free)).check().unwrap_err();
+            assert_eq!(e.kind(), ErrorKind::OutOfMemory);
+            assert!(
+                e.to_string().contains("needs 5 MiB more") && e.to_string().contains("give --out"),
+                "{e}"
+            );
         }
     }
 }
