@@ -100,26 +100,39 @@ impl OnHost {
         backend: &'a Backend,
         precision: Precision,
     ) -> Result<Vec<BoundVariant<'a>>> {
-        let buffer_depth = self.lanes.each_ref().map(Vec::len);
-        let bind = |variant: &'a Variant| {
-            let operands = variant.nodes.iter().map(|planned| {
-                let of_run = |run: usize| {
-                    let mut address = |place| match place {
-                        Place::Arena(lane, offset) => {
-                            let buffers = &self.lanes[lane];
-                            Ok(buffers[run % buffers.len()].address().wrapping_add(offset))
-                        }
-                        Place::Stored(id) => store.address(id),
-                        Place::Zeros => Ok(self.zeros.address()),
-                    };
-                    Operands::bind(planned, &variant.places, &mut address)
-                };
-                (0..planned.buffer_choices(&buffer_depth)).map(of_run).collect()
-            });
-            let operands = operands.collect::<Result<_>>()?;
-            Ok(BoundVariant { nodes: &variant.nodes, operands, backend, precision })
-        };
+        let host: &'a Self = self;
+        let bind = |v: &'a Variant| host.bind_nodes(&v.nodes, &v.places, store, backend, precision);
         variants.iter().map(bind).collect()
+    }
+    /// Binds nodes of a variant, whose values have these places, to addresses.
+    ///
+    /// # Errors
+    /// As [`Store::address`].
+    pub fn bind_nodes<'a>(
+        &'a self,
+        nodes: &'a [PlannedNode],
+        places: &[Option<Place>],
+        store: &mut Store,
+        backend: &'a Backend,
+        precision: Precision,
+    ) -> Result<BoundVariant<'a>> {
+        let buffer_depth = self.lanes.each_ref().map(Vec::len);
+        let operands = nodes.iter().map(|planned| {
+            let of_run = |run: usize| {
+                let mut address = |place| match place {
+                    Place::Arena(lane, offset) => {
+                        let buffers = &self.lanes[lane];
+                        Ok(buffers[run % buffers.len()].address().wrapping_add(offset))
+                    }
+                    Place::Stored(id) => store.address(id),
+                    Place::Zeros => Ok(self.zeros.address()),
+                };
+                Operands::bind(planned, places, &mut address)
+            };
+            (0..planned.buffer_choices(&buffer_depth)).map(of_run).collect()
+        });
+        let operands = operands.collect::<Result<_>>()?;
+        Ok(BoundVariant { nodes, operands, backend, precision })
     }
 }
 
@@ -222,6 +235,18 @@ impl BoundVariant<'_> {
         // SAFETY: the caller's.
         let specs = |of: &[Operand]| of.iter().map(|o| unsafe { o.live_spec() }).collect::<Vec<_>>();
         self.nodes[at].cost(&specs(ins), &specs(outs))
+    }
+    /// Returns the nodes.
+    pub fn nodes(&self) -> &[PlannedNode] {
+        self.nodes
+    }
+    /// Returns the count that node `at` has computed as its result `out`, in the first buffers.
+    ///
+    /// # Safety
+    /// The node must have run, the result must be a count, and no other thread may write it meanwhile.
+    pub unsafe fn count_of_run(&self, at: usize, out: usize) -> u32 {
+        // SAFETY: a count is a `[1]` u32; the rest is the caller's.
+        unsafe { self.operands[at][0].outs[out].view.ptr.cast::<u32>().read() }
     }
     /// Runs every node in order, in the first buffers; `watch` sees each of them.
     ///

@@ -134,7 +134,8 @@ impl Variant {
             PlannedNode { ins, ..p.clone() }
         };
         let nodes = self.nodes.iter().zip(left_out).map(node).collect();
-        let (places, specs, arenas) = (self.places.clone(), self.specs.clone(), self.arenas.clone());
-        Variant { nodes, places, specs, arenas, alone: self.alone, staleness: self.staleness, idle: true }
+        let (places, specs, lies_in) = (self.places.clone(), self.specs.clone(), self.lies_in.clone());
+        let (arenas, alone, staleness) = (self.arenas.clone(), self.alone, self.staleness);
+        Variant { nodes, places, specs, lies_in, arenas, alone, staleness, idle: true }
     }
 }

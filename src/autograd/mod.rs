@@ -30,7 +30,7 @@ pub use average::Average;
 pub use lanes::{Lanes, MAX_LANES, MAX_PREFETCH_DEPTH, Order, Placement};
 pub use optimizer::{Parameters, ScaledInit, Sums};
 pub use optimizer_config::{LearningRates, Optimizer, RateDecay, UpdateRule};
-pub use program::{Alone, OpTime, Program, ShapeTime};
+pub use program::{Alone, MostRows, OpTime, Program, ShapeTime};
 pub use run::RepeatProgress;
 pub use schedule::{Schedule, ScheduledNode, in_order};
 pub use stages::Stage;

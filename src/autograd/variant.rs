@@ -39,6 +39,14 @@ pub(super) fn bytes_of_zeros(variants: &[Variant], precision: Precision) -> usiz
     zeros.map(|(_, spec)| spec.bytes(precision)).max().unwrap_or(0)
 }
 
+/// Returns the shape of the live rows of a value, given what `count` tells of the counts of live rows; where
+/// it tells nothing, all rows are live.
+pub(super) fn live_spec(spec: Spec, count: &dyn Fn(Var) -> Option<usize>) -> Spec {
+    let counted = spec.rows.live.and_then(|live| Some(count(live.var)?.saturating_mul(live.times)));
+    let rows = counted.unwrap_or(spec.rows.capacity).min(spec.rows.capacity);
+    Spec { rows: Rows::fixed(rows), ..spec }
+}
+
 /// A node with the places of its operands.
 #[derive(Clone)]
 pub(super) struct PlannedNode {
@@ -86,12 +94,9 @@ impl PlannedNode {
     /// Returns the cost of a run in which `count` tells the counts of live rows; where it tells none, all
     /// rows are live.
     pub fn cost_at(&self, count: impl Fn(Var) -> Option<usize>) -> Cost {
-        let live = |&(_, spec): &(Place, Spec)| {
-            let counted = spec.rows.live.and_then(|live| Some(count(live.var)?.saturating_mul(live.times)));
-            let rows = counted.unwrap_or(spec.rows.capacity).min(spec.rows.capacity);
-            Spec { rows: Rows::fixed(rows), ..spec }
+        let specs = |operands: &[(Place, Spec)]| -> Vec<Spec> {
+            operands.iter().map(|&(_, spec)| live_spec(spec, &count)).collect()
         };
-        let specs = |operands: &[(Place, Spec)]| operands.iter().map(live).collect::<Vec<_>>();
         self.cost(&specs(&self.ins), &specs(&self.outs))
     }
     fn work(&self) -> LaneWork {
@@ -122,6 +127,8 @@ pub(super) struct Variant {
     /// The place of each value; `None` if nothing reads or writes it.
     pub places: Vec<Option<Place>>,
     pub specs: Vec<Spec>,
+    /// For each value, the value that it is a view of, or itself.
+    pub lies_in: Vec<Var>,
     /// The arena of each lane.
     pub arenas: [ArenaPlan; MAX_LANES],
     /// Whether all nodes are on one lane and nothing is prefetched across a run.
@@ -245,6 +252,7 @@ impl<'a> Planner<'a> {
             nodes,
             places: self.places,
             specs: self.specs,
+            lies_in: self.lies_in,
             arenas: self.arenas,
             alone,
             staleness,

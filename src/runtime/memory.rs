@@ -122,6 +122,11 @@ impl DerefMut for OwnBytes {
     }
 }
 
+/// Returns the size of the pages that a buffer of `len` bytes may get.
+pub(crate) fn pages_of(len: usize) -> usize {
+    if len >= HUGE / 2 { HUGE } else { 4096 }
+}
+
 /// Asks the system to map a large buffer with huge pages. Accesses to rows all over a table would mostly miss
 /// the TLB with small pages. This is a hint: without huge pages in the system nothing changes.
 pub(crate) fn prefer_huge_pages(bytes: &[u8]) {

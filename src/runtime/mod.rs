@@ -40,7 +40,7 @@ pub use gaps::Gaps;
 pub(crate) use io::BufferView;
 pub use io::Io;
 pub use matmul_precision::MatmulPrecision;
-pub(crate) use memory::OwnBytes;
+pub(crate) use memory::{OwnBytes, pages_of};
 pub use memory::{available_memory_bytes, peak_memory_bytes};
 #[doc(hidden)]
 pub use memory::{check_room, size_text, taken_memory_bytes};

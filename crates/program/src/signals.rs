@@ -5,7 +5,11 @@ use signal_hook::{
     iterator::Signals,
     low_level::{emulate_default_handler, signal_name},
 };
-use std::{fs, io, sync::Arc, thread};
+use std::{
+    fs, io,
+    sync::{Arc, atomic::AtomicUsize},
+    thread,
+};
 
 /// What Ctrl-C, a terminal that closes, services and batch systems send.
 const ENDING: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
@@ -19,8 +23,7 @@ pub fn fail_large_writes() {
 /// Calls `first`, on a thread of its own, at the first signal that ends the program. A second one ends it at
 /// once. Signals that the caller of the program has switched off, as `nohup` does, stay so.
 pub fn on_ending(first: impl FnOnce(i32) + Send + 'static) -> io::Result<()> {
-    let ignored = ignored();
-    let mut signals = Signals::new(ENDING.into_iter().filter(|signal| ignored >> (signal - 1) & 1 == 0))?;
+    let mut signals = Signals::new(ending())?;
     let caught = move || {
         let mut arriving = signals.forever();
         if let Some(signal) = arriving.next() {
@@ -31,6 +34,19 @@ pub fn on_ending(first: impl FnOnce(i32) + Send + 'static) -> io::Result<()> {
         }
     };
     thread::Builder::new().name("signals".into()).spawn(caught).map(drop)
+}
+
+/// Writes a signal that ends the program into `arrived` at the moment when it arrives: before the thread that
+/// is interrupted goes on, and before [`on_ending`] calls anything.
+pub fn note_in(arrived: &Arc<AtomicUsize>) -> io::Result<()> {
+    ending()
+        .try_for_each(|signal| flag::register_usize(signal, Arc::clone(arrived), signal as usize).map(drop))
+}
+
+/// Returns the signals that end the program, without those that its caller has switched off.
+fn ending() -> impl Iterator<Item = i32> {
+    let ignored = ignored();
+    ENDING.into_iter().filter(move |signal| ignored >> (signal - 1) & 1 == 0)
 }
 
 /// Returns the signals that the caller of the program has switched off, one bit each; none where the system

@@ -68,7 +68,7 @@ fn whatever_ends_a_predictor_it_has_saved_what_it_scored_and_the_rest_of_the_str
     let (events, whole) = (events(9), scored(dir, "run", &events(9)));
     let early = "0,30,29999,0,0,0".to_owned();
     type End<'a> = (&'a str, &'a dyn Fn(&mut Child), &'a str, &'a dyn Fn(ExitStatus) -> bool);
-    let ends: [End<'_>; 7] = [
+    let ends: [End<'_>; 8] = [
         ("the end of the input", &|_| {}, "", &|status| status.code() == Some(0)),
         (
             "a malformed line",
@@ -90,6 +90,17 @@ fn whatever_ends_a_predictor_it_has_saved_what_it_scored_and_the_rest_of_the_str
         ),
         ("SIGTERM", &|child| send("-TERM", child), "ended by SIGTERM", &|status| status.signal() == Some(15)),
         ("SIGINT", &|child| send("-INT", child), "ended by SIGINT", &|status| status.signal() == Some(2)),
+        (
+            "SIGINT, and the end of the input before the program goes on",
+            &|child| {
+                send("-STOP", child);
+                send("-INT", child);
+                drop(child.stdin.take());
+                send("-CONT", child);
+            },
+            "ended by SIGINT",
+            &|status| status.signal() == Some(2),
+        ),
         (
             "a reader that closes the pipe",
             &|child| {

@@ -1,6 +1,8 @@
 //! A tape made ready to run: dead nodes dropped, memory planned, addresses fixed.
+mod filling;
 mod timing;
 
+pub use filling::MostRows;
 pub use timing::{Alone, OpTime, ShapeTime};
 
 use super::{

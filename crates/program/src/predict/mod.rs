@@ -11,10 +11,11 @@ use answers::Out;
 use clap::Args;
 use nodes::Nodes;
 use saves::{SaveEvery, Saves};
-use scoring::{BadLines, Run, Signalled, Stop};
+use scoring::{BadLines, Run, Stop};
 use statistics::Statistics;
 use std::{
     path::{Path, PathBuf},
+    sync::Arc,
     time::Instant,
 };
 use tgnn::error::{Error, ErrorKind, Result};
@@ -131,7 +132,7 @@ impl Predict {
         let run = Run {
             nodes: Nodes::of(&predictor),
             saves: saves.transpose()?,
-            signalled: Signalled::default(),
+            signalled: Arc::default(),
             bad_lines: self.bad_lines,
             skipped: Vec::new(),
             refused: None,

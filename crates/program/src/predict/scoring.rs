@@ -6,7 +6,10 @@ use super::{
     saves::Saves,
     statistics::Statistics,
 };
-use crate::{output::tell, signals::on_ending};
+use crate::{
+    output::tell,
+    signals::{note_in, on_ending},
+};
 use clap::ValueEnum;
 use std::{
     io::{self, Write},
@@ -14,7 +17,7 @@ use std::{
     path::PathBuf,
     sync::{
         Arc,
-        atomic::{AtomicI32, Ordering},
+        atomic::{AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -80,16 +83,14 @@ pub enum BadLines {
     Skip,
 }
 
-/// The first signal that came; 0 if none did.
-pub(super) type Signalled = Arc<AtomicI32>;
-
 /// The state of the command.
 pub(super) struct Run {
     pub predictor: Predictor,
     pub nodes: Nodes,
     /// Where the state is saved.
     pub saves: Option<Saves>,
-    pub signalled: Signalled,
+    /// The last signal that came; 0 if none did.
+    pub signalled: Arc<AtomicUsize>,
     pub bad_lines: BadLines,
     /// The answers to lines that are no events, each with the number of pending lines before it.
     pub skipped: Vec<(usize, String)>,
@@ -153,12 +154,11 @@ impl Run {
     fn started(&self, path: PathBuf, bytes: LaterBytes) -> Result<Lines, Stop> {
         let unseen = |e| Error::new(ErrorKind::Io, "cannot look for signals").caused_by(e);
         let (woken, mut wake) = io::pipe().map_err(unseen)?;
-        let signalled = self.signalled.clone();
-        let caught = on_ending(move |signal| {
-            signalled.store(signal, Ordering::Relaxed);
-            let _ = wake.write_all(b"!");
-        });
-        caught.map_err(unseen)?;
+        let caught = || {
+            note_in(&self.signalled)?;
+            on_ending(move |_| drop(wake.write_all(b"!")))
+        };
+        caught().map_err(unseen)?;
         Ok(Lines::new(path, bytes, woken))
     }
     /// Scores every line of `input`. A batch is scored when it has `batch` events, or earlier if no complete
@@ -177,7 +177,8 @@ impl Run {
                 }
                 Next::End => {
                     self.score_and_flush()?;
-                    return Ok(events.finish()?);
+                    events.finish()?;
+                    return self.signal();
                 }
             }
         }
@@ -218,8 +219,7 @@ impl Run {
             let e = Error::usage("--bad-lines skip, and the input is no text");
             return Err(e.remedy("leave it out, or give lines of text or JSON").into());
         }
-        let signalled = self.signalled.clone();
-        let caught = on_ending(move |signal| signalled.store(signal, Ordering::Relaxed));
+        let caught = note_in(&self.signalled).and_then(|()| on_ending(|_| ()));
         caught.map_err(|e| Error::new(ErrorKind::Io, "cannot look for signals").caused_by(e))?;
         // An error of the reader ends it, and a reason to stop is kept meanwhile.
         let mut stop = None;
@@ -234,7 +234,8 @@ impl Run {
             Some(reason) => return Err(reason),
             None => read?,
         }
-        self.score_and_flush()
+        self.score_and_flush()?;
+        self.signal()
     }
     /// Adds an event to the pending ones. One that is refused changes nothing.
     fn take(&mut self, event: LaterEvent, row: &EventRow<'_>) -> Result<()> {
@@ -295,9 +296,13 @@ impl Run {
             // What the state knows has its scores written first.
             saves.save_if_due(&mut self.predictor, self.nodes.names.added(), || self.out.flush())?;
         }
+        self.signal()
+    }
+    /// Stops if a signal has arrived.
+    fn signal(&self) -> Result<(), Stop> {
         match self.signalled.load(Ordering::Relaxed) {
             0 => Ok(()),
-            signal => Err(Stop::Signal(signal)),
+            signal => Err(Stop::Signal(signal as i32)),
         }
     }
     /// Scores the pending lines and writes the results.

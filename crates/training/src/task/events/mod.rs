@@ -28,7 +28,7 @@ pub use task::EventTask;
 use super::{
     After, Config, RunOptions, Summary, Task, TaskCore, TaskName, Watch,
     training::{
-        self, Checkpoint, DataRecord, DataTask, Extractor, Manifest, Report, Run, restored, same_test,
+        self, Checkpoint, DataRecord, DataTask, Extractor, Manifest, Report, Run, Uses, restored, same_test,
     },
 };
 use crate::model::{EventTables, Net, Queries};
@@ -78,6 +78,10 @@ trait StreamTask: Task + Sized {
     fn embedder(&mut self) -> (&mut TaskCore, &Net, &mut EventTables);
     /// Returns the events of the test part.
     fn test_part(&self) -> Range<usize>;
+    /// As [`DataTask::step_bytes`].
+    fn step_bytes(&mut self, uses: Uses) -> Result<usize> {
+        Ok(self.core().step_bytes(uses))
+    }
     /// As [`DataTask::evaluation_bytes`].
     fn evaluation_bytes(&self, events: &Events) -> [usize; 2];
     /// Adds the scores of baselines on the test part to a summary.
@@ -105,6 +109,9 @@ impl<T: StreamTask> DataTask for T {
     fn prepare(&mut self, config: &Config, events: &Events, watch: &mut dyn Watch) -> Result<()> {
         let (core, _, tables) = self.embedder();
         pretrain::fill(config, events, core, tables.static_memory, watch)
+    }
+    fn step_bytes(&mut self, uses: Uses) -> Result<usize> {
+        StreamTask::step_bytes(self, uses)
     }
     fn evaluation_bytes(&self, events: &Events) -> [usize; 2] {
         StreamTask::evaluation_bytes(self, events)

@@ -19,14 +19,14 @@ use crate::{
         evaluation::{Scores, TestScores},
         training::{
             EventCount, LastEpoch, Manifest, PassShare, PlanRecord, Progress, RecordedTask, Remembers,
-            Report, RuleScores, Runs, SameTimeRecord, Task, TaskCore, Walks, add_up, begin_pass,
+            Report, RuleScores, Runs, SameTimeRecord, Task, TaskCore, Uses, Walks, add_up, begin_pass,
             evaluation_clock, located, of_whole_batches, repeat_and_report,
         },
     },
 };
 use std::{ops::Range, time::Instant};
 use tgnn::{
-    autograd::Program,
+    autograd::{MostRows, Program},
     error::{Error, ErrorKind, Result},
     ops::sample_neighbors::History,
     runtime::*,
@@ -323,6 +323,31 @@ impl EventTask {
 /// Bytes that metrics take of each score: the score again, and a number by which it is sorted.
 const MEASURED: usize = size_of::<f32>() + size_of::<u64>();
 
+/// Number of batches by which the memory of a program is told, spread over its events.
+const LOOKED_AT: usize = 16;
+
+/// Returns the bytes that the values of variants of a program fill in batches of `events`, by some of them.
+fn filled(
+    program: &mut Program,
+    variants: &[usize],
+    store: &mut Store,
+    tables: &EventTables,
+    events: &Range<usize>,
+    batch: usize,
+) -> Result<usize> {
+    let mut most = MostRows::default();
+    let last = events.len().saturating_sub(batch);
+    for at in 0..LOOKED_AT.min(1 + last) {
+        let from = events.start + last * at / (LOOKED_AT - 1);
+        tables.seek(store, 0, from..events.end, 0)?;
+        // The pass itself meets the error, and says in which batch.
+        if program.count_rows(store, &mut most).is_err() {
+            return Ok(program.arena_bytes());
+        }
+    }
+    Ok(program.filled_bytes(variants, &most))
+}
+
 /// Returns the first batch whose results are not finite: a device reports an error only after the pass.
 fn first_bad(store: &Store, results: BufferId, per_batch: usize) -> Option<usize> {
     let bad = store.read::<f32>(results).ok()?.iter().position(|x| !x.is_finite())?;
@@ -338,6 +363,29 @@ impl StreamTask for EventTask {
     }
     fn test_part(&self) -> Range<usize> {
         self.tested()
+    }
+    fn step_bytes(&mut self, uses: Uses) -> Result<usize> {
+        // The rows of a rank depend on the others.
+        if self.core.device.ranks().is_some() {
+            return Ok(self.core.step_bytes(uses));
+        }
+        let Split { train, val, .. } = self.split.clone();
+        let (TaskCore { store, step, score, .. }, tables) = (&mut self.core, &self.tables);
+        let mut bytes = 0;
+        if uses.trains {
+            let variants = self.plan_state.variants.used(step, uses.settles);
+            bytes += filled(step, &variants, store, tables, &train, self.batch)?;
+        }
+        if uses.evaluates {
+            if let Objective::Links(candidates) = &self.objective {
+                candidates.bring(store, Part::Val)?;
+            }
+            bytes += filled(score, &[0], store, tables, &val, self.eval_batch)?;
+        }
+        if let (Some(remember), true) = (&mut self.remember, uses.settles) {
+            bytes += filled(remember, &[0], store, tables, &train, self.eval_batch)?;
+        }
+        Ok(bytes)
     }
     fn evaluation_bytes(&self, events: &Events) -> [usize; 2] {
         let val = self.extent(Pass::Score, 0, &self.split.val).events;
@@ -481,5 +529,32 @@ impl Remembers for EventTask {
     }
     fn remember(&mut self, part: Part, progress: Report<'_>) -> Result<()> {
         self.pass(Pass::Remember, evaluation_clock(part), self.range(part), progress).map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{model::ModelName, task::training::DataTask};
+    use tgnn_data::{SynthOptions, synth};
+
+    #[test]
+    fn what_values_fill_is_told_for_every_model_without_a_change_of_its_state() {
+        let events = synth(&SynthOptions { events: 600, ..SynthOptions::default() }).unwrap();
+        for &model in ModelName::ALL.iter().filter(|model| !model.reads_snapshots()) {
+            let config = Config { model, batch: 100, ..Config::default() };
+            let task = || EventTask::new(&config, &events, Device::cpu(1).unwrap()).unwrap();
+            let (mut plain, mut told) = (task(), task());
+            let uses = Uses { trains: true, evaluates: true, settles: true, keeps_best: true };
+            let (filled, all) = (DataTask::step_bytes(&mut told, uses).unwrap(), told.core.step_bytes(uses));
+            assert!(filled <= all && filled >= all / 8, "{}: {filled} of {all} bytes", model.name());
+            let train = |task: &mut EventTask| task.train_epoch(0, &mut |_| {}).unwrap();
+            assert_eq!(train(&mut plain), train(&mut told), "{}", model.name());
+            let state = |task: &EventTask| -> Vec<Vec<u8>> {
+                let buffers = task.core.checkpoint_buffers().into_iter();
+                buffers.map(|id| task.core.store.raw(id).unwrap().to_vec()).collect()
+            };
+            assert!(state(&plain) == state(&told), "{}", model.name());
+        }
     }
 }

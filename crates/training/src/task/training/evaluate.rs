@@ -1,7 +1,6 @@
 //! Tasks with the state of a checkpoint: to test it, or to go on from it.
 use super::{
-    Checkpoint, DataTask, Run, RunOptions, Summary, Watch,
-    host_memory::Uses,
+    Checkpoint, DataTask, Run, RunOptions, Summary, Uses, Watch,
     matching::{same_data, same_model},
     over_ranks::load,
     run::{fits, test_replayed},
@@ -72,7 +71,7 @@ pub(in crate::task) fn restored<T: DataTask>(
              it never occurs",
         );
     }
-    let uses = Uses { trains: false, evaluates: true, keeps_best: false };
+    let uses = Uses { trains: false, evaluates: true, settles: true, keeps_best: false };
     fits(&mut task, data, uses, config.check_memory)?;
     let buffers = task.core().checkpoint_buffers();
     load(&mut task, &buffers, |store, buffers| checkpoint.load(store, buffers, true))?;

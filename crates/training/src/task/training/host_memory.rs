@@ -40,9 +40,11 @@ const UNKNOWN: u64 = 1 << 60;
 
 /// What a run does with a task.
 #[derive(Clone, Copy)]
-pub(super) struct Uses {
+pub(in crate::task) struct Uses {
     pub trains: bool,
     pub evaluates: bool,
+    /// Whether memory settles and is replayed.
+    pub settles: bool,
     /// Whether the best epoch is kept in memory.
     pub keeps_best: bool,
 }
@@ -50,16 +52,12 @@ pub(super) struct Uses {
 impl HostMemory {
     /// Calculates the memory of a run of a task that was just built, and whose state is not touched yet.
     /// Collective.
-    pub(super) fn of<T: DataTask>(task: &T, data: &T::Data, uses: Uses) -> Result<Self> {
+    pub(super) fn of<T: DataTask>(task: &mut T, data: &T::Data, uses: Uses) -> Result<Self> {
+        // Before anything of the run is touched.
+        let (taken, free) = (taken_memory_bytes().unwrap_or(0), available_memory_bytes().unwrap_or(UNKNOWN));
+        let step = if task.core().device.gpu().is_some() { 0 } else { task.step_bytes(uses)? };
         let core = task.core();
         let [state, tables, mapped] = core.store.host_bytes();
-        let (training, all) = (core.step.arena_bytes(), core.memory.step);
-        let step = match uses {
-            _ if core.device.gpu().is_some() => 0,
-            Uses { trains: true, evaluates: true, .. } => all,
-            Uses { trains: true, .. } => training,
-            _ => all.saturating_sub(training),
-        };
         let [validated, tested] = if uses.evaluates { task.evaluation_bytes(data) } else { [0; 2] };
         let of_buffer = |id: BufferId| core.store.spec(id).bytes(core.store.precision());
         let kept = if uses.keeps_best { core.checkpoint_buffers() } else { Vec::new() };
@@ -71,7 +69,6 @@ impl HostMemory {
         // All ranks of a process have built their tasks. What the first one sees holds for all.
         let is_first = ranks.is_none_or(Ranks::is_first);
         let now = |bytes: u64| if is_first { bytes as usize } else { 0 };
-        let (taken, free) = (taken_memory_bytes().unwrap_or(0), available_memory_bytes().unwrap_or(UNKNOWN));
         let [taken, free] = summed(ranks, [now(taken), now(free)])?;
         let best = validated.max(tested);
         Ok(HostMemory {

@@ -32,6 +32,7 @@ pub(super) use extractor::Extractor;
 pub use fingerprint::Fingerprint;
 pub(super) use fingerprint::stream;
 pub use host_memory::HostMemory;
+pub(in crate::task) use host_memory::Uses;
 pub use matching::with_model_of;
 pub(super) use matching::{same_model, same_test};
 pub(in crate::task) use memory::KeptTables;

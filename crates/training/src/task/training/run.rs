@@ -2,11 +2,11 @@
 use super::{
     Checkpoint, DataRecord, DataTask, DeviceRecord, EpochRecord, HostMemory, Manifest, NodeState, PeakMemory,
     PhaseRecord, PlanManifest, Progress, RanksRecord, Remembers, StageRecord, StartRecord, Summary, Task,
+    Uses,
     extractor::Extractor,
     folder::{
         USE_A_COPY, as_json, is_free, locked, never_saved, open_run, read_metrics, write_metrics, write_whole,
     },
-    host_memory::Uses,
     lock::FolderLock,
     matching::{may_load, may_start, resumed},
     over_ranks::{from_first, load},
@@ -183,8 +183,10 @@ impl<'a> Run<'a> {
         watch: &mut dyn Watch,
     ) -> Result<Summary> {
         let evaluates = self.config.evaluate;
-        let keeps_best = evaluates && self.options.out.is_none();
-        fits(task, data, Uses { trains: true, evaluates, keeps_best }, self.config.check_memory)?;
+        let in_folder = self.options.out.is_some();
+        let (settles, keeps_best) = (evaluates || in_folder, evaluates && !in_folder);
+        let uses = Uses { trains: true, evaluates, settles, keeps_best };
+        fits(task, data, uses, self.config.check_memory)?;
         self.load_initial_weights(task, watch)?;
         let extractors = self.extractors.take();
         let mut state = self.open(task, watch, extractors)?;

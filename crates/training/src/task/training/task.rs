@@ -2,7 +2,7 @@
 //! what there is to report.
 use super::{
     BubbleRecord, DataRecord, HostMemory, Manifest, MemoryPlan, NodeState, PlanUse, StalenessRecord, Summary,
-    Watch,
+    Uses, Watch,
 };
 use crate::{
     plan::{Access, Bubble, Choice, CostModel, Plan, Timeline, predict},
@@ -138,6 +138,13 @@ impl TaskCore {
     /// Returns the memory of the host that the run takes; `None` before the run starts.
     pub fn host_memory(&self) -> Option<HostMemory> {
         self.host_memory
+    }
+    /// Returns the bytes that there are for the values of the programs of a run.
+    pub(in crate::task) fn step_bytes(&self, uses: Uses) -> usize {
+        let training = self.step.arena_bytes();
+        let others = self.memory.step.saturating_sub(training);
+        let uses = [(uses.trains, training), (uses.evaluates || uses.settles, others)];
+        uses.iter().filter(|(runs, _)| *runs).map(|(_, bytes)| bytes).sum()
     }
     /// Returns the training step.
     pub fn step(&self) -> &Program {
@@ -327,6 +334,13 @@ pub(in crate::task) trait DataTask: Task + Sized {
     /// Prepares a run before its first epoch.
     fn prepare(&mut self, _config: &Config, _data: &Self::Data, _watch: &mut dyn Watch) -> Result<()> {
         Ok(())
+    }
+    /// Returns the bytes of the host that the values of the programs fill at most in a run.
+    ///
+    /// # Errors
+    /// Those of the ops.
+    fn step_bytes(&mut self, uses: Uses) -> Result<usize> {
+        Ok(self.core().step_bytes(uses))
     }
     /// Returns the most bytes that a validation takes beside the state, and that the test takes with the
     /// rules that learn nothing.

@@ -86,6 +86,10 @@ struct IdleSteps {
 }
 
 impl StepVariants {
+    /// Returns the variants that a run of `program` uses, with the settling step if it `settles`.
+    pub fn used(self, program: &Program, settles: bool) -> Vec<usize> {
+        (0..program.variants()).filter(|&variant| settles || self.settling != Some(variant)).collect()
+    }
     /// Returns the runs of the steps `steps`, numbered by their batches, of an epoch or of the epoch that
     /// settles.
     pub fn runs(self, settling: bool, steps: Range<usize>) -> Runs {
