@@ -81,7 +81,7 @@ fn values(flag: &str) -> Option<Vec<&'static str>> {
         "model" => ModelName::ALL.iter().map(|model| model.name()).collect(),
         "negatives" => NegativeKind::ALL.iter().map(|kind| kind.name()).collect(),
         "partition" => ["auto"].into_iter().chain(Partitioner::ALL.iter().map(|p| p.name())).collect(),
-        "plan" => [&["auto"], &Plan::PRESETS[..]].concat(),
+        "plan" => Plan::PRESETS.iter().map(|plan| plan.form).filter(|form| !form.contains(':')).collect(),
         "precision" => MatmulPrecision::ALL.map(MatmulPrecision::name).to_vec(),
         "presence" => Presence::ALL.iter().map(|presence| presence.name()).collect(),
         "protocol" => Protocol::ALL.iter().map(|protocol| protocol.name()).collect(),

@@ -2,7 +2,7 @@
 //! works.
 use crate::support::{
     devices::{device, drawn},
-    trainings::{config, small},
+    trainings::{config, event_models, narrowed, small},
 };
 use std::path::Path;
 use tgnn::ops::write_memory::Combiner;
@@ -12,43 +12,21 @@ use tgnn::{
 };
 use tgnn_data::{Events, Features, SynthOptions, synth};
 use tgnn_training::{
-    model::{ApanConfig, DyRepConfig, GraphMixerConfig, JodieConfig, ModelName, TgatConfig},
+    model::ModelName,
     task::{self, After, Checkpoint, Config, EventTask, KeptOn, RunOptions, Task},
 };
 
 const HALVES: [StoredAs; 2] = [StoredAs::Bf16, StoredAs::F16];
 
-/// Returns every model that has a memory or reads features, with every combiner, at the given width.
+/// Returns every model with every combiner, at the given width.
 fn models(epochs: usize, width: usize) -> Vec<(&'static str, Config)> {
-    let c = config(epochs, width);
-    let with_model = |model| Config {
-        model,
-        jodie: JodieConfig { memory: width, time: width, ..JodieConfig::default() },
-        dyrep: DyRepConfig { memory: width, time: width, neighbors: 4, ..DyRepConfig::default() },
-        apan: ApanConfig { memory: width, time: width, ..ApanConfig::default() },
-        tgat: TgatConfig { time: width, embedding: width, neighbors: 4, ..TgatConfig::default() },
-        graph_mixer: GraphMixerConfig {
-            time: width,
-            width,
-            embedding: width,
-            neighbors: 4,
-            ..GraphMixerConfig::default()
-        },
-        ..c.clone()
-    };
-    let (mut tgn_mean, mut apan_mean) = (with_model(ModelName::Tgn), with_model(ModelName::Apan));
+    let base = narrowed(&config(epochs, width), width, 4, 10);
+    let of = |model| Config { model, ..base.clone() };
+    let (mut tgn_mean, mut apan_mean) = (of(ModelName::Tgn), of(ModelName::Apan));
     (tgn_mean.tgn.combiner, tgn_mean.tgn.layers) = (Combiner::Mean, 2);
     apan_mean.apan.combiner = Combiner::Mean;
-    vec![
-        ("tgn", c.clone()),
-        ("tgn mean", tgn_mean),
-        ("jodie", with_model(ModelName::Jodie)),
-        ("dyrep", with_model(ModelName::DyRep)),
-        ("apan", with_model(ModelName::Apan)),
-        ("apan mean", apan_mean),
-        ("tgat", with_model(ModelName::Tgat)),
-        ("graph-mixer", with_model(ModelName::GraphMixer)),
-    ]
+    let models = event_models().map(|model| (model.name(), of(model)));
+    models.chain([("tgn mean", tgn_mean), ("apan mean", apan_mean)]).collect()
 }
 
 /// Generates a stream with features of edges and of nodes.
@@ -202,8 +180,9 @@ fn in_16_bits_features_and_memory_take_half_the_bytes() {
         let rows = ["memory", "mail", "mail features"];
         assert_eq!(bytes(&half, &rows) * 2, bytes(&whole, &rows), "{name}");
         let mail_stamps = if name.starts_with("apan") { 4 * events.nodes * config.apan.mails } else { 0 };
-        // JODIE reads the features of one mail per node, and gathers them without stamps.
-        let stamps = if name == "jodie" { 0 } else { 4 * events.len() } + mail_stamps;
+        // Only features of neighbours are gathered with stamps; JODIE reads those of one mail per node.
+        let no_neighbors = config.event_model().unwrap().recent_events().is_ok_and(|events| events == 0);
+        let stamps = if no_neighbors { 0 } else { 4 * events.len() } + mail_stamps;
         let [half_state, whole_state] =
             [&half, &whole].map(|task| task.core.memory().state + task.core().memory().memory);
         assert_eq!(half_state, whole_state - bytes(&half, &rows) + stamps, "{name}");

@@ -2,28 +2,22 @@
 //! epoch that makes them equal.
 use crate::support::{
     program::{done, json, made, small as small_words},
-    trainings::{config, run, small},
+    trainings::{config, event_models, narrowed, run, small},
 };
 use tgnn::{error::ErrorKind, runtime::Device};
 use tgnn_training::{
-    model::{ApanConfig, DyRepConfig, JodieConfig, ModelName, TgatConfig},
+    model::{ModelName, TgatConfig},
     task::{self, Checkpoint, Config, EventTask, Protocol, Task},
 };
 
 /// Returns every model with a memory, without drop-out.
-fn with_memory() -> [Config; 4] {
-    let jodie = JodieConfig { memory: 8, time: 8, ..JodieConfig::default() };
-    let dyrep = DyRepConfig { memory: 8, time: 8, neighbors: 3, dropout: 0.0, ..DyRepConfig::default() };
-    let apan =
-        ApanConfig { memory: 8, time: 8, mails: 3, neighbors: 3, dropout: 0.0, ..ApanConfig::default() };
-    let mut tgn = config(2, 8);
-    tgn.tgn.dropout = 0.0;
-    [
-        tgn,
-        Config { model: ModelName::Jodie, jodie, ..config(2, 8) },
-        Config { model: ModelName::DyRep, dyrep, ..config(2, 8) },
-        Config { model: ModelName::Apan, apan, ..config(2, 8) },
-    ]
+fn with_memory() -> Vec<Config> {
+    let of = |model| {
+        let mut c = narrowed(&Config { model, ..config(2, 8) }, 8, 3, 3);
+        (c.tgn.dropout, c.dyrep.dropout, c.apan.dropout) = (0.0, 0.0, 0.0);
+        c
+    };
+    event_models().map(of).filter(|c| c.has_memory() == Some(true)).collect()
 }
 
 #[test]

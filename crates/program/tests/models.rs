@@ -232,7 +232,7 @@ fn documented_size(
     let (tgat, width) = (config.model == ModelName::Tgat, config.event_model().unwrap().width());
     match letter {
         "d" if tgat || config.model == ModelName::GraphMixer => width,
-        "k" => 5,
+        "k" => config.graph_mixer.neighbors,
         "m" => config.graph_mixer.width,
         "p" => 2,
         "q" => 4 * config.graph_mixer.width,

@@ -2,7 +2,7 @@
 //! does.
 use crate::support::{
     devices::device,
-    trainings::{config, small},
+    trainings::{config, event_models, narrowed, small},
 };
 use proptest::prelude::*;
 use std::{
@@ -40,45 +40,32 @@ fn trained(config: &Config, events: &Events, dir: &Path) -> Checkpoint {
 
 /// Returns every model with the given width, and the choices that change what it keeps of the past.
 fn every_model(width: usize) -> Vec<(&'static str, Config)> {
-    let base = move || {
-        let mut c = Config { batch: 35, eval_batch: 35, ..config(1, width) };
-        (c.apan.memory, c.apan.time, c.apan.neighbors, c.apan.mails) = (width, width, 4, 3);
-        (c.jodie.memory, c.jodie.time) = (width, width);
-        (c.dyrep.memory, c.dyrep.time, c.dyrep.neighbors) = (width, width, 4);
-        (c.tgat.time, c.tgat.embedding, c.tgat.neighbors) = (width, width, 4);
-        c.tgat.neighbor_time = NeighborTime::Query;
-        let mixer = &mut c.graph_mixer;
-        (mixer.time, mixer.width, mixer.embedding, mixer.neighbors) = (width, width, width, 4);
-        c
-    };
-    let with = |change: fn(&mut Config)| {
-        let mut c = base();
+    let mut base = narrowed(&Config { batch: 35, eval_batch: 35, ..config(1, width) }, width, 4, 3);
+    base.tgat.neighbor_time = NeighborTime::Query;
+    let of = |model| Config { model, ..base.clone() };
+    let with = |model, change: fn(&mut Config)| {
+        let mut c = of(model);
         change(&mut c);
         c
     };
-    vec![
-        ("tgn", base()),
+    let mut models: Vec<_> = event_models().map(|model| (model.name(), of(model))).collect();
+    models.extend([
         (
             "tgn of two layers, mean mails",
-            with(|c| {
+            with(ModelName::Tgn, |c| {
                 (c.tgn.layers, c.tgn.combiner) = (2, Combiner::Mean);
                 c.static_memory.mode = StaticMode::Trained;
             }),
         ),
-        ("jodie", with(|c| c.model = ModelName::Jodie)),
-        ("dyrep", with(|c| c.model = ModelName::DyRep)),
-        ("apan", with(|c| c.model = ModelName::Apan)),
-        ("apan, mean mails", with(|c| (c.model, c.apan.combiner) = (ModelName::Apan, Combiner::Mean))),
+        ("apan, mean mails", with(ModelName::Apan, |c| c.apan.combiner = Combiner::Mean)),
         // The batches of every epoch begin elsewhere, and so the mails of the best epoch are of other events.
-        ("apan, random chunks", with(|c| (c.model, c.epochs, c.chunks) = (ModelName::Apan, 3, 5))),
-        ("tgat", with(|c| c.model = ModelName::Tgat)),
-        ("graph-mixer", with(|c| c.model = ModelName::GraphMixer)),
+        ("apan, random chunks", with(ModelName::Apan, |c| (c.epochs, c.chunks) = (3, 5))),
         (
             "graph-mixer, static memory",
-            with(|c| (c.model, c.static_memory.mode) = (ModelName::GraphMixer, StaticMode::Trained)),
+            with(ModelName::GraphMixer, |c| c.static_memory.mode = StaticMode::Trained),
         ),
-        ("static", with(|c| c.model = ModelName::Static)),
-    ]
+    ]);
+    models
 }
 
 /// Generates events with features of edges and of nodes.

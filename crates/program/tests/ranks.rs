@@ -2,7 +2,7 @@
 use crate::support::{
     devices::drawn,
     ranks::{STATE, apart, of_model, parts_plan, sent, tensors, train},
-    trainings::{config, small},
+    trainings::{config, event_models, small},
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -28,16 +28,6 @@ fn cpu(_: usize) -> Result<Device> {
     Device::cpu(1)
 }
 
-/// The models whose state is kept over ranks, and those without state.
-const MODELS: [ModelName; 6] = [
-    ModelName::Tgn,
-    ModelName::Jodie,
-    ModelName::Apan,
-    ModelName::DyRep,
-    ModelName::Tgat,
-    ModelName::GraphMixer,
-];
-
 #[test]
 fn with_frozen_weights_the_memory_after_an_epoch_has_the_same_bits_for_any_number_of_ranks() {
     let events = small(700);
@@ -51,7 +41,7 @@ fn with_frozen_weights_the_memory_after_an_epoch_has_the_same_bits_for_any_numbe
     };
     let [all, all_replicated] = [plan_file("all", "partitioned"), plan_file("all-replicated", "replicated")];
     let parts = parts_plan(dir.path(), "3");
-    for (at, model) in MODELS.into_iter().enumerate() {
+    for (at, model) in event_models().enumerate() {
         let left = |ranks, plan: &str| {
             let frozen = Config { learning_rate: 1e-30, settle: false, ..of_model(model, plan, 1) };
             let dir = tempfile::tempdir().unwrap();
@@ -60,7 +50,7 @@ fn with_frozen_weights_the_memory_after_an_epoch_has_the_same_bits_for_any_numbe
             state.collect::<Vec<_>>()
         };
         let one = left(1, "sequential");
-        assert_eq!(one.is_empty(), matches!(model, ModelName::Tgat | ModelName::GraphMixer));
+        assert_eq!(one.is_empty(), of_model(model, "auto", 1).has_memory() == Some(false));
         if one.is_empty() {
             continue;
         }
@@ -82,7 +72,7 @@ fn losses_scores_and_weights_of_several_ranks_are_those_of_one() {
     let dir = tempfile::tempdir().unwrap();
     let parts = parts_plan(dir.path(), "3");
     let plans = ["auto", "depcache", "depcomm", "sven", "sven-cached", &parts];
-    for (at, model) in MODELS.into_iter().enumerate() {
+    for (at, model) in event_models().enumerate() {
         // Every second model sees only earlier batches as neighbours, and is evaluated in other batches.
         let (history, eval_batch) =
             if at % 2 == 0 { (HistoryRule::Batch, 70) } else { (HistoryRule::Time, 100) };

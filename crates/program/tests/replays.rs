@@ -3,7 +3,7 @@ use crate::support::{
     devices::{device, drawn},
     program::{done, json, made, program, small as small_words},
     snapshots::{config as snapshot_config, turning},
-    trainings::{config, small, small_config},
+    trainings::{config, event_models, small, small_config},
 };
 use std::path::Path;
 use tempfile::TempDir;
@@ -95,11 +95,12 @@ fn optimized(name: OptimizerName) -> Config {
 fn trainings(dir: &TempDir) -> Vec<(&'static str, Config, Events)> {
     let (plain, events) = (small(400), featured());
     with_lists(&plain, dir.path());
+    // Every model of the list, then the choices of some.
+    let each = event_models().map(|model| (model.name(), with(model, |_| {}), events.clone()));
     use ModelName::*;
     let mut given = with(Tgn, |c| c.protocol = Protocol::Tgb);
     given.data.path = dir.path().to_str().unwrap().into();
-    vec![
-        ("tgn", with(Tgn, |_| {}), plain.clone()),
+    let choices = [
         (
             "tgn of two layers, mean, uniform",
             with(Tgn, |c| {
@@ -119,8 +120,6 @@ fn trainings(dir: &TempDir) -> Vec<(&'static str, Config, Events)> {
             plain.clone(),
         ),
         ("jodie, pairs", with(Jodie, |c| c.negatives = NegativeKind::Historical), events.clone()),
-        ("dyrep", with(DyRep, |_| {}), events.clone()),
-        ("apan", with(Apan, |_| {}), events.clone()),
         (
             "apan, mean mails, pairs",
             with(Apan, |c| {
@@ -136,7 +135,6 @@ fn trainings(dir: &TempDir) -> Vec<(&'static str, Config, Events)> {
             plain.clone(),
         ),
         ("tgat, static memory", with(Tgat, |c| c.static_memory.mode = StaticMode::Trained), events.clone()),
-        ("graph-mixer", with(GraphMixer, |_| {}), events.clone()),
         (
             "graph-mixer, static memory, classes of nodes",
             with(GraphMixer, |c| (c.static_memory.mode, c.task) = (StaticMode::Trained, TaskName::Node)),
@@ -152,9 +150,11 @@ fn trainings(dir: &TempDir) -> Vec<(&'static str, Config, Events)> {
         ),
         ("tgn, AdamW, clipped, on a cosine", optimized(OptimizerName::AdamW), plain.clone()),
         ("tgn, SGD, clipped, on a cosine", optimized(OptimizerName::Sgd), plain.clone()),
+        ("tgn, no features", with(Tgn, |_| {}), plain.clone()),
         ("tgn against lists", given.clone(), plain.clone()),
         ("apan against lists", Config { model: Apan, ..given }, plain),
-    ]
+    ];
+    each.chain(choices).collect()
 }
 
 /// An epoch on a device is replays of a captured graph. Its results equal the CPU's up to rounding, and are

@@ -102,9 +102,9 @@ fn a_plan_that_the_model_does_not_support_or_that_does_not_exist_is_refused_in_o
     );
     let c = Config { plan: "nothing".into(), ..config(MODELS[0], 8) };
     let e = SnapshotTask::new(&c, &turning(24, 9, 3), Device::cpu(1).unwrap()).err().unwrap();
-    let presets = Plan::PRESETS.join(", ");
-    let others = "disttgl:IxJxK, mspipe:k=K, pipetgl:k=K or a file: PLAN.toml";
-    assert_eq!(e.to_string(), format!("there is no plan `nothing`; give auto, {presets}, {others}"));
+    let forms: Vec<&str> = Plan::PRESETS.iter().map(|preset| preset.form).collect();
+    let want = format!("there is no plan `nothing`; give {} or a file: PLAN.toml", forms.join(", "));
+    assert_eq!(e.to_string(), want);
 }
 
 #[test]

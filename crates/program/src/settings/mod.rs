@@ -20,6 +20,7 @@ use tgnn::{
 use tgnn_data::Every;
 use tgnn_training::{
     model::ModelName,
+    plan::Plan,
     task::{
         Config, HistoryRule, NegativeKind, Protocol, TaskName,
         config::table::{keys_of, set_key},
@@ -141,10 +142,7 @@ struct PlanArgs {
     precision: Option<MatmulPrecision>,
     #[command(flatten)]
     ranks: RankArgs,
-    /// How the stages of steps are scheduled: auto, sequential, prefetch, overlap, blad-even, blad-nm, blad,
-    /// presample, mspipe, mspipe:k=K, mspipe-s; over ranks depcache, depcomm, sven, sven-cached,
-    /// disttgl:IxJxK, pipetgl, pipetgl:k=K; or a plan in a file; see `plan show`
-    #[arg(long, value_name = "PLAN")]
+    #[arg(long, value_name = "PLAN", help = plan_help())]
     plan: Option<String>,
     /// Over ranks, the owners of the nodes' memory: range, interval, re-flex-bicut, auto (as the plan says),
     /// or the .npy file of `tgnn-bench partition`
@@ -154,6 +152,18 @@ struct PlanArgs {
     /// measured times, such as mspipe and blad
     #[arg(long)]
     deterministic: bool,
+}
+
+/// Returns the help text of `--plan`.
+fn plan_help() -> String {
+    let forms = |over_ranks: bool| {
+        let forms = Plan::PRESETS.iter().filter(|plan| plan.over_ranks == over_ranks).map(|plan| plan.form);
+        forms.collect::<Vec<_>>().join(", ")
+    };
+    let [plain, ranks] = [false, true].map(forms);
+    format!(
+        "How the stages of steps are scheduled: {plain}; over ranks {ranks}; or a plan in a file; see `plan show`"
+    )
 }
 
 /// Returns the help text of `--model`.

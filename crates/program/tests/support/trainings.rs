@@ -69,37 +69,47 @@ pub fn found(s: &Summary) -> String {
     format!("{epochs:?} {:?} {:?} {:?} {}", s.best_epoch, s.test, s.test_by_memory, s.parameters)
 }
 
+/// Returns all models of events, in the order of their list.
+pub fn event_models() -> impl Iterator<Item = ModelName> {
+    ModelName::ALL.iter().copied().filter(|model| !model.reads_snapshots())
+}
+
+/// Returns the same configuration with narrow models, which read few neighbours and mails. Keys are found by
+/// their names, so that a new model is small by being in the list.
+pub fn narrowed(c: &Config, width: usize, neighbors: usize, mails: usize) -> Config {
+    let widths = ["memory", "time", "embedding", "width"].map(|key| (key, width));
+    let keys = widths.into_iter().chain([("neighbors", neighbors), ("mails", mails)]);
+    let mut table: toml::Table = c.to_toml().unwrap().parse().unwrap();
+    for section in event_models().map(ModelName::section) {
+        let section = table[section].as_table_mut().unwrap();
+        for (key, n) in keys.clone() {
+            if let Some(value) = section.get_mut(key) {
+                *value = toml::Value::Integer(n as i64);
+            }
+        }
+    }
+    Config::of_table(&table).unwrap()
+}
+
 /// Returns a narrow configuration of a model.
 pub fn small_config(model: ModelName, width: usize) -> Config {
-    let mut c = Config { model, ..config(2, width) };
-    (c.jodie.memory, c.jodie.time) = (width, width);
-    (c.dyrep.memory, c.dyrep.time, c.dyrep.neighbors) = (width, width, 3);
-    (c.apan.memory, c.apan.time, c.apan.mails, c.apan.neighbors) = (width, width, 4, 3);
-    (c.tgat.embedding, c.tgat.time, c.tgat.neighbors) = (width, width, 3);
-    let mixer = &mut c.graph_mixer;
-    (mixer.embedding, mixer.width, mixer.time, mixer.neighbors) = (width, width, width, 5);
+    let mut c = narrowed(&Config { model, ..config(2, width) }, width, 4, 4);
     (c.static_memory.width, c.static_memory.epochs, c.static_memory.batch) = (6, 2, 150);
     c
 }
 
-/// Returns every model, with the choices that change its structure.
+/// Returns every model of events, then those with choices that change their structure.
 pub fn every_model(width: usize) -> Vec<(&'static str, Config)> {
     let with = |model, change: fn(&mut Config)| {
         let mut c = small_config(model, width);
         change(&mut c);
         c
     };
-    vec![
-        ("tgn", with(ModelName::Tgn, |_| {})),
+    let mut models: Vec<_> = event_models().map(|model| (model.name(), small_config(model, width))).collect();
+    models.extend([
         ("tgn of three layers", with(ModelName::Tgn, |c| (c.tgn.layers, c.tgn.neighbors) = (3, 2))),
         ("tgn without attention", with(ModelName::Tgn, |c| c.tgn.layers = 0)),
-        ("jodie", with(ModelName::Jodie, |_| {})),
-        ("dyrep", with(ModelName::DyRep, |_| {})),
-        ("apan", with(ModelName::Apan, |_| {})),
         ("apan, mean mails", with(ModelName::Apan, |c| c.apan.combiner = Combiner::Mean)),
-        ("tgat", with(ModelName::Tgat, |_| {})),
-        ("graph-mixer", with(ModelName::GraphMixer, |_| {})),
-        ("static", with(ModelName::Static, |_| {})),
         ("jodie, static memory", with(ModelName::Jodie, |c| c.static_memory.mode = StaticMode::Trained)),
         ("dyrep, static memory", with(ModelName::DyRep, |c| c.static_memory.mode = StaticMode::Trained)),
         ("tgat, static memory", with(ModelName::Tgat, |c| c.static_memory.mode = StaticMode::Pretrained)),
@@ -107,5 +117,6 @@ pub fn every_model(width: usize) -> Vec<(&'static str, Config)> {
             "graph-mixer, static memory",
             with(ModelName::GraphMixer, |c| c.static_memory.mode = StaticMode::Trained),
         ),
-    ]
+    ]);
+    models
 }

@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn prefetched_stages_are_drawn_beside_the_previous_step() {
-        let drawing = |name: &str| Plan::preset(name).map(|p| p.drawing()).unwrap_or_default();
+        let drawing = |name: &str| Plan::named(name).unwrap().drawing();
         let sequential = drawing("sequential");
         assert_eq!(sequential.lines().count(), 1, "{sequential}");
         let prefetch = drawing("prefetch");

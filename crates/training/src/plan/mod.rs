@@ -38,6 +38,7 @@ pub(crate) use needs::violation;
 pub use needs::{At, NEEDS, Need, Violation};
 pub use parallel::Parallel;
 pub use planner::{CapturedEvents, PlannerChoice, PlannerOptions, plan_parallel};
+pub use presets::Preset;
 pub use recording::{Recording, fit_links, predict_ranks};
 pub use simulate::{Durations, PassSchedule, ScheduledWindow, predict, simulate};
 pub use staleness::{
@@ -48,7 +49,7 @@ pub use timeline::{Timeline, Usage};
 
 use self::partition::Partitioner;
 use serde::{Deserialize, Serialize};
-use std::{collections::BTreeMap, path::Path, str::FromStr};
+use std::{collections::BTreeMap, path::Path};
 use tgnn::{
     autograd::{Lanes, MAX_LANES, MAX_PREFETCH_DEPTH, Order, Placement, Stage, Staleness},
     error::{Error, ErrorKind, Result},
@@ -342,32 +343,16 @@ impl Plan {
     /// Returns the preset `name`, or, if `name` ends in `.toml`, the plan in that file.
     ///
     /// # Errors
-    /// `Usage` if `name` is neither; `Io` if the file cannot be read; the errors of [`parse`](Self::parse),
-    /// with the file's name.
+    /// `Usage` if `name` is neither, or names a plan that a run chooses; `Io` if the file cannot be read; the
+    /// errors of [`parse`](Self::parse), with the file's name.
     pub fn named(name: &str) -> Result<Self> {
         if let Some(preset) = Self::preset(name) {
-            return Ok(preset);
-        }
-        if name == Self::PLANNED {
-            let what = "the plan disttgl depends on the data and on the number of ranks";
-            return Err(Error::usage(what).remedy("give disttgl:IxJxK; plan explain disttgl says which"));
-        }
-        if let Some(parallel) = name.strip_prefix("disttgl:") {
-            Parallel::from_str(parallel)?;
-        }
-        if let Some(steps) = name.strip_prefix("mspipe-s:").or(name.strip_prefix("mspipe:")) {
-            let what = format!("`{steps}` is no staleness");
-            return Err(Error::usage(what).remedy(format!("give mspipe:k=0 to mspipe:k={MAX_STALENESS}")));
-        }
-        if let Some(copies) = name.strip_prefix("pipetgl:") {
-            let what = format!("`{copies}` is no number of memory copies");
-            return Err(Error::usage(what).remedy("give pipetgl:k=1, pipetgl:k=2, ..."));
+            return preset;
         }
         let path = Path::new(name);
         if path.extension().is_none_or(|e| e != "toml") {
-            let forms = ["disttgl:IxJxK", "mspipe:k=K", "pipetgl:k=K", "a file: PLAN.toml"];
-            let names = [&["auto"], &Self::PRESETS[..], &forms].concat();
-            return Err(Error::unknown(ErrorKind::Usage, "plan", name, &names));
+            let forms = Self::PRESETS.iter().map(|preset| preset.form).chain(["a file: PLAN.toml"]);
+            return Err(Error::unknown(ErrorKind::Usage, "plan", name, &forms.collect::<Vec<_>>()));
         }
         let text = std::fs::read_to_string(path).map_err(|e| Error::io(path, "cannot read", e))?;
         Self::parse(&text).map_err(|e| e.in_file(path))
@@ -397,7 +382,7 @@ impl Plan {
         if let Err((what, remedy)) = checked {
             return bad(what, &remedy);
         }
-        if Self::preset(&self.name).is_some_and(|preset| preset != *self) {
+        if Self::preset(&self.name).is_some_and(|preset| preset.is_ok_and(|preset| preset != *self)) {
             return bad("name is that of a different preset".into(), "give the plan another name");
         }
         if let Some(Violation { early, needed }) =

@@ -141,7 +141,8 @@ impl Config {
             let several = plan.ranks.is_some_and(|rank_plan| rank_plan.parallel != Parallel::default());
             several || plan.staleness.mitigation == Mitigation::Similar
         };
-        if Plan::preset(&self.plan).is_none_or(|plan| for_ranks(&plan) || self.plan_over(false, 1).is_err()) {
+        let preset = Plan::preset(&self.plan).and_then(Result::ok);
+        if preset.is_none_or(|plan| for_ranks(&plan) || self.plan_over(false, 1).is_err()) {
             self.plan = "auto".into();
         }
         if self.partition.ends_with(".npy") {
