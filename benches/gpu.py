@@ -1,9 +1,9 @@
-"""Makes a record of what `scripts/gpu-run` measured on a GPU, and the tables of docs/gpu.md and docs/lab.md.
+"""Makes a record of what `scripts/gpu-run` measured on a GPU, and the tables of docs/results.md and docs/lab.md.
 
     python benches/gpu.py out/gpu-results --out benches/results/h200/DATE-NAME.json
 
 Several folders, of runs of the same program on the same machine, make one record. The tables of docs/lab.md have a
-column for every record that `RUNS` names; those of docs/gpu.md have the newest value of each row, and its commit. To
+column for every record that `RUNS` names; those of docs/results.md have the newest value of each row, and its commit. To
 show a later run, add its name there.
 Needs only the standard library.
 """
@@ -22,7 +22,7 @@ FIRST = 1  # the first of these whose program is like today's
 HEAD = ("date", "commit", "machine", "command", "gpu", "driver", "more", "hardware")
 DEEPEST = 3  # level of a record whose values have lines of their own
 SHARES = 4  # the largest shares of allowed errors that a record keeps
-# What docs/gpu.md expects of the kernels of a step of TGN at batch 600: op, kernel and microseconds.
+# What was expected of the kernels of a step of TGN at batch 600: op, kernel and microseconds.
 EXPECTED = (
     ("gru_memory", "memory_update_list", "2"), ("gru_memory", "memory_update_messages", ""),
     ("gru_memory", "gru_memory", "16-20"),

@@ -31,7 +31,7 @@ from record import spread
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benches/results"
 PAGES = ("README.md", "docs/results.md", "docs/evaluation.md", "docs/plans.md", "docs/partition.md", "docs/config.md",
-         "docs/gpu.md", "docs/lab.md", "docs/reliability.md", "docs/systems/disttgl.md", "docs/systems/mspipe.md", "docs/systems/pipetgl.md", "docs/systems/sven.md")
+         "docs/lab.md", "docs/reliability.md", "docs/systems/disttgl.md", "docs/systems/mspipe.md", "docs/systems/pipetgl.md", "docs/systems/sven.md")
 CORES = {"xeon-2-cores": "Xeon", "epyc-2-cores": "EPYC"}
 MACHINES = CORES | {"epyc-zen3-2-cores": "EPYC (Zen 3)", gpu.FOLDER: "H200"}
 # Whose speed the README shows: that of the newest records of all models of events.

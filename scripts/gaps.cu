@@ -1,4 +1,4 @@
-// Times of the gaps between the nodes of captured graphs, and of what a graph costs the host: what docs/gpu.md
+// Times of the gaps between the nodes of captured graphs, and of what a graph costs the host: what docs/results.md
 // assumes, beside what it measured. It needs nothing else of the project.
 //
 //   nvcc -std=c++17 -O3 -gencode=arch=compute_90,code=sm_90 -o gaps scripts/gaps.cu

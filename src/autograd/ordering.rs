@@ -12,7 +12,7 @@ use crate::{ops::Node, runtime::Spec};
 use std::collections::HashMap;
 
 /// Rough seconds of an op: a start, and the bytes or the operations, whichever takes longer. They are those
-/// of small ops on an H200 (docs/gpu.md). Only their ratios count.
+/// of small ops on an H200 (docs/results.md). Only their ratios count.
 const SECONDS_PER_OP: f64 = 3e-6;
 const BYTES_PER_SECOND: f64 = 2e12;
 const FLOPS_PER_SECOND: f64 = 2e13;

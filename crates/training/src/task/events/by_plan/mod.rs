@@ -1,5 +1,6 @@
 //! What a plan adds to a task on an event stream: which ranks own which rows, older node memory, copies of
-//! it, batches in turn, and micro-batches. One rank that runs its steps in order needs none of it.
+//! it, batches in turn, and micro-batches. One rank that runs its steps in order takes the first branch
+//! everywhere.
 mod micro_batches;
 mod over_ranks;
 mod owners;

@@ -1,5 +1,5 @@
 //! What a plan adds to the passes of a task: a number of micro-batches, older node memory, copies of the
-//! memory, and batches in turn. One rank that runs its steps in order needs none of it.
+//! memory, and batches in turn. One rank that runs its steps in order takes the first branch everywhere.
 use super::{
     pipeline::{TIMED_ROUNDS, measured},
     staleness::{Online, add_missed},
