@@ -45,7 +45,7 @@ pub(super) fn place<'a>(lanes: Lanes, nodes: &[&'a Node], specs: &[Spec]) -> Res
     turns.iter().flatten().zip(&mut placements).for_each(|(turn, placement)| placement.lane = turn.lane);
     let precedence = |at: usize, placement: Placement| {
         let precedence = Precedence::new(placement, phases[at], staleness);
-        turns.as_ref().map_or(precedence, |turns| precedence.in_turn(turns[at].turn))
+        turns.as_ref().map_or(precedence, |turns| precedence.at_turn(turns[at].turn))
     };
     let order = match lanes {
         Lanes::Sections { .. } => {

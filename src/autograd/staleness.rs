@@ -82,7 +82,7 @@ impl Precedence {
         Precedence { placement, phase, lead: staleness.lead(phase), turn }
     }
     /// Returns the same with this order among the nodes that the lane executes between two steps.
-    pub(super) fn in_turn(self, turn: usize) -> Self {
+    pub(super) fn at_turn(self, turn: usize) -> Self {
         Precedence { turn, ..self }
     }
     /// Returns the lane of the node.

@@ -172,10 +172,10 @@ impl ClassTable {
         const MOST: usize = 20;
         let names = self.names();
         let number = |name: &String| name.parse::<i64>().ok();
-        let in_turn = |w: &[String]| number(&w[0]).and_then(|n| n.checked_add(1)) == number(&w[1]);
+        let consecutive = |w: &[String]| number(&w[0]).and_then(|n| n.checked_add(1)) == number(&w[1]);
         match &names[..] {
             [first, .., last]
-                if names.len() > 3 && number(first).is_some() && names.windows(2).all(in_turn) =>
+                if names.len() > 3 && number(first).is_some() && names.windows(2).all(consecutive) =>
             {
                 format!("{first} to {last}")
             }

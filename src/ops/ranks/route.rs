@@ -18,8 +18,8 @@ use super::*;
 #[derive(Debug)]
 pub struct Route {
     ranks: usize,
-    /// Number of nodes, if ranks own them in turn; else there are maps.
-    in_turn: Option<usize>,
+    /// Number of nodes, if their owners are interleaved; else there are maps.
+    interleaved: Option<usize>,
 }
 
 /// Who owns which node.
@@ -27,8 +27,8 @@ pub struct Route {
 pub enum Owners {
     /// `[v]` u32 each: for each node, its owner, and its row in the owner's tables.
     Listed(Var, Var),
-    /// Ranks own this many nodes in turn: node i is on rank i mod ranks, in row i / ranks.
-    InTurn(usize),
+    /// This many nodes, interleaved: node i is on rank i mod ranks, in row i / ranks.
+    Interleaved(usize),
 }
 
 impl From<(Var, Var)> for Owners {
@@ -92,12 +92,12 @@ impl Tape {
         ranks: usize,
         limit: Option<Var>,
     ) -> Result<Routes> {
-        let (maps, in_turn) = match owners.into() {
+        let (maps, interleaved) = match owners.into() {
             Owners::Listed(rank_of, row_of) => (vec![rank_of, row_of], None),
-            Owners::InTurn(nodes) => (Vec::new(), Some(nodes)),
+            Owners::Interleaved(nodes) => (Vec::new(), Some(nodes)),
         };
         let ins: Vec<Var> = std::iter::once(node).chain(maps).chain(limit).collect();
-        let outs = self.push(Route { ranks, in_turn }, &ins)?;
+        let outs = self.push(Route { ranks, interleaved }, &ins)?;
         let [order, row, counts, position] =
             [output::ORDER, output::ROW, output::COUNTS, output::POSITION].map(|at| outs[at]);
         Ok(Routes { order, row, counts, position })
@@ -107,7 +107,7 @@ impl Tape {
 impl Route {
     /// Returns the position of the limit.
     fn limit_at(&self) -> usize {
-        if self.in_turn.is_some() { at!(rank_of) } else { at!(row_of) + 1 }
+        if self.interleaved.is_some() { at!(rank_of) } else { at!(row_of) + 1 }
     }
     /// Returns how many of the first nodes count.
     fn limit(&self, io: &Io<'_>) -> usize {
@@ -117,16 +117,16 @@ impl Route {
     }
     /// Returns the number of nodes, and a function that returns the owner of a node and its row there.
     fn owners<'a>(&self, io: &'a Io<'_>) -> (usize, impl Fn(usize) -> (usize, u32) + 'a) {
-        let (ranks, in_turn) = (self.ranks, self.in_turn);
-        let maps = match in_turn {
+        let (ranks, interleaved) = (self.ranks, self.interleaved);
+        let maps = match interleaved {
             None => [at!(rank_of), at!(row_of)].map(|at| io.input::<u32>(at)),
             Some(_) => [&[][..]; 2],
         };
-        let of = move |v: usize| match in_turn {
+        let of = move |v: usize| match interleaved {
             None => (maps[0][v] as usize, maps[1][v]),
             Some(_) => (v % ranks, (v / ranks) as u32),
         };
-        (in_turn.unwrap_or(maps[0].len()), of)
+        (interleaved.unwrap_or(maps[0].len()), of)
     }
 }
 
@@ -139,13 +139,13 @@ impl Op for Route {
         vec![("r", Rows::fixed(self.ranks))]
     }
     fn has(&self, operand: &str) -> Option<bool> {
-        (operand != "limit").then_some(self.in_turn.is_none())
+        (operand != "limit").then_some(self.interleaved.is_none())
     }
     fn check(&self, ins: &[Spec]) -> Result<()> {
-        countable(Self::NAME, "nodes in turn", self.in_turn.unwrap_or(0))?;
+        countable(Self::NAME, "interleaved nodes", self.interleaved.unwrap_or(0))?;
         countable(Self::NAME, "nodes", ins[at!(node)].len())?;
         countable(Self::NAME, "ranks", self.ranks)?;
-        ensure!(Self::NAME, self.ranks > 0 || self.in_turn.is_none(), "no rank to own the nodes in turn");
+        ensure!(Self::NAME, self.ranks > 0 || self.interleaved.is_none(), "no rank to own the interleaved nodes");
         Ok(())
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
@@ -200,7 +200,7 @@ impl Op for Route {
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let limit = if on.inputs() > self.limit_at() { on.input(self.limit_at()) } else { std::ptr::null() };
-        let (nodes, [rank_of, row_of]) = match self.in_turn {
+        let (nodes, [rank_of, row_of]) = match self.interleaved {
             Some(nodes) => (nodes, [std::ptr::null(); 2]),
             None => (on.capacity(at!(rank_of)), [on.input(at!(rank_of)), on.input(at!(row_of))]),
         };
@@ -230,7 +230,7 @@ pub(in crate::ops) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built
     let nodes: Vec<u32> = (1..=n).map(|i| if i % none == 0 { NONE } else { c.below(v) as u32 }).collect();
     let node = c.ids(&nodes, 1);
     let owners = match dims.get(5) {
-        Some(_) => Owners::InTurn(v),
+        Some(_) => Owners::Interleaved(v),
         None => (c.ids_below(v, ranks), c.ids_below(v, v)).into(),
     };
     let limit = dims.get(4).map(|&limit| c.count(limit));

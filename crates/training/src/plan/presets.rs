@@ -41,7 +41,7 @@ fn overlapped() -> BTreeMap<Stage, StagePlacement> {
 /// Returns the placements of PipeTGL's stages: what a step needs is sampled a round ahead, on a lane where no
 /// rank waits for another; features are gathered on a lane of their own, and what the next step waits for is
 /// on lanes apart from the training of a batch.
-fn in_turn() -> BTreeMap<Stage, StagePlacement> {
+fn pipelined() -> BTreeMap<Stage, StagePlacement> {
     let at = |lane, prefetch_depth| StagePlacement { lane, prefetch_depth };
     BTreeMap::from([
         (Stage::Sample, at(2, 1)),
@@ -161,7 +161,7 @@ fn pipelines(copies: &str) -> Result<Plan> {
     };
     let (batches, memory) = (BatchesOver::InTurn, RankMemory::Replicated);
     let ranks = Some(RankPlan { batches, memory, parallel, ..RankPlan::default() });
-    Ok(Plan { ranks, stages: in_turn(), ..on_two_lanes(&[]) })
+    Ok(Plan { ranks, stages: pipelined(), ..on_two_lanes(&[]) })
 }
 
 /// Refuses a plan that a run chooses.
@@ -256,7 +256,7 @@ impl Plan {
             |_| {
                 let (batches, update) = (BatchesOver::InTurn, RankUpdate::Readers);
                 let ranks = Some(RankPlan { batches, update, ..RankPlan::default() });
-                Ok(Plan { ranks, stages: in_turn(), ..on_two_lanes(&[]) })
+                Ok(Plan { ranks, stages: pipelined(), ..on_two_lanes(&[]) })
             },
         ),
         Preset::over_ranks("pipetgl:k=K", "the same, with K copies of the memory", pipelines),

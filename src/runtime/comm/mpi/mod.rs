@@ -30,7 +30,7 @@ const AWAKE: u32 = 200;
 const NAP: Duration = Duration::from_micros(50);
 /// Maximum number of bytes of a message: MPI counts in C ints.
 const MOST_BYTES: usize = 1 << 30;
-/// Pause of an error for each lower rank, see [`Mpi::in_turn`].
+/// Pause of an error for each lower rank, see [`wait_for_lower`].
 const TURN: Duration = Duration::from_millis(200);
 /// Maximum number of turns that an error waits.
 const MOST_TURNS: usize = 20;
@@ -119,7 +119,7 @@ pub fn mpi(deadline: Duration) -> Result<Arc<Mpi>> {
             "{launcher} has started {size} ranks, but {} ({}) {found}",
             library.version, library.path
         );
-        in_turn(rank);
+        wait_for_lower(rank);
         Error::new(ErrorKind::Comm, text).remedy(launcher.remedy())
     };
     // MPICH would end the process where it finds the other launcher.
@@ -148,7 +148,7 @@ pub fn mpi_library() -> Result<String> {
 }
 
 /// Waits for the turn of `rank` to report an error: a lower rank may end this one first.
-fn in_turn(rank: usize) {
+fn wait_for_lower(rank: usize) {
     thread::sleep(TURN * rank.min(MOST_TURNS) as u32);
 }
 
@@ -200,9 +200,9 @@ impl Mpi {
         let (rank, size) = (self.rank(), self.size());
         (1..size).map(move |distance| (rank + distance) % size)
     }
-    /// Returns `error` when it is this rank's turn.
-    fn in_turn(&self, error: Error) -> Error {
-        in_turn(self.world.rank);
+    /// Returns `error` after the lower ranks had time to report theirs.
+    fn after_lower_ranks(&self, error: Error) -> Error {
+        wait_for_lower(self.world.rank);
         error
     }
     /// Sends parts of `send` to other ranks and receives parts of `recv` from them.
@@ -220,7 +220,7 @@ impl Mpi {
         world
             .call(|library| self.begin(library, call, &mut buffer, sent, [to, from], &mut transfers))
             .and_then(|()| self.wait(call, &mut transfers))
-            .map_err(|e| self.in_turn(e))?;
+            .map_err(|e| self.after_lower_ranks(e))?;
         let received = &buffer[sent..bytes];
         from.iter().for_each(|(_, part)| recv[part.clone()].copy_from_slice(&received[part.clone()]));
         world.buffers().push(ManuallyDrop::into_inner(buffer));

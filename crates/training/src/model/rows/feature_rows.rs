@@ -59,7 +59,7 @@ impl FeatureRows {
             KnownWhen::WithMails(each) => (&self.of_mails, &self.of_mails, each),
         };
         let ranks = asking.ranks().size();
-        let needed = t.route(id, Owners::InTurn(items), ranks, None)?;
+        let needed = t.route(id, Owners::Interleaved(items), ranks, None)?;
         let capacity = ranks * each.min(t.spec(table).rows.capacity);
         let (asked, parts) = request(t, asking, &needed, capacity)?;
         let picked = [(table, asked).into()];

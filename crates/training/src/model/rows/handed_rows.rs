@@ -41,7 +41,7 @@ impl HandedRows {
         let hands = |rank_tables: &&RankTables| {
             let travels =
                 rank_tables.is_partitioned() && !rank_tables.is_cached() && !rank_tables.owners_update();
-            rank_tables.in_turn().is_some() && travels && !rank_tables.repeats()
+            rank_tables.pipeline().is_some() && travels && !rank_tables.repeats()
         };
         let Some(rank_tables) = data.training.ranks.as_ref().filter(hands) else { return Ok(None) };
         let rows = Rows::fixed(2 * rank_tables.most_events());

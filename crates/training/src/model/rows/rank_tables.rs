@@ -213,9 +213,8 @@ impl RankTables {
     pub(crate) fn slice(&self) -> Slice {
         self.slice
     }
-    /// Returns this rank's place among those that get whole batches in turn, and their number, if there are
-    /// several.
-    pub(crate) fn in_turn(&self) -> Option<[usize; 2]> {
+    /// Returns `[rank, ranks]` of the pipeline, if several ranks take whole batches in turn.
+    pub(crate) fn pipeline(&self) -> Option<[usize; 2]> {
         (self.slice.whole && self.slice.ranks > 1).then_some([self.slice.rank, self.slice.ranks])
     }
     /// Returns which batches this rank gets.

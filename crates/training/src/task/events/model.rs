@@ -89,7 +89,7 @@ impl<T> Model<T> {
             mail_events: self.net.model.mail_event(),
             ranks: self.tables.rows.ranks.clone(),
             turns: self.turns,
-            ranks_in_turn: self.tables.training.ranks.as_ref().and_then(RankTables::in_turn),
+            pipeline: self.tables.training.ranks.as_ref().and_then(RankTables::pipeline),
             ..NodeState::default()
         }
     }

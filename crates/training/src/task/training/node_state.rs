@@ -16,8 +16,8 @@ pub struct NodeState {
     /// The batches that this rank gets in training, and how many copies of the rows there are, each elsewhere
     /// in the stream.
     pub(in crate::task) turns: Turns,
-    /// This rank's number among those that get whole batches in turn, and their number, if there are several.
-    pub(in crate::task) ranks_in_turn: Option<[usize; 2]>,
+    /// `[rank, ranks]` of the pipeline, if several ranks take whole batches in turn.
+    pub(in crate::task) pipeline: Option<[usize; 2]>,
     /// The number of training passes before the next one, in which it says which segment a copy trains.
     pub(in crate::task) pass: usize,
     /// The batches of this rank's copy in the last training pass.
@@ -35,7 +35,7 @@ impl Default for NodeState {
             mail_events: None,
             ranks: None,
             turns: Turns::ALL,
-            ranks_in_turn: None,
+            pipeline: None,
             pass: 0,
             batches: 0..0,
             own: None,
@@ -63,10 +63,9 @@ impl NodeState {
         let copies = self.turns.copies;
         (segment + copies - self.pass % copies) % copies
     }
-    /// Returns this rank's place in the steps of the last training pass, of those that get whole batches in
-    /// turn, and their number, if there are several.
-    pub(in crate::task) fn in_turn(&self) -> Option<[usize; 2]> {
-        let [rank, ranks] = self.ranks_in_turn?;
+    /// Returns the same as the steps of the last training pass have it: a pass begins with another rank.
+    pub(in crate::task) fn pipeline_of_pass(&self) -> Option<[usize; 2]> {
+        let [rank, ranks] = self.pipeline?;
         Some([(rank + ranks - self.batches.start % ranks) % ranks, ranks])
     }
     /// Returns the number of epochs that a training pass counts as: more than one if groups of ranks train

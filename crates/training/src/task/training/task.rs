@@ -162,7 +162,7 @@ impl TaskCore {
     /// Returns the timeline of the last [traced](Self::trace) epoch.
     pub fn timeline(&self) -> Timeline {
         let timeline = Timeline::new(self.step.trace());
-        match self.nodes.in_turn() {
+        match self.nodes.pipeline_of_pass() {
             Some([rank, ranks]) => {
                 let waits = Bubble::waits(&timeline, rank, ranks);
                 timeline.with_waits(waits)

@@ -65,7 +65,7 @@ impl PlanState {
         for (&id, bytes) in core.nodes.buffers.iter().zip(own) {
             core.store.raw_mut(id)?.copy_from_slice(&bytes);
         }
-        if let (Some([_, ranks]), false) = (core.nodes.in_turn(), core.traced || settles) {
+        if let (Some([_, ranks]), false) = (core.nodes.pipeline_of_pass(), core.traced || settles) {
             core.step.start_trace_of(TIMED_ROUNDS * ranks);
         }
         Ok(())
@@ -104,7 +104,7 @@ impl PlanState {
         if let (Some(record), false) = (&mut self.missed, settles) {
             add_missed(record, model, core)?;
         }
-        if let (Some(place), false) = (core.nodes.in_turn(), settles) {
+        if let (Some(place), false) = (core.nodes.pipeline_of_pass(), settles) {
             self.idle = measured(core, place)?;
         }
         share_state(core)

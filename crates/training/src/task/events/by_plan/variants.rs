@@ -53,7 +53,7 @@ impl StepPlan {
         let mut variants: Vec<(&Tape, Lanes)> = std::iter::once((step, self.lanes)).chain(newer).collect();
         let settles = settling.map(|_| variants.len());
         variants.extend(settling.map(|tape| (tape, self.in_order())));
-        let (program, idle) = match tables.rows.ranks.as_ref().and_then(RankTables::in_turn) {
+        let (program, idle) = match tables.rows.ranks.as_ref().and_then(RankTables::pipeline) {
             Some([rank, ranks]) => {
                 let idle = IdleSteps { variant: variants.len(), rank, ranks };
                 let outputs = batch.per_event();
