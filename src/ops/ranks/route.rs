@@ -145,7 +145,11 @@ impl Op for Route {
         countable(Self::NAME, "interleaved nodes", self.interleaved.unwrap_or(0))?;
         countable(Self::NAME, "nodes", ins[at!(node)].len())?;
         countable(Self::NAME, "ranks", self.ranks)?;
-        ensure!(Self::NAME, self.ranks > 0 || self.interleaved.is_none(), "no rank to own the interleaved nodes");
+        ensure!(
+            Self::NAME,
+            self.ranks > 0 || self.interleaved.is_none(),
+            "no rank to own the interleaved nodes"
+        );
         Ok(())
     }
     fn define<R: Real>(&self, io: &Io<'_>) {

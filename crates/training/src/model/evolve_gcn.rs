@@ -6,7 +6,7 @@
 //! Source: Pareja et al., "EvolveGCN: evolving graph convolutional networks for dynamic graphs", 2020. The
 //! paper's update gate is one minus ours, which is the same model up to the sign of that gate's weights.
 use super::{
-    LayerInput, Order, SnapshotModel, SnapshotModelConfig, SnapshotTables, SwappedLayers, convolve,
+    LayerInput, ProductOrder, SnapshotModel, SnapshotModelConfig, SnapshotTables, SwappedLayers, convolve,
     gcn::{GcnConfig, no_steps},
     snapshot::snapshot_section,
 };
@@ -59,7 +59,7 @@ impl SnapshotModelConfig for EvolveGcn {
         let (d, orders) = (self.config.width, self.orders()?);
         let layer = |k: usize| {
             let from = if k == 0 { data.width } else { d };
-            let order = orders.order(k, data, from, d);
+            let order = orders.of_layer(k, data, from, d);
             Layer::new(p, store, &format!("evolve.{}", k + 1), from, d, self.summarised, order)
         };
         Ok(Box::new(Evolving { layers: (0..self.config.layers).map(layer).collect::<Result<_>>()? }))
@@ -94,7 +94,7 @@ impl SnapshotModel for Evolving {
                 let last = index + 1 == group.length;
                 let summed = layer.summary.is_some() && k + 1 < self.layers.len();
                 if let (Some(input), true) = (read, last || summed) {
-                    let order = exchanged.order(layer.order, index, k);
+                    let order = exchanged.in_snapshot(layer.order, index, k);
                     let h = convolve(t, data, at, input, (q, None), order, Relu)?;
                     (z, below) = (Some(h), Some(LayerInput::Below(h)));
                 }
@@ -116,7 +116,7 @@ struct Layer {
     summary: Option<BufferId>,
     /// Rows of Q.
     rows: usize,
-    order: Order,
+    order: ProductOrder,
 }
 
 impl Layer {
@@ -127,7 +127,7 @@ impl Layer {
         from: usize,
         d: usize,
         summarised: bool,
-        order: Order,
+        order: ProductOrder,
     ) -> Result<Self> {
         let mut add = |part: &str, rows, cols| {
             p.add(store, &format!("{name}.{part}"), rows, cols, ScaledInit::FanIn(from))

@@ -132,17 +132,17 @@ pub enum LayerInput {
 
 /// The order of a layer's two products.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Order {
+pub enum ProductOrder {
     /// `(A X) W`
     AggregateFirst,
     /// `A (X W)`
     TransformFirst,
 }
 
-impl Order {
+impl ProductOrder {
     /// Returns the cheaper order, which aggregates the narrower rows.
     pub fn of_widths(from: usize, to: usize) -> Self {
-        if from <= to { Order::AggregateFirst } else { Order::TransformFirst }
+        if from <= to { ProductOrder::AggregateFirst } else { ProductOrder::TransformFirst }
     }
 }
 
@@ -158,12 +158,12 @@ pub struct SwappedLayers {
 
 impl SwappedLayers {
     /// Returns the order of a layer in the snapshot at `index` of a group; `order` is the layer's own.
-    pub fn order(&self, order: Order, index: usize, layer: usize) -> Order {
+    pub fn in_snapshot(&self, order: ProductOrder, index: usize, layer: usize) -> ProductOrder {
         let layers = &self.layers[usize::from(index >= self.first)];
         match (layers.get(layer).copied().unwrap_or(false), order) {
             (false, order) => order,
-            (true, Order::AggregateFirst) => Order::TransformFirst,
-            (true, Order::TransformFirst) => Order::AggregateFirst,
+            (true, ProductOrder::AggregateFirst) => ProductOrder::TransformFirst,
+            (true, ProductOrder::TransformFirst) => ProductOrder::AggregateFirst,
         }
     }
 }
@@ -189,9 +189,9 @@ impl Default for GcnConfig {
 
 /// The configured order of every layer, from the key `order`; `None` means the cheaper one.
 #[derive(Debug)]
-pub struct Orders(Vec<Option<Order>>);
+pub struct LayerOrders(Vec<Option<ProductOrder>>);
 
-impl Orders {
+impl LayerOrders {
     /// Reads `config` of `section`: one word for all layers, or one per layer, separated by commas. Also
     /// checks the width and the number of layers.
     pub fn of_section(section: &'static str, config: &GcnConfig) -> Result<Self> {
@@ -200,14 +200,14 @@ impl Orders {
         check.size("layers", layers, 8)?;
         let parse = |word: &str| match word.trim() {
             "auto" => Some(None),
-            "aggregate" => Some(Some(Order::AggregateFirst)),
-            "transform" => Some(Some(Order::TransformFirst)),
+            "aggregate" => Some(Some(ProductOrder::AggregateFirst)),
+            "transform" => Some(Some(ProductOrder::TransformFirst)),
             _ => None,
         };
-        let parsed: Option<Vec<Option<Order>>> = words.split(',').map(parse).collect();
+        let parsed: Option<Vec<Option<ProductOrder>>> = words.split(',').map(parse).collect();
         match parsed {
-            Some(one) if one.len() == 1 => return Ok(Orders(vec![one[0]; layers])),
-            Some(each) if each.len() == layers => return Ok(Orders(each)),
+            Some(one) if one.len() == 1 => return Ok(LayerOrders(vec![one[0]; layers])),
+            Some(each) if each.len() == layers => return Ok(LayerOrders(each)),
             _ => {}
         }
         let valid = format!("auto, aggregate or transform, or {layers} of these with commas between");
@@ -215,14 +215,15 @@ impl Orders {
     }
     /// Returns the order of a layer that maps rows of width `from` to width `to`. Without a configured order
     /// it is the cheaper one; the first layer aggregates first if its inputs were aggregated in advance.
-    pub fn order(&self, layer: usize, data: &SnapshotTables, from: usize, to: usize) -> Order {
+    pub fn of_layer(&self, layer: usize, data: &SnapshotTables, from: usize, to: usize) -> ProductOrder {
         let in_advance = layer == 0 && data.aggregated.is_some();
-        let cheaper = if in_advance { Order::AggregateFirst } else { Order::of_widths(from, to) };
+        let cheaper =
+            if in_advance { ProductOrder::AggregateFirst } else { ProductOrder::of_widths(from, to) };
         self.0.get(layer).copied().flatten().unwrap_or(cheaper)
     }
     /// Whether the first layer reads inputs that were aggregated in advance, if there are any.
     pub fn aggregates_once(&self) -> bool {
-        self.0.first() != Some(&Some(Order::TransformFirst))
+        self.0.first() != Some(&Some(ProductOrder::TransformFirst))
     }
 }
 
@@ -233,7 +234,7 @@ pub struct Gcn {
     w: BufferId,
     b: BufferId,
     /// The layer's own order of its products.
-    pub order: Order,
+    pub order: ProductOrder,
 }
 
 impl Gcn {
@@ -244,7 +245,7 @@ impl Gcn {
         name: &str,
         from: usize,
         to: usize,
-        order: Order,
+        order: ProductOrder,
     ) -> Result<Self> {
         let mut add = |part: &str, rows, cols| {
             p.add(store, &format!("{name}.{part}"), rows, cols, ScaledInit::FanIn(from))
@@ -262,7 +263,7 @@ impl Gcn {
         data: &SnapshotTables,
         (group, index): (&Group, usize),
         input: LayerInput,
-        order: Order,
+        order: ProductOrder,
         act: Activation,
     ) -> Result<Var> {
         let [w, b] = t.stored_all([self.w, self.b])?;
@@ -280,16 +281,16 @@ pub fn convolve(
     (group, index): (&Group, usize),
     input: LayerInput,
     (w, b): (Var, Option<Var>),
-    order: Order,
+    order: ProductOrder,
     act: Activation,
 ) -> Result<Var> {
     let at = (group, index);
     match order {
-        Order::AggregateFirst => {
+        ProductOrder::AggregateFirst => {
             let x = input.aggregated(t, data, at)?;
             t.linear(x, w, b, None, act)
         }
-        Order::TransformFirst => {
+        ProductOrder::TransformFirst => {
             let x = input.plain(t, data, at)?;
             let x = t.linear(x, w, None, None, Activation::Identity)?;
             let graph = data.graph.vars(t)?;

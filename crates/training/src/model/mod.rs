@@ -23,7 +23,7 @@ mod tables;
 
 pub use config::{ModelConfig, NeighborSampling, RowsAround};
 pub use features::FeatureTables;
-pub use gcn::{Gcn, GcnConfig, GraphTables, LayerInput, Order, Orders, SwappedLayers, convolve};
+pub use gcn::{Gcn, GcnConfig, GraphTables, LayerInput, LayerOrders, ProductOrder, SwappedLayers, convolve};
 pub use heads::{EdgeHead, LinkHead, NodeHead, PropertyHead};
 pub use inputs::NodeInputs;
 pub use layers::{Attention, AttentionInputs, TimeEncoding, TimeStart};

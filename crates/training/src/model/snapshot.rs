@@ -1,5 +1,5 @@
 //! Models of snapshots: the tables that they read, and their traits.
-use super::gcn::{GcnConfig, GraphTables, Orders, SwappedLayers};
+use super::gcn::{GcnConfig, GraphTables, LayerOrders, SwappedLayers};
 use std::sync::Arc;
 use tgnn::{
     autograd::Parameters,
@@ -181,8 +181,8 @@ pub trait SnapshotModelConfig: Sync {
     ///
     /// # Errors
     /// As [`validate`](Self::validate).
-    fn orders(&self) -> Result<Orders> {
+    fn orders(&self) -> Result<LayerOrders> {
         let (section, config) = self.section();
-        Orders::of_section(section, config)
+        LayerOrders::of_section(section, config)
     }
 }

@@ -4,7 +4,7 @@
 //! separate products of input and state: `A {x | h} W = A x W + A h U`. Cells are stacked: each reads the
 //! state of the cell below at the same step. A vertex that is absent from a step keeps its state.
 use super::{
-    LayerInput, Order, SnapshotModel, SnapshotModelConfig, SnapshotTables, SwappedLayers,
+    LayerInput, ProductOrder, SnapshotModel, SnapshotModelConfig, SnapshotTables, SwappedLayers,
     gcn::{GcnConfig, no_steps},
     snapshot::snapshot_section,
 };
@@ -38,7 +38,7 @@ impl SnapshotModelConfig for TGcn {
         let (d, orders) = (self.0.width, self.orders()?);
         let cell = |k: usize| {
             let from = if k == 0 { data.width } else { d };
-            Cell::new(p, store, &format!("cell.{}", k + 1), from, d, orders.order(k, data, from, d))
+            Cell::new(p, store, &format!("cell.{}", k + 1), from, d, orders.of_layer(k, data, from, d))
         };
         Ok(Box::new(Cells { cells: (0..self.0.layers).map(cell).collect::<Result<_>>()? }))
     }
@@ -62,7 +62,7 @@ impl SnapshotModel for Cells {
             let present = data.present(t, group, index)?;
             let mut below = LayerInput::Given;
             for (k, (cell, state)) in self.cells.iter().zip(&mut states).enumerate() {
-                let order = exchanged.order(cell.order, index, k);
+                let order = exchanged.in_snapshot(cell.order, index, k);
                 let h = cell.record(t, data, (group, index), below, *state, present, order)?;
                 (*state, below) = (Some(h), LayerInput::Below(h));
             }
@@ -78,7 +78,7 @@ struct Cell {
     gates: [BufferId; 3],
     /// W, U and b of the candidate c.
     candidate: [BufferId; 3],
-    order: Order,
+    order: ProductOrder,
 }
 
 impl Cell {
@@ -88,7 +88,7 @@ impl Cell {
         name: &str,
         from: usize,
         d: usize,
-        order: Order,
+        order: ProductOrder,
     ) -> Result<Self> {
         let mut add = |part: &str, rows, cols| {
             let bias = part.starts_with("b_");
@@ -110,25 +110,25 @@ impl Cell {
         u: LayerInput,
         h: Option<Var>,
         present: Var,
-        order: Order,
+        order: ProductOrder,
     ) -> Result<Var> {
         let [w, u_rz, b] = t.stored_all(self.gates)?;
         let [w_c, u_c, b_c] = t.stored_all(self.candidate)?;
         let (at, graph) = ((group, index), data.graph.vars(t)?);
         let u = match order {
-            Order::AggregateFirst => u.aggregated(t, data, at)?,
-            Order::TransformFirst => u.plain(t, data, at)?,
+            ProductOrder::AggregateFirst => u.aggregated(t, data, at)?,
+            ProductOrder::TransformFirst => u.plain(t, data, at)?,
         };
         // The pre-activation of a gate or of the candidate, in either order of the products.
         let preactivation = |t: &mut Tape, w: Var, state: Option<(Var, Var)>, b: Var| match order {
-            Order::AggregateFirst => match state {
+            ProductOrder::AggregateFirst => match state {
                 Some((s, w_state)) => {
                     let s = t.spmm(graph, s, (group.steps, index), None, Identity)?;
                     t.linear_sum((u, w), (s, w_state), b)
                 }
                 None => t.linear(u, w, Some(b), None, Identity),
             },
-            Order::TransformFirst => {
+            ProductOrder::TransformFirst => {
                 let mut sum = t.linear(u, w, None, None, Identity)?;
                 if let Some((s, w_state)) = state {
                     sum = t.linear(s, w_state, None, Some(sum), Identity)?;

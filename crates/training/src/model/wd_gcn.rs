@@ -41,7 +41,7 @@ impl SnapshotModelConfig for WdGcn {
         let (d, orders) = (self.0.width, self.orders()?);
         let convolution = |k: usize| {
             let from = if k == 0 { data.width } else { d };
-            Gcn::new(p, store, &format!("gcn.{}", k + 1), from, d, orders.order(k, data, from, d))
+            Gcn::new(p, store, &format!("gcn.{}", k + 1), from, d, orders.of_layer(k, data, from, d))
         };
         let layers = (0..self.0.layers).map(convolution).collect::<Result<_>>()?;
         let mut add =
@@ -72,7 +72,7 @@ impl SnapshotModel for ConvolvedLstm {
             t.begin(Some(snapshot_section(index)));
             let mut below = LayerInput::Given;
             for (k, layer) in self.layers.iter().enumerate() {
-                let order = exchanged.order(layer.order, index, k);
+                let order = exchanged.in_snapshot(layer.order, index, k);
                 below = LayerInput::Below(layer.record(t, data, (group, index), below, order, Relu)?);
             }
             let LayerInput::Below(x) = below else { continue };
