@@ -369,6 +369,7 @@ impl StreamTask for EventTask {
         if self.core.device.ranks().is_some() {
             return Ok(self.core.step_bytes(uses));
         }
+        let _range = nvtx::range("memory");
         let Split { train, val, .. } = self.split.clone();
         let (TaskCore { store, step, score, .. }, tables) = (&mut self.core, &self.tables);
         let mut bytes = 0;
