@@ -422,7 +422,7 @@ struct Key {
 
 // Decides which elements are dropped, and scales the others. (`ops::epilogue::DropRate`.)
 struct Drop {
-  const uint32_t* now;  // epoch and batch; null without drop-out
+  const uint32_t* now;  // epoch and batch; null without dropout
   Key key;
   uint32_t threshold;   // elements whose 16-bit number is below it are dropped
   float scale;

@@ -1,10 +1,10 @@
 // gelu: y = drop(x P(x)), where P is the normal distribution function, and its gradient
 //
 // shapes    x, y, dy, dx [n, d] f32
-// grid      one thread per four elements, which one draw of the drop-out serves; grid-stride loop
+// grid      one thread per four elements, which one draw of the dropout serves; grid-stride loop
 // memory    reads n d words, writes n d; gradient: reads 2 n d; coalesced, 16 bytes at a time if aligned
 // limiter   memory
-// backward  dx = dy f (P(x) + x p(x)), where p is the normal density and f the factor of the drop-out
+// backward  dx = dy f (P(x) + x p(x)), where p is the normal density and f the factor of the dropout
 // source    Hendrycks and Gimpel 2016
 #include "gelu.cuh"
 

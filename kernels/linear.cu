@@ -15,7 +15,7 @@ extern "C" __global__ void __launch_bounds__(256, 2)
 linear(const float* x, const float* w, const float* b, const float* residual, float* y, Rows rows, uint32_t k, uint32_t m,
        Epilogue epilogue, uint32_t precision) {
   after_previous_kernel();
-  // Mask of this thread's elements that the drop-out keeps; computed here because one draw serves several elements.
+  // Mask of this thread's elements that the dropout keeps; computed here because one draw serves several elements.
   uint32_t kept = 0;
 #pragma unroll 1
   for (uint32_t i = 0; i < EACH; i++) {

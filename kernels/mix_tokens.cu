@@ -28,7 +28,7 @@ struct Mixer {
 struct Tile {
   uint32_t first, columns, live, k, m, d;
   __device__ __forceinline__ bool has(uint32_t c) const { return first + c < live; }
-  // The element of x at the first token of a column, and that of the first drop-out at its first hidden unit; the next
+  // The element of x at the first token of a column, and that of the first dropout at its first hidden unit; the next
   // ones are d further.
   __device__ __forceinline__ uint64_t token(uint32_t c) const { return start(c, k); }
   __device__ __forceinline__ uint64_t unit(uint32_t c) const { return start(c, m); }

@@ -513,7 +513,7 @@ template <bool TIME>
 __device__ __forceinline__ void attention_grad(const Attention& a, const Bounds& bounds, const Gradients& of) {
   bool aligned = by_four(a) && by_four(of.dmix, 4) && by_four(of.dquery, 4) && by_four(of.by_root, 4) && by_four(of.dz, 4);
   __shared__ Sums sums[2];
-  __shared__ float4 counts[WARPS][HALF];  // by neighbour: {weights after drop-out | gradients of scores}, both heads
+  __shared__ float4 counts[WARPS][HALF];  // by neighbour: {weights after dropout | gradients of scores}, both heads
   __shared__ Times cosines, sines;
   if (aligned) attend_back<4, TIME, false>(a, bounds, of, sums, counts, cosines, sines);
   else attend_back<1, TIME, false>(a, bounds, of, sums, counts, cosines, sines);

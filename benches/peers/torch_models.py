@@ -212,8 +212,8 @@ class Near(NamedTuple):
 
 
 def fast_dropout(x):
-    """Drop-out by 16 random bits for each number. PyTorch's own takes 64 and, on AMD's processors, draws them on one
-    core. That would be a quarter of GraphMixer's time; in the other models drop-out costs little."""
+    """Dropout by 16 random bits for each number. PyTorch's own takes 64 and, on AMD's processors, draws them on one
+    core. That would be a quarter of GraphMixer's time; in the other models dropout costs little."""
     bits = torch.empty((x.numel() + 3) // 4, dtype=torch.int64, device=x.device).random_(-(2**63), None)
     kept = bits.view(torch.int16)[: x.numel()].view(x.shape) >= round(DROPOUT * 2**16) - 2**15
     return x * kept.to(x.dtype).mul_(1 / (1 - DROPOUT))
@@ -609,7 +609,7 @@ def check(file, name, dtype):
     torch.set_default_dtype(dtype)
     model = build(name, events, fact("embedding"), fact("time"), **sizes)
     model.history.rule = events.facts.get("history", "batch")  # JODIE has none
-    model.eval()  # no drop-out
+    model.eval()  # no dropout
     with torch.no_grad():
         for parameter_name, parameter in model.named_parameters():
             parameter.copy_(events.under("init.")[parameter_name])

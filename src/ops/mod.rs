@@ -25,7 +25,7 @@
 //! | for | methods |
 //! | --- | --- |
 //! | arithmetic, element by element | [`add`](Tape::add), [`sub`](Tape::sub), [`mul`](Tape::mul), [`div`](Tape::div), [`scale`](Tape::scale), [`exp`](Tape::exp), [`log`](Tape::log), [`gelu`](Tape::gelu) |
-//! | `act(x W^T + b + r)`; relu, leaky relu, tanh or sigmoid, and drop-out | [`linear`](Tape::linear) |
+//! | `act(x W^T + b + r)`; relu, leaky relu, tanh or sigmoid, and dropout | [`linear`](Tape::linear) |
 //! | `x1 W1^T + x2 W2^T + b`, in place of joining columns | [`linear_sum`](Tape::linear_sum), or `linear` with a residual |
 //! | normalisation | [`layer_norm`](Tape::layer_norm) |
 //! | means: of all elements, of every k rows | [`mean`](Tape::mean), [`mean_rows`](Tape::mean_rows) |

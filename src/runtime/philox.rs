@@ -53,7 +53,7 @@ impl Key {
     pub fn below(self, index: u64, n: u32) -> u32 {
         ((u64::from(self.draw(self.first + index)[0]) * u64::from(n)) >> 32) as u32
     }
-    /// Returns eight uniform 16-bit numbers for `index`, counted from 0: precise enough for a drop-out mask,
+    /// Returns eight uniform 16-bit numbers for `index`, counted from 0: precise enough for a dropout mask,
     /// at an eighth of a draw each.
     #[inline(always)]
     pub fn draw_u16(self, index: u64) -> [u16; 8] {

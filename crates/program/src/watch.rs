@@ -119,7 +119,7 @@ impl Display {
             false => format!("batch {}{chunks}", c.batch) + &evaluated(c),
         };
         self.head(format_args!(
-            "          {step}, {}{patience}, {}, seed {}, products in {}",
+            "          {step}, {}{patience}, {}, seed {}, matmul in {}",
             counted(epochs as u64, "epoch"),
             c.optimizer.describe(c.learning_rate),
             c.seed,

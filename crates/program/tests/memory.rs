@@ -10,7 +10,7 @@ use tgnn_training::{
     task::{self, Checkpoint, Config, EventTask, Protocol, Task},
 };
 
-/// Returns every model with a memory, without drop-out.
+/// Returns every model with a memory, without dropout.
 fn with_memory() -> Vec<Config> {
     let of = |model| {
         let mut c = narrowed(&Config { model, ..config(2, 8) }, 8, 3, 3);

@@ -126,7 +126,7 @@ fn an_op_is_profiled_on_the_cpu_in_the_words_of_the_table_for_gpus() {
     };
     let table = cpu(&["linear", "--case", "30x20x10x0x0x0", "--cold"]).out;
     assert!(
-        table.contains(", products in f32, caches cold\ncopy ") && table.contains("copy within the cache ")
+        table.contains(", matmul in f32, caches cold\ncopy ") && table.contains("copy within the cache ")
     );
     let (head, row) = table.split_once("\n\n").unwrap().1.split_once('\n').unwrap();
     let columns = "op runs us share GB/s of copy GFLOP/s of product limit x floor place";

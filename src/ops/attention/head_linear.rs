@@ -8,7 +8,7 @@
 //! | `b`, `s` | `[1, h p]`, `[n, h]` f32, optional | bias, and its weight per row and head: they act as one more column (c) of `W` and of the long rows |
 //!
 //! These are the two projections of absorbed attention: `up` takes a query through W_k; `down` takes a mixed
-//! row through W_v, whose bias is multiplied by the sum of the attention weights (1, except with drop-out and
+//! row through W_v, whose bias is multiplied by the sum of the attention weights (1, except with dropout and
 //! for roots without neighbours). Each product is the other's backward: `{dx | ds}_down = up(dy)` with
 //! `ds_h = dy_h . b_h`, `dx_up = down(dy)`; `{dW_h | db_h} = x_h^T dy_h` (short times long). Deterministic.
 //! Source: `docs/attention.md`.

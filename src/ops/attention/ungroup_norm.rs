@@ -9,12 +9,12 @@
 //! | `own` | `[q, d]` f32 | rows by unique root |
 //! | `root` | `[n]` u32 | the root's row of `own` |
 //! | `gain`, `bias` | `[1, d]` f32 | weights of the norm, as in [`layer_norm`] |
-//! | `now` | `[1, 2]` or `[1, 3]` u32, optional | clock of the drop-out, if the [`Epilogue`] has one |
+//! | `now` | `[1, 2]` or `[1, 3]` u32, optional | clock of the dropout, if the [`Epilogue`] has one |
 //! | y | `[n, d]` f32 | output rows, in the order of the roots |
 //! | z, stats | `[n, d]`, `[n, 2]` f32 | saved for the backward pass |
 //!
 //! This op ends an attention layer. In one pass, it brings rows from the order of [`group_roots`] back to the
-//! order of the roots, adds the term that depends only on the root's node, and applies activation, drop-out
+//! order of the roots, adds the term that depends only on the root's node, and applies activation, dropout
 //! and norm. Backward, with `dz` as in [`layer_norm`] and then [`epilogue`]: `dx = dz[order]` in the same
 //! pass, and `down = scatter_add_rows(dz, root)` is the gradient of `own`. Deterministic.
 use super::{
@@ -38,7 +38,7 @@ impl Tape {
     /// An [`Activation`] alone is an epilogue, too.
     ///
     /// # Errors
-    /// `Shape` if rows or widths do not match, or if p of the drop-out is not in [0, 1).
+    /// `Shape` if rows or widths do not match, or if p of the dropout is not in [0, 1).
     ///
     /// # Examples
     /// ```
@@ -259,7 +259,7 @@ impl Op for UngroupNormGrad {
     }
 }
 
-/// `[roots, rows of own, d, drop-out percentage]`; every third root has no row of x.
+/// `[roots, rows of own, d, dropout percentage]`; every third root has no row of x.
 pub(in crate::ops) const CASES: &[&[usize]] =
     &[&[1, 1, 1, 0], &[0, 2, 3, 20], &[9, 4, 5, 0], &[9, 4, 5, 30], &[200, 33, 100, 0], &[200, 33, 100, 10]];
 pub(in crate::ops) const BENCH: &[&[usize]] = &[&[1_800, 700, 100, 10]];

@@ -1,12 +1,12 @@
-//! Activation and drop-out, applied in the same pass as a product or a sum: `y[i] = drop(act(z[i]))`
+//! Activation and dropout, applied in the same pass as a product or a sum: `y[i] = drop(act(z[i]))`
 //!
 //! | value | shape | meaning |
 //! | --- | --- | --- |
 //! | z | `[n, m]` f32 | the sums of the op that ends with the epilogue; never stored |
-//! | `now` | `[1, 2]` u32, only with a drop-out | epoch and batch: the clock of the draw; the op's last input |
+//! | `now` | `[1, 2]` u32, only with a dropout | epoch and batch: the clock of the draw; the op's last input |
 //! | y | `[n, m]` f32 | |
 //!
-//! A drop-out keeps each element with probability `1 - p` and multiplies it by `1 / (1 - p)`. Element `i`
+//! A dropout keeps each element with probability `1 - p` and multiplies it by `1 / (1 - p)`. Element `i`
 //! (flat) is dropped if the 16-bit Philox number `i % 8` of draw `i / 8` is below `p 2^16`, so `p` is rounded
 //! to a multiple of 2^-16. The mask is a function of the counter, so it is never stored.
 //!
@@ -15,7 +15,7 @@
 use super::*;
 use crate::runtime::{cuda::abi, philox::Key, simd::vectorised, team::InParallel};
 
-/// Probability and key of a drop-out.
+/// Probability and key of a dropout.
 ///
 /// # Examples
 /// ```
@@ -43,7 +43,7 @@ pub struct DropRate {
     pub p: f32,
     /// Seed of the run.
     pub seed: u64,
-    /// Number that distinguishes the drop-outs of a model.
+    /// Number that distinguishes the dropouts of a model.
     pub salt: u32,
 }
 
@@ -134,8 +134,8 @@ pub(in crate::ops) fn above_zero<R: Real>(z: R) -> R {
 }
 
 impl Activation {
-    /// Returns the epilogue of this activation, followed by the drop-out of a rate and a clock if one is
-    /// given. A drop-out with `p = 0` counts as none.
+    /// Returns the epilogue of this activation, followed by the dropout of a rate and a clock if one is
+    /// given. A dropout with `p = 0` counts as none.
     #[must_use]
     pub fn then_drop(self, drop: Option<(DropRate, Var)>) -> Epilogue {
         Epilogue { act: self, drop: drop.filter(|(rate, _)| rate.p != 0.0), per_event: 0 }
@@ -172,8 +172,8 @@ impl Activation {
     }
 }
 
-/// See the [module](self). An [`Activation`] converts to an epilogue without drop-out;
-/// [`Activation::then_drop`] returns one with drop-out.
+/// See the [module](self). An [`Activation`] converts to an epilogue without dropout;
+/// [`Activation::then_drop`] returns one with dropout.
 ///
 /// # Examples
 /// ```
@@ -207,11 +207,11 @@ impl Epilogue {
     pub(in crate::ops) fn over(self, rows: Rows, cols: usize) -> Self {
         Epilogue { per_event: per_event(rows, cols), ..self }
     }
-    /// Returns the clock of the drop-out, which an op with this epilogue takes as its last input.
+    /// Returns the clock of the dropout, which an op with this epilogue takes as its last input.
     pub(in crate::ops) fn clock(&self) -> Option<Var> {
         self.drop.map(|(_, now)| now)
     }
-    /// Checks the probability and the clock of the drop-out, if there is one, in the inputs `ins` of `op`.
+    /// Checks the probability and the clock of the dropout, if there is one, in the inputs `ins` of `op`.
     ///
     /// # Errors
     /// `Shape` if the probability is not in [0, 1), or the clock is not `[1, 2]` or `[1, 3]` u32.
@@ -224,11 +224,11 @@ impl Epilogue {
     fn scale(&self) -> f64 {
         self.drop.map_or(1.0, |(rate, _)| rate.scale())
     }
-    /// Returns the drop-out's factor of element `i` for an op that runs on `io`; 1 without drop-out.
+    /// Returns the dropout's factor of element `i` for an op that runs on `io`; 1 without dropout.
     fn factor<R: Real>(&self, io: &Io<'_>, i: usize) -> R {
         R::from_f64(self.drop.map_or(1.0, |(rate, _)| rate.factor(self.key(io, rate), i)))
     }
-    /// Returns the key of the drop-out for an op that runs on `io`.
+    /// Returns the key of the dropout for an op that runs on `io`.
     fn key(&self, io: &Io<'_>, rate: DropRate) -> Key {
         rate.key(io.input(io.inputs() - 1), self.per_event)
     }
@@ -236,7 +236,7 @@ impl Epilogue {
     pub(in crate::ops) fn apply<R: Real>(&self, io: &Io<'_>, z: R, i: usize) -> R {
         self.act.apply(z) * self.factor(io, i)
     }
-    /// Applies the drop-out alone, in place, to the elements from `first` on; fast paths call it while these
+    /// Applies the dropout alone, in place, to the elements from `first` on; fast paths call it while these
     /// are in cache.
     pub(in crate::ops) fn drop(&self, io: &Io<'_>, first: usize, y: &mut [f32]) {
         if let Some((rate, _)) = self.drop {
@@ -265,7 +265,7 @@ impl Epilogue {
         let (activation, slope) = self.act.code();
         abi::Epilogue { activation, slope, drop }
     }
-    /// Appends the backward pass and returns dz; an identity without drop-out returns `dy`.
+    /// Appends the backward pass and returns dz; an identity without dropout returns `dy`.
     pub(in crate::ops) fn grad(self, t: &mut Tape, y: Var, dy: Var) -> Result<Var> {
         if self.act == Activation::Identity && self.drop.is_none() {
             return Ok(dy);
@@ -342,13 +342,13 @@ impl Op for ActivationGrad {
     }
 }
 
-/// Clock of the drop-outs of test cases.
+/// Clock of the dropouts of test cases.
 const CASE_CLOCK: [u32; 2] = [3, 5];
-/// Returns the drop-out of test cases with a probability in percent.
+/// Returns the dropout of test cases with a probability in percent.
 fn case_rate(percent: usize) -> DropRate {
     DropRate { p: percent as f32 / 100.0, seed: 11, salt: 2 }
 }
-/// Returns the drop-out of a test case, and its clock as a value of the case.
+/// Returns the dropout of a test case, and its clock as a value of the case.
 pub(in crate::ops) fn case_drop(c: &mut CaseBuilder, percent: usize) -> Option<(DropRate, Var)> {
     Some((case_rate(percent), c.ids(&CASE_CLOCK, 2)))
 }

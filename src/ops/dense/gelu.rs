@@ -3,10 +3,10 @@
 //! | value | shape | meaning |
 //! | --- | --- | --- |
 //! | `x` | `[n, d]` f32 | |
-//! | `now` | `[1, 2]` or `[1, 3]` u32, only with a drop-out | clock of the drop-out ([`epilogue`]) |
+//! | `now` | `[1, 2]` or `[1, 3]` u32, only with a dropout | clock of the dropout ([`epilogue`]) |
 //! | y | `[n, d]` f32 | |
 //!
-//! Backward: `dx = dy f (P(x) + x p(x))`, where `p(x) = e^(-x^2 / 2) / sqrt(2 pi)` and `f` is the drop-out's
+//! Backward: `dx = dy f (P(x) + x p(x))`, where `p(x) = e^(-x^2 / 2) / sqrt(2 pi)` and `f` is the dropout's
 //! factor. Two numbers have the same y, so the backward pass reads `x`, and this is no
 //! [`Activation`] of an epilogue.
 //! Source: Hendrycks and Gimpel 2016, in the exact form.
@@ -20,7 +20,7 @@ use crate::runtime::{
 };
 use std::f64::consts::{FRAC_1_SQRT_2, PI};
 
-/// See the [module](self). The epilogue is a drop-out, or nothing.
+/// See the [module](self). The epilogue is a dropout, or nothing.
 #[derive(Debug)]
 pub struct Gelu(Epilogue);
 /// Gradient of `x`.
@@ -31,11 +31,11 @@ pub struct GeluGrad(Epilogue);
 const BLOCK: usize = 16 * 1024;
 
 impl Tape {
-    /// Appends [`Gelu`] and returns `x P(x)`, f32 `[n, d]` as `x`, followed by a drop-out if a rate and its
+    /// Appends [`Gelu`] and returns `x P(x)`, f32 `[n, d]` as `x`, followed by a dropout if a rate and its
     /// clock are given. P is the normal distribution function.
     ///
     /// # Errors
-    /// `Shape` if `x` is not f32, or the drop-out probability is not in [0, 1).
+    /// `Shape` if `x` is not f32, or the dropout probability is not in [0, 1).
     ///
     /// # Examples
     /// ```
@@ -163,7 +163,7 @@ impl Op for GeluGrad {
     }
 }
 
-/// `[n, d, drop-out in percent]`; `n` of `n + 2` rows are live. Among them sizes that four do not divide, and
+/// `[n, d, dropout in percent]`; `n` of `n + 2` rows are live. Among them sizes that four do not divide, and
 /// more than one task.
 pub(in crate::ops) const CASES: &[&[usize]] =
     &[&[1, 1, 0], &[0, 4, 30], &[9, 5, 0], &[7, 3, 30], &[33, 64, 10], &[45, 400, 20]];

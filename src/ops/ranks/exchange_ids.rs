@@ -1,4 +1,4 @@
-//! Sends lists of ids to other ranks: to each rank its part, or the whole list to all ranks
+//! Sends lists of ids to other ranks: to each its part (all-to-all), or the whole list to all (all-gather)
 //!
 //! | value | shape | meaning |
 //! | --- | --- | --- |

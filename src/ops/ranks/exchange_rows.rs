@@ -1,4 +1,4 @@
-//! Sends rows of tables to other ranks: to each rank its part, or the same rows to all ranks
+//! Sends rows of tables to other ranks: to each its part (all-to-all), or the same rows to all (all-gather)
 //!
 //! | value | shape | meaning |
 //! | --- | --- | --- |

@@ -206,11 +206,11 @@ impl IdLists {
     pub const MOST: usize = 8;
 }
 
-/// The drop-out of an op; see [`DropRate`](crate::ops::epilogue::DropRate).
+/// The dropout of an op; see [`DropRate`](crate::ops::epilogue::DropRate).
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Drop {
-    /// Device address of epoch and batch; null without drop-out.
+    /// Device address of epoch and batch; null without dropout.
     pub now: *const u32,
     /// Key of the draws.
     pub key: Key,
@@ -231,7 +231,7 @@ pub(crate) struct Epilogue {
     pub activation: u32,
     /// Slope of a leaky relu for negative z.
     pub slope: f32,
-    /// The drop-out that follows it.
+    /// The dropout that follows it.
     pub drop: Drop,
 }
 

@@ -65,7 +65,7 @@ impl KernelsArgs {
     /// otherwise of those that are off.
     fn verify(&self, gpu: &Gpu, cases: &[Case]) -> Accuracy {
         self.note(format_args!(
-            "{}, products in {}, launches {}",
+            "{}, matmul in {}, launches {}",
             gpu.name(),
             gpu.precision().name(),
             gpu.launching()

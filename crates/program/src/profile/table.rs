@@ -22,7 +22,7 @@ pub(super) fn print(
     }
     let (precision, threads) = (precision(device), device.threads());
     let threads = if device.gpu().is_none() { format!(", {threads} threads") } else { String::new() };
-    say(format_args!("{}{threads}, products in {precision}, caches {}", device.name(), caches.name()));
+    say(format_args!("{}{threads}, matmul in {precision}, caches {}", device.name(), caches.name()));
     ceilings.lines().iter().for_each(say);
     say(format_args!(
         "\n{:<25}{:>8}{:>11}{:>8}{:>9}{:>9}{:>10}{:>12}  {:<12}{:>9}  place",

@@ -106,7 +106,7 @@ pub fn plan_file(dir: &Path, features: &str, ranks: &str, stages: &str) -> Strin
     path.to_str().unwrap().to_owned()
 }
 
-/// A configuration whose weights do not change, and without drop-out, so that memory is the same in all
+/// A configuration whose weights do not change, and without dropout, so that memory is the same in all
 /// epochs.
 pub fn frozen(model: ModelName, plan: &str, epochs: usize) -> Config {
     let mut config = Config { learning_rate: 1e-30, settle: false, ..of_model(model, plan, epochs) };

@@ -48,7 +48,7 @@ pub struct DyRepConfig {
     pub neighbors: usize,
     /// Sampling strategy: `recent` or `uniform`.
     pub sampling: NeighborSampling,
-    /// Drop-out probability of the attention's weights and outputs in training.
+    /// Dropout probability of the attention's weights and outputs in training.
     pub dropout: f32,
     /// Whether edge features are used, if the data has any.
     pub edge_features: bool,

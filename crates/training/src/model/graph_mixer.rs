@@ -44,7 +44,7 @@ pub struct GraphMixerConfig {
     pub token_expansion: f64,
     /// Hidden units of the network that mixes channels, as a multiple of `width`.
     pub channel_expansion: f64,
-    /// Drop-out probability behind both layers of these networks.
+    /// Dropout probability behind both layers of these networks.
     pub dropout: f32,
     /// Whether edge features are used, if the data has any.
     pub edge_features: bool,

@@ -131,7 +131,7 @@ pub struct AttentionInputs {
     pub near: Neighbors,
     /// Edge features; the neighbours' `event` are row indices into them.
     pub edge: Var,
-    /// Clock of the drop-out; `None` when evaluating.
+    /// Clock of the dropout; `None` when evaluating.
     pub drop_now: Option<Var>,
 }
 
@@ -204,7 +204,7 @@ impl Attention {
         let (mix, sum) = t.temporal_attention(near, self.heads, self.width / self.heads, drop(0))?;
         let attended = t.head_down(mix, w_v, Some((b_v, sum)), self.heads)?;
         let attended = t.linear(attended, w_o, None, None, Activation::Identity)?;
-        // ReLU and drop-out commute: a drop-out multiplies by non-negative numbers.
+        // ReLU and dropout commute: a dropout multiplies by non-negative numbers.
         let (order, relu) = ((grouped.order, grouped.position), Activation::Relu.then_drop(drop(1)));
         t.ungroup_norm(attended, order, skip, l.root, relu, (gain, bias))
     }

@@ -71,12 +71,12 @@ pub struct Queries {
     pub stride: usize,
     /// The batch, if the queries are its roots.
     pub batch: Option<Batch>,
-    /// Whether drop-out is on.
+    /// Whether dropout is on.
     pub train: bool,
 }
 
 impl Queries {
-    /// Returns the clock of the drop-out if drop-out is on: what ops take that drop.
+    /// Returns the clock of the dropout if dropout is on: what ops take that drop.
     pub fn drop_now(&self) -> Option<Var> {
         self.train.then_some(self.now)
     }

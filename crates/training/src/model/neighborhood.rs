@@ -42,7 +42,7 @@ pub struct StackConfig {
     pub edge: usize,
     /// Attention heads.
     pub heads: usize,
-    /// Drop-out probability of attention weights and of the layers' outputs.
+    /// Dropout probability of attention weights and of the layers' outputs.
     pub dropout: f32,
     /// Neighbours sampled per root, and per neighbour.
     pub neighbors: usize,
@@ -51,7 +51,7 @@ pub struct StackConfig {
     /// Whether a layer embeds neighbours for the layer above at the times of their events; else at the time
     /// of the query.
     pub at_events: bool,
-    /// Seed of the drop-out.
+    /// Seed of the dropout.
     pub seed: u64,
 }
 

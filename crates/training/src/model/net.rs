@@ -131,7 +131,7 @@ impl Net {
         );
         Ok(embedded)
     }
-    /// Appends a batch of at most `capacity` events up to its logits; `train` switches drop-out on.
+    /// Appends a batch of at most `capacity` events up to its logits; `train` switches dropout on.
     ///
     /// # Errors
     /// `Shape` if an op refuses its inputs.

@@ -64,7 +64,7 @@ pub struct TgatConfig {
     /// Time at which layers below the last embed a neighbour: that of its `event`, as in the paper, or of the
     /// `query`.
     pub neighbor_time: NeighborTime,
-    /// Drop-out probability of attention weights and of the layers' outputs.
+    /// Dropout probability of attention weights and of the layers' outputs.
     pub dropout: f32,
     /// Whether edge features are used, if the data has any.
     pub edge_features: bool,

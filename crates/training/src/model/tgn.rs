@@ -52,7 +52,7 @@ pub struct TgnConfig {
     pub sampling: NeighborSampling,
     /// How the mails of one batch are combined: `last`, or `mean` of their contents with the latest time.
     pub combiner: Combiner,
-    /// Drop-out probability of attention weights and of the layers' outputs.
+    /// Dropout probability of attention weights and of the layers' outputs.
     pub dropout: f32,
     /// Whether edge features are used, if the data has any.
     pub edge_features: bool,

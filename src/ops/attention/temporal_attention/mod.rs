@@ -11,10 +11,10 @@
 //! | `count` | `[n]` u32 | slots in use |
 //! | `edge` | `[e, f]` f32 | edge features |
 //! | `w`, `b` | `[1, t]` f32 | time encoding; c = d + f + t |
-//! | `now` | `[1, 2]` or `[1, 3]` u32 | clock of the drop-out, if there is one |
+//! | `now` | `[1, 2]` or `[1, 3]` u32 | clock of the dropout, if there is one |
 //! | mix | `[m, H c]` f32 | mixed raw rows, in the order of `order` |
-//! | sum | `[m, H]` f32 | sum of the weights after drop-out |
-//! | weight | `[m, H k]` f32 | weights before drop-out, for the backward pass |
+//! | sum | `[m, H]` f32 | sum of the weights after dropout |
+//! | weight | `[m, H k]` f32 | weights before dropout, for the backward pass |
 //!
 //! **Absorbed**: keys `W_k z_j + b_k` and values `W_v z_j + b_v` are never formed. `q . (W_k z_j + b_k)` is
 //! `(W_k^T q) . z_j` plus a number that is the same for all j and cancels in the softmax;
@@ -22,7 +22,7 @@
 //! needs about ten times fewer operations, and makes one pass over the raw rows. Work that depends only on
 //! the root's node is done once per unique root.
 //!
-//! Backward, with the weights after drop-out `a'`, `da_hj = (dmix_h . z_j + dsum_h) drop_hj` and
+//! Backward, with the weights after dropout `a'`, `da_hj = (dmix_h . z_j + dsum_h) drop_hj` and
 //! `ds = a (da - sum_j a_j da_j) / sqrt(p)`: `dquery_h = sum_j ds_hj z_j`,
 //! `dz_j = sum_h a'_hj dmix_h + ds_hj q_h`. Rows of `dz` are added by unique row of `h` in the order of the
 //! roots grouped by query ([`group_slots`]), so the result is deterministic. If `h` is data, its gradient is
@@ -50,7 +50,7 @@ pub struct TemporalAttention {
     learn_h: bool,
 }
 
-/// Positions of the inputs; `now` is there only with a drop-out.
+/// Positions of the inputs; `now` is there only with a dropout.
 mod input {
     pub(in crate::ops) const QUERY: usize = 0;
     pub(in crate::ops) const STARTS: usize = 1;
@@ -105,11 +105,11 @@ pub struct AttentionVars {
 
 impl Tape {
     /// Appends [`TemporalAttention`]; returns the mixed rows, `[m, heads c]`, and the sums of the weights,
-    /// `[m, heads]`, of the m roots with neighbours. `drop` is the drop-out of the weights and its clock.
+    /// `[m, heads]`, of the m roots with neighbours. `drop` is the dropout of the weights and its clock.
     ///
     /// # Errors
     /// `Shape` if types, rows or widths do not match, if `heads` or `head_width` is 0, or if p of the
-    /// drop-out is not in [0, 1).
+    /// dropout is not in [0, 1).
     ///
     /// # Examples
     /// ```
@@ -357,7 +357,7 @@ impl Op for TemporalAttention {
     }
 }
 
-/// `[roots, queries, rows of h, k, heads, d, f, t, drop-out percentage, events, least]`; counts run from
+/// `[roots, queries, rows of h, k, heads, d, f, t, dropout percentage, events, least]`; counts run from
 /// `least` to k. If there is a twelfth number, and it is 0, h is data; with a thirteenth, the time encoding
 /// is.
 pub(in crate::ops) const CASES: &[&[usize]] = &[

@@ -118,7 +118,7 @@ impl<'a, R: Real> Operands<'a, R> {
             define_phi(self.dt[slot], self.w, self.b, i - self.d - self.f)
         }
     }
-    /// Returns the drop-out factor of the weight of head `h` and neighbour `j` of root `i`.
+    /// Returns the dropout factor of the weight of head `h` and neighbour `j` of root `i`.
     pub(super) fn kept(&self, i: usize, h: usize, j: usize) -> R {
         R::from_f64(self.drop.map_or(1.0, |(rate, key)| rate.factor(key, (i * self.heads + h) * self.k + j)))
     }

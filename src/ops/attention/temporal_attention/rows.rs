@@ -37,13 +37,13 @@ pub(super) struct Workspace<'a> {
     gq: &'a mut [f32],
     /// Sines of the time encodings, `[k, time]`.
     sin: &'a mut [f32],
-    /// `[2 H, k]`: weights after drop-out, then gradients of the scores; the factors of the rows of `gq` in
+    /// `[2 H, k]`: weights after dropout, then gradients of the scores; the factors of the rows of `gq` in
     /// the gradient of a raw row.
     a_ds: &'a mut [f32],
     /// `[H, k]`, for a run of roots: the score terms of `{memory | features}` in the forward pass, the sums
     /// of the gradients of the scores in the backward pass.
     shared: &'a mut [f32],
-    /// Drop-out factors, `[H k]` without padding.
+    /// Dropout factors, `[H k]` without padding.
     kept: &'a mut [f32],
     /// Gradient of a time encoding, `[time]`.
     dphi: &'a mut [f32],
@@ -132,7 +132,7 @@ fn prefetch(row: Option<&[f32]>) {
 }
 
 /// Loads the time encodings of the `n` neighbours of root `i`, with their sines if `sines` is set, and its
-/// drop-out factors. Meanwhile prefetches memory and features of root `next`, whose rows are scattered over
+/// dropout factors. Meanwhile prefetches memory and features of root `next`, whose rows are scattered over
 /// memory.
 #[inline(always)]
 fn load_time(
@@ -246,7 +246,7 @@ fn next_run(o: &Operands<'_, f32>, at: usize) -> Option<usize> {
 
 /// Inputs and options of the backward pass, in addition to the operands of the op.
 pub(super) struct Upstream<'a> {
-    /// Weights before drop-out, `[m, H k]`.
+    /// Weights before dropout, `[m, H k]`.
     pub(super) weights: &'a [f32],
     /// Gradients of the mixed rows, `[m, H c]`.
     pub(super) dmix: &'a [f32],
@@ -258,7 +258,7 @@ pub(super) struct Upstream<'a> {
     pub(super) learn_h: bool,
 }
 
-/// Computes, for the root at index `at` of the order with `n` neighbours, the weights after drop-out and the
+/// Computes, for the root at index `at` of the order with `n` neighbours, the weights after dropout and the
 /// gradients of the scores. Adds the latter to the sums of the run.
 #[inline(always)]
 fn score_gradients<V: Block>(
@@ -318,7 +318,7 @@ fn memory_gradients<V: Block>(
     }
 }
 
-/// Computes the weights of one head before and after drop-out from its scores `a`, padded, of `n` neighbours:
+/// Computes the weights of one head before and after dropout from its scores `a`, padded, of `n` neighbours:
 /// the former go to `saved`, the latter to `a`. Returns the sum of the latter.
 #[inline(always)]
 fn soft_max<V: Block>(a: &mut [f32], shared: &[f32], scale: f32, saved: &mut [f32], kept: &[f32]) -> f32 {
@@ -346,7 +346,7 @@ fn soft_max<V: Block>(a: &mut [f32], shared: &[f32], scale: f32, saved: &mut [f3
 }
 
 vectorised! {
-    /// Computes the mixed rows, the sums of the weights and the weights before drop-out of the roots of
+    /// Computes the mixed rows, the sums of the weights and the weights before dropout of the roots of
     /// queries `from..until`.
     pub(super) fn forward(
         o: &Operands<'_, f32>, from: usize, until: usize, out: &mut [f32], sums: &mut [f32], weights: &mut [f32],

@@ -16,7 +16,7 @@ const AT_ONCE: usize = 5;
 struct Workspace<'a> {
     /// Length of a row.
     s: usize,
-    /// `[k, s]`: the normalised rows, the same scaled, `du` (y before drop-out, in the forward pass), `dv`.
+    /// `[k, s]`: the normalised rows, the same scaled, `du` (y before dropout, in the forward pass), `dv`.
     xh: &'a mut [f32],
     v: &'a mut [f32],
     u: &'a mut [f32],
@@ -25,7 +25,7 @@ struct Workspace<'a> {
     z: &'a mut [f32],
     g: &'a mut [f32],
     dz: &'a mut [f32],
-    /// `[m d]`: factors of the first drop-out.
+    /// `[m d]`: factors of the first dropout.
     kept: &'a mut [f32],
     /// `[k, m]` and `[m, k]`: the weights, transposed.
     w1: &'a mut [f32],
@@ -233,7 +233,7 @@ vectorised! {
         }
         product::<V>(w.z, o.b1, w.w1, w.v, s);
     }
-    /// Computes the rows `y`, which hold the factors of the second drop-out before, from the hidden units.
+    /// Computes the rows `y`, which hold the factors of the second dropout before, from the hidden units.
     fn mixed(y: &mut [f32], x: &[f32], b2: &[f32], d: usize, w: &mut Workspace<'_>) {
         let s = w.s;
         for ((g, z), kept) in w.g.chunks_exact_mut(s).zip(w.z.chunks_exact(s)).zip(w.kept.chunks_exact(d)) {
@@ -303,7 +303,7 @@ vectorised! {
     }
 }
 
-/// Writes the factors of a drop-out of the elements from `first` on.
+/// Writes the factors of a dropout of the elements from `first` on.
 fn factors(drop: &Epilogue, io: &Io<'_>, first: usize, out: &mut [f32]) {
     out.fill(1.0);
     drop.drop(io, first, out);

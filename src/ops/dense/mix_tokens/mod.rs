@@ -6,12 +6,12 @@
 //! | `gain`, `bias` | `[1, k]` f32, `0 < k <= 1024` | of the normalisation over the tokens of a channel |
 //! | `w1`, `b1` | `[m, k]`, `[1, m]` f32, `m > 0` | first layer: m hidden units |
 //! | `w2`, `b2` | `[k, m]`, `[1, k]` f32 | second layer |
-//! | `now` | `[1, 2]` or `[1, 3]` u32, only with a drop-out | clock of both drop-outs ([`epilogue`]) |
+//! | `now` | `[1, 2]` or `[1, 3]` u32, only with a dropout | clock of both dropouts ([`epilogue`]) |
 //! | y | `[n k, d]` f32 | |
 //!
 //! The formula holds for each column of the k rows of a root. The rows are multiplied from the left, so
 //! nothing is transposed, and a root stays in a core's cache, or in shared memory, from x to y. The second
-//! drop-out has the next salt. Element `c` of hidden unit `j` of root `i` has number `(i m + j) d + c`.
+//! dropout has the next salt. Element `c` of hidden unit `j` of root `i` has number `(i m + j) d + c`.
 //!
 //! Backward: everything but `x` is computed again. Let `v = LayerNorm(x)` and `z = W1 v + b1`. Then
 //! `du = drop(dy)`, `dz = drop(W2^T du) gelu'(z)`, `dv = W1^T dz`, and dx is dy plus the gradient of
@@ -32,7 +32,7 @@ use crate::runtime::parts;
 /// See the [module](self).
 #[derive(Clone, Copy, Debug)]
 pub struct MixTokens {
-    /// Drop-outs of the hidden units and of the sums of the second layer.
+    /// Dropouts of the hidden units and of the sums of the second layer.
     drops: [Epilogue; 2],
 }
 /// Gradients of all inputs.
@@ -65,11 +65,11 @@ const MOST_SUMS: usize = 1 << 24;
 
 impl Tape {
     /// Appends [`MixTokens`] and returns y, `[n k, d]` as `x`: the k tokens of each root, mixed. `drop` is
-    /// the first drop-out and the clock of both; the second has the next salt.
+    /// the first dropout and the clock of both; the second has the next salt.
     ///
     /// # Errors
     /// `Shape` if types, rows or widths do not match, if there is no column, token or hidden unit, if there
-    /// are more than 1,024 tokens, or if the drop-out probability is not in [0, 1).
+    /// are more than 1,024 tokens, or if the dropout probability is not in [0, 1).
     ///
     /// # Examples
     /// ```
@@ -146,7 +146,7 @@ impl<'a, R: Real> Operands<'a, R> {
 }
 
 /// What the definition computes of one column of a root: normalised tokens and their factor, hidden units
-/// before and after the GELU and the drop-out.
+/// before and after the GELU and the dropout.
 struct Column<R> {
     xh: Vec<R>,
     rstd: R,
@@ -356,7 +356,7 @@ impl Op for MixTokensGrad {
     }
 }
 
-/// `[n, k, m, d, drop-out in percent]`; `n` of `n + 2` roots are live. Among them no root, one root, one
+/// `[n, k, m, d, dropout in percent]`; `n` of `n + 2` roots are live. Among them no root, one root, one
 /// token (whose normalised value is 0), several roots in a tile and several tiles in a root. The last cases
 /// have more hidden units than a tile takes at a time, and so many tokens that a tile has fewer than four
 /// columns.

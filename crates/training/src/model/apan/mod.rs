@@ -55,7 +55,7 @@ pub struct ApanConfig {
     pub heads: usize,
     /// How the mails of one batch are combined: `last` or `mean`.
     pub combiner: Combiner,
-    /// Drop-out probability of attention weights and of the embeddings.
+    /// Dropout probability of attention weights and of the embeddings.
     pub dropout: f32,
     /// Whether edge features are used, if the data has any.
     pub edge_features: bool,

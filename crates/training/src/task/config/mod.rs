@@ -73,7 +73,7 @@ macro_rules! config {
             pub threads: usize,
             /// Precision of dense products on a CUDA device; the CPU computes in f32.
             pub precision: MatmulPrecision,
-            /// Seed of parameters, negatives, drop-out and random features.
+            /// Seed of parameters, negatives, dropout and random features.
             pub seed: u64,
             /// Passes over the training events.
             pub epochs: usize,

@@ -219,7 +219,7 @@ impl Translation<'_> {
                     self.note("gnn.dim_time differs from memory.dim_time, which is used for both");
                 }
             }
-            // TGL's `identity` has neither a width nor drop-out.
+            // TGL's `identity` has neither a width nor dropout.
             "jodie" => {
                 self.put("memory", self.memory.dim_out);
                 self.put("time", self.memory.dim_time);

@@ -87,7 +87,7 @@ impl Recorder<'_> {
     fn plan(&self, tape: &Tape) -> Result<Program> {
         Program::on_lanes(tape, &[], Precision::F32, self.device, self.step_plan.in_order())
     }
-    /// Appends a training step up to its loss; `train` switches the model's drop-out on.
+    /// Appends a training step up to its loss; `train` switches the model's dropout on.
     fn loss(&self, t: &mut Tape, tables: &EventTables, train: bool) -> Result<(Forward, Var)> {
         let forward = self.net.forward(t, tables, self.batch, self.negatives[0], train)?;
         let loss = match self.labels {

@@ -131,7 +131,7 @@ impl Recorder<'_> {
     fn plan(&self, tape: &Tape, lanes: Lanes) -> Result<Program> {
         Program::on_lanes(tape, &[], Precision::F32, self.device, lanes)
     }
-    /// Appends the next step up to its logits; `train` switches the model's drop-out on.
+    /// Appends the next step up to its logits; `train` switches the model's dropout on.
     fn rows(&self, t: &mut Tape, tables: &EventTables, train: bool) -> Result<Step> {
         let of = self.labels;
         let [history, time, range, clock] = t.stored_all([of.history, of.step_time, of.range, of.clock])?;
