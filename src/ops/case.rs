@@ -129,7 +129,7 @@ impl CaseBuilder {
         self.values(Spec::real(Rows::fixed(rows), cols), &values)
     }
     /// Draws uniform reals in [-1, 1), `[rows, cols]`, with the storage type `stored_as`.
-    pub fn kept(&mut self, rows: usize, cols: usize, stored_as: StoredAs) -> Var {
+    pub fn stored(&mut self, rows: usize, cols: usize, stored_as: StoredAs) -> Var {
         let spec = Spec { dtype: stored_as.dtype(), ..Spec::real(Rows::fixed(rows), cols) };
         let values: Vec<f32> = (0..spec.len()).map(|_| self.uniform()).collect();
         match stored_as {

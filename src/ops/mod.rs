@@ -529,7 +529,7 @@ fn cases_of(
 }
 
 /// Calls a method for the storage type of a table of reals: `R` itself, `bf16` or `f16`.
-macro_rules! by_kept {
+macro_rules! by_storage {
     ($dtype:expr, $real:ident, $op:ident.$method:ident($($argument:expr),*)) => {
         match $dtype {
             DType::Bf16 => $op.$method::<$real, half::bf16>($($argument),*),
@@ -538,7 +538,7 @@ macro_rules! by_kept {
         }
     };
 }
-use by_kept;
+use by_storage;
 
 /// Checks that there are `want` inputs.
 ///

@@ -1,6 +1,6 @@
 //! Signatures: what an op reads and writes, in one line
 //!
-//! `table [v, d] kept, node [n] ids, picks [m, s] ids, similar [m s, d] -> out [n, d]`
+//! `table [v, d] stored, node [n] ids, picks [m, s] ids, similar [m s, d] -> out [n, d]`
 //!
 //! An operand is its name, its rows and columns (one column if none are given), and words:
 //!
@@ -8,7 +8,7 @@
 //! | --- | --- |
 //! | none | f32 |
 //! | `ids`, `times` | u32, i64 |
-//! | `kept` | f32, bf16 or f16, all operands of this kind alike |
+//! | `stored` | f32, bf16 or f16, all operands of this kind alike |
 //! | `any` | any type |
 //! | `state` | the op changes the input in place |
 //! | `by count` | the output `count` holds how many rows are live |
@@ -32,7 +32,7 @@ pub type Sizes = Vec<(&'static str, Rows)>;
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Kind {
     Is(DType),
-    Kept,
+    Stored,
     Any,
 }
 
@@ -126,13 +126,13 @@ impl Reader {
             match self.word().as_bytes() {
                 b"ids" => kind = Kind::Is(DType::U32),
                 b"times" => kind = Kind::Is(DType::I64),
-                b"kept" => kind = Kind::Kept,
+                b"stored" => kind = Kind::Stored,
                 b"any" => kind = Kind::Any,
                 b"state" => state = true,
                 b"by" => counted_by = self.word(),
                 b"" => break,
                 _ => panic!(
-                    "no such word; want ids, times, kept, any, state or by; an operand of f32 needs none"
+                    "no such word; want ids, times, stored, any, state or by; an operand of f32 needs none"
                 ),
             }
         }
@@ -248,7 +248,7 @@ impl Signature {
             let (n, want) = (ins.len(), once.len());
             return Err(Error::shape(op, format_args!("{n} inputs, want {want}: {}{each}", names(&once))));
         }
-        let mut known = Known { signature: self, op, given: sizes.len(), sizes, kept: None };
+        let mut known = Known { signature: self, op, given: sizes.len(), sizes, stored: None };
         let (first, rest) = ins.split_at(once.len());
         known.agree(&once, first, 0)?;
         let outer = known.sizes.len();
@@ -329,8 +329,8 @@ struct Known<'a> {
     sizes: Sizes,
     /// Number of sizes that the op itself gave.
     given: usize,
-    /// The type of the operands that are `kept`.
-    kept: Option<DType>,
+    /// The type of the operands that are `stored`.
+    stored: Option<DType>,
 }
 
 /// A size, or the letter that stands for nothing yet.
@@ -402,7 +402,7 @@ impl Known<'_> {
         let dtype = match (operand.kind, found) {
             (Kind::Is(dtype), _) => dtype,
             (Kind::Any, Some(found)) => found.dtype,
-            (Kind::Kept, _) => self.kept.unwrap_or(DType::F32),
+            (Kind::Stored, _) => self.stored.unwrap_or(DType::F32),
             (Kind::Any, None) => DType::F32,
         };
         let [rows, cols] = operand.shape;
@@ -419,10 +419,10 @@ impl Known<'_> {
     fn agree(&mut self, operands: &[&Operand], ins: &[Spec], nth: usize) -> Result<()> {
         let stated = operands.iter().zip(ins).filter(|(operand, _)| !operand.shape[0].is_empty());
         let stated: Vec<(&Operand, &Spec)> = stated.map(|(&operand, found)| (operand, found)).collect();
-        let kept = |stated: &&(&Operand, &Spec)| {
-            stated.0.kind == Kind::Kept && stated.1.dtype.widened() == DType::F32
+        let is_stored = |stated: &&(&Operand, &Spec)| {
+            stated.0.kind == Kind::Stored && stated.1.dtype.widened() == DType::F32
         };
-        self.kept = self.kept.or(stated.iter().find(kept).map(|stated| stated.1.dtype));
+        self.stored = self.stored.or(stated.iter().find(is_stored).map(|stated| stated.1.dtype));
         // First the sizes that are a letter, then those with one unknown letter: they may make others known.
         for pass in 0..3 {
             let mut all = true;
@@ -474,7 +474,7 @@ impl Known<'_> {
             false if sources.is_empty() => want.to_string(),
             false => format!("{want} for [{rows}, {cols}]"),
         };
-        if operand.kind == Kind::Kept && self.kept.is_none() {
+        if operand.kind == Kind::Stored && self.stored.is_none() {
             want += ", in 32 or 16 bits";
         }
         if !sources.is_empty() {
@@ -490,7 +490,7 @@ mod tests {
     use super::*;
 
     const READ: Signature = Signature::parse(
-        "x [n k, d], w [d, m] kept, v [m s] kept state, o [n + 1] ids, b? [1, m], {p [R, q], s [q] state} \
+        "x [n k, d], w [d, m] stored, v [m s] stored state, o [n + 1] ids, b? [1, m], {p [R, q], s [q] state} \
         -> y [n, m], list [n] ids by count, count [1] ids, z? [k]",
     );
 

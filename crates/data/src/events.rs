@@ -186,13 +186,13 @@ impl Events {
     /// become a copy in memory, which a note says.
     ///
     /// # Errors
-    /// Those of [`Features::kept_as`].
+    /// Those of [`Features::stored_as`].
     pub fn keep_features_as(&mut self, kept: StoredAs) -> Result<()> {
         let all = [("edge", &mut self.edge_features), ("node", &mut self.node_features)];
         for (what, features) in
             all.into_iter().filter_map(|(what, features)| Some((what, features.as_mut()?)))
         {
-            let before = mem::replace(features, features.kept_as(kept)?);
+            let before = mem::replace(features, features.stored_as(kept)?);
             if before.is_mapped() && !features.is_mapped() {
                 let size = size_text(features.bytes().len() as u64);
                 self.notes.push(format!(

@@ -172,7 +172,7 @@ impl Features {
         missing.iter().for_each(|&i| values[i] = 0.0);
         let filled = Self::owned(read.rows, read.cols, values);
         filled.check_finite(path)?;
-        Ok((filled.kept_as(read.kept)?, missing.iter().map(|i| i / read.cols).collect()))
+        Ok((filled.stored_as(read.kept)?, missing.iter().map(|i| i / read.cols).collect()))
     }
 
     fn read_unchecked(path: &Path) -> Result<Self> {
@@ -269,7 +269,7 @@ impl Features {
     ///
     /// # Errors
     /// `Data` if a value is outside the range of `kept`; `OutOfMemory`.
-    pub fn kept_as(&self, kept: StoredAs) -> Result<Self> {
+    pub fn stored_as(&self, kept: StoredAs) -> Result<Self> {
         if kept == self.kept {
             return Ok(self.clone());
         }
@@ -465,7 +465,7 @@ mod tests {
     fn the_first_value_that_is_not_finite_is_named_in_every_type_and_place() {
         let (rows, cols) = (3 * CHUNK / 7, 7);
         for kept in StoredAs::ALL {
-            let fine = Features::random(rows, cols, 1).kept_as(kept).unwrap();
+            let fine = Features::random(rows, cols, 1).stored_as(kept).unwrap();
             for at in [0, CHUNK - 1, CHUNK, 2 * CHUNK + 5, rows * cols - 1] {
                 for value in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
                     let mut bytes = fine.bytes().to_vec();

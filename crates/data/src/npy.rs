@@ -382,7 +382,7 @@ pub(crate) mod tests {
             let features = read(&bytes(descr, false, "(2, 1)", &data)).unwrap();
             assert_eq!((features.kept(), features.bytes(), features.is_mapped()), (kept, &data[..], true));
             assert_eq!(features.values(), [1., -0.5], "{descr}");
-            assert_eq!(features.kept_as(StoredAs::F32).unwrap().values(), [1., -0.5], "{descr}");
+            assert_eq!(features.stored_as(StoredAs::F32).unwrap().values(), [1., -0.5], "{descr}");
             assert_eq!(features.skip_first().values(), [-0.5], "{descr}");
         }
         let e =

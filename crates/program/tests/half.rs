@@ -13,7 +13,7 @@ use tgnn::{
 use tgnn_data::{Events, Features, SynthOptions, synth};
 use tgnn_training::{
     model::ModelName,
-    task::{self, After, Checkpoint, Config, EventTask, KeptOn, RunOptions, Task},
+    task::{self, After, Checkpoint, Config, EventTask, RunOptions, StoredOn, Task},
 };
 
 const HALVES: [StoredAs; 2] = [StoredAs::Bf16, StoredAs::F16];
@@ -145,7 +145,7 @@ fn training_in_16_bits_on_a_device_follows_the_cpu_with_the_same_bits_under_ever
                 assert!((w - f).abs() <= 4.0 * u * scale, "{name}, {what}: {w} on the CPU, {f} here");
             }
         }
-        let (device, host) = (KeptOn::Device, KeptOn::Host);
+        let (device, host) = (StoredOn::Device, StoredOn::Host);
         let plans = [("sequential", device, host), ("prefetch", host, device), ("overlap", device, device)];
         // Usually with every second case.
         for (variant, seed) in drawn(at / 2, 1 - at % 2, plans.len()) {

@@ -19,7 +19,7 @@ use tgnn_training::model::{CellKind, NeighborSampling, NeighborTime};
 use tgnn_training::{
     model::{ModelName, StaticMode},
     task::{
-        Config, EventTask, KeptOn, NegativeKind, OptimizerConfig, OptimizerName, Protocol, SnapshotTask,
+        Config, EventTask, NegativeKind, OptimizerConfig, OptimizerName, Protocol, SnapshotTask, StoredOn,
         Task, TaskName,
     },
 };
@@ -186,9 +186,9 @@ fn training_by_replays_follows_the_cpu_with_the_same_bits_under_every_schedule()
             }
         }
         let plans = [
-            ("auto", KeptOn::Auto, KeptOn::Host),
-            ("prefetch", KeptOn::Host, KeptOn::Auto),
-            ("sequential", KeptOn::Host, KeptOn::Host),
+            ("auto", StoredOn::Auto, StoredOn::Host),
+            ("prefetch", StoredOn::Host, StoredOn::Auto),
+            ("sequential", StoredOn::Host, StoredOn::Host),
         ];
         // Usually with every second case.
         for (variant, seed) in drawn(at / 2, 1 - at % 2, plans.len()) {
@@ -228,7 +228,7 @@ fn the_preparation_of_a_batch_is_prefetched_and_its_computation_is_not() {
                        gather_rows group_roots group_roots group_slots group_slots \
                        group_slots group_slots group_slots";
     assert_eq!(prefetched(&config).join(" "), both_layers);
-    config.features_on = KeptOn::Host;
+    config.features_on = StoredOn::Host;
     let with_rows = both_layers.replace("unique gather_rows", "unique gather_rows unique gather_rows");
     assert_eq!(prefetched(&config).join(" "), with_rows);
     config.plan = "sequential".into();

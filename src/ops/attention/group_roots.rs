@@ -139,12 +139,12 @@ impl Op for GroupRoots {
         }
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
-        let (query, starts, order, position) = (on.input(0), on.kept(0), on.kept(1), on.kept(2));
+        let (query, starts, order, position) = (on.input(0), on.needed(0), on.needed(1), on.needed(2));
         let count = self.count().map_or(std::ptr::null(), |i| on.input(i));
         let (own, roots, queries) = (on.out(4), on.rows(0), on.live_rows(self.queries, 1));
         launch!(
             k, on, group_roots[grouping(self.queries.capacity)];
-            query, count, starts, order, position, own, on.kept(3), roots, queries, on.status()
+            query, count, starts, order, position, own, on.needed(3), roots, queries, on.status()
         )
     }
     fn vjp(&self, _: &mut Tape, node: &Node, _: &[Option<Var>]) -> Result<Vec<Option<Var>>> {

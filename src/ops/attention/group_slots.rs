@@ -170,7 +170,7 @@ impl Op for GroupSlots {
             true => (on.input(at!(count)), on.input(at!(order)), on.rows(at!(order))),
             false => (null(), null(), on.rows(at!(row))),
         };
-        let (starts, slots, listed, known) = (on.kept(0), on.kept(1), on.kept(2), on.rows(at!(row)));
+        let (starts, slots, listed, known) = (on.needed(0), on.needed(1), on.needed(2), on.rows(at!(row)));
         let (all, blocks, s) = (Grid::items(on.out_cap(1)), grouping(self.rows.capacity), on.status());
         if !self.chosen && on.stream().gpu().has(Change::Small) {
             // Each slot's row is as given.

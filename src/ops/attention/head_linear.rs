@@ -210,7 +210,7 @@ impl Op for HeadLinear {
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let heads = self.heads as u32;
         let (p, c, rows) = (on.capacity(at!(w)) as u32 / heads, on.cols(at!(w)), on.rows(at!(x)));
-        let (x, w, y, biased) = (on.input(at!(x)), on.input(at!(w)), on.kept(0), on.inputs() > at!(b));
+        let (x, w, y, biased) = (on.input(at!(x)), on.input(at!(w)), on.needed(0), on.inputs() > at!(b));
         let b = if biased { on.input(at!(b)) } else { null() };
         if self.down {
             let s = if biased { on.input(at!(s)) } else { null() };
@@ -221,7 +221,7 @@ impl Op for HeadLinear {
                 x, w, b, s, sums, tickets, y, rows, heads, p, c, on.precision()
             )
         } else {
-            let s = if biased { on.kept(1) } else { null_mut() };
+            let s = if biased { on.needed(1) } else { null_mut() };
             let grid = Grid::tiles(on.capacity(at!(x)), c as usize + usize::from(biased)).parts(self.heads);
             launch!(k, on, head_linear_up[grid]; x, w, b, y, s, rows, heads, p, c, on.precision())
         }

@@ -161,7 +161,7 @@ impl Op for UngroupNorm {
         let (x, position) = (on.input(at!(x)), on.input(at!(position)));
         let (own, root) = (on.input(at!(own)), on.input(at!(root)));
         let (gain, bias) = (on.input(at!(gain)), on.input(at!(bias)));
-        let (y, z, stats) = (on.kept(0), on.kept(1), on.kept(2));
+        let (y, z, stats) = (on.needed(0), on.needed(1), on.needed(2));
         let (rows, grouped, roots) = (on.rows(at!(root)), on.rows(at!(x)), on.rows(at!(own)));
         let (grid, d) = (Grid::warps(on.capacity(at!(root))), on.cols(at!(x)));
         let (eps, epilogue, status) = (layer_norm::EPS as f32, self.0.on_device(on), on.status());
@@ -248,7 +248,7 @@ impl Op for UngroupNormGrad {
         let (grid, block_rows) = layer_norm::gradient_blocks(on.capacity(at!(z)));
         let (z, gain, stats) = (on.input(at!(z)), on.input(at!(gain)), on.input(at!(stats)));
         let (dy, position) = (on.input(at!(dy)), on.input(at!(position)));
-        let (dz, dx, dgain, dbias) = (on.kept(0), on.out(1), on.out(2), on.out(3));
+        let (dz, dx, dgain, dbias) = (on.needed(0), on.out(1), on.out(2), on.out(3));
         let (sums, ticket) = (on.scratch(), on.tickets());
         let (grouped, epilogue) = (on.out_rows(1), self.0.on_device(on));
         launch!(

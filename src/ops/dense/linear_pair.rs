@@ -145,7 +145,7 @@ impl Op for LinearPair {
         let grid = Grid { blocks, ..Grid::new(1, Grid::THREADS) };
         let (x, [w1, w2], [b1, b2]) =
             (on.input(at!(x)), Self::W.map(|w| on.input(w)), Self::B.map(|b| on.input(b)));
-        let (c, v, y1, y2) = (on.input(at!(c)), on.input(at!(v)), on.kept(0), on.kept(1));
+        let (c, v, y1, y2) = (on.input(at!(c)), on.input(at!(v)), on.needed(0), on.needed(1));
         let (rows, depth, shared) = (on.rows(at!(x)), on.cols(at!(x)), on.cols(at!(c)));
         launch!(
             k, on, linear_pair[grid];

@@ -148,12 +148,12 @@ impl Op for TopRows {
         let keys = on.scratch().cast::<u32>();
         let taken = keys.wrapping_add(on.capacity(0));
         launch!(k, on, top_rows_score[Grid::warps(on.capacity(0))]; x, p, present, keys, rows, d)?;
-        let (block, index, score) = (Grid::new(1, 1024), on.kept(1), on.kept(2));
+        let (block, index, score) = (Grid::new(1, 1024), on.needed(1), on.needed(2));
         match on.stream().gpu().has(Change::Small) {
             true => launch!(k, on, top_rows_select[block]; keys, taken, index, score, rows, take),
             false => launch!(k, on, top_rows_select_before[block]; keys, taken, index, score, rows, take),
         }?;
-        launch!(k, on, top_rows[Grid::warps(self.k)]; x, on.kept(1), on.kept(2), on.out(0), take, d)
+        launch!(k, on, top_rows[Grid::warps(self.k)]; x, on.needed(1), on.needed(2), on.out(0), take, d)
     }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         let Some(dout) = douts[0] else { return Ok(vec![None; 3]) };

@@ -231,7 +231,7 @@ impl Op for LinkDecoder {
         let (d, c) = (on.cols(at!(z)), on.capacity(at!(w_src)) as u32);
         let (x, events, logits) = (on.out_cols(0), on.out_rows(0), on.out(0));
         let [z, w_src, w_dst, b, w, b_out] = [0, 1, 2, 3, 4, 5].map(|i| on.input(i));
-        let (from_u, hidden) = (on.scratch(), on.kept(1));
+        let (from_u, hidden) = (on.scratch(), on.needed(1));
         let grid = root_tiles(self.events.capacity, c, 1 + x);
         launch!(
             k, on, link_decoder_products[grid];
@@ -351,7 +351,7 @@ impl Op for LinkDecoderGrad {
         let (events, x, c) = (on.rows(at!(dlogits)), on.cols(at!(dlogits)), on.cols(at!(w)));
         let grid = Self::grid(&on.spec(at!(dlogits)), c as usize);
         let [w, hidden, dlogits] = [at!(w), at!(hidden), at!(dlogits)].map(|i| on.input(i));
-        let (dhidden, db, dw, db_out) = (on.kept(0), on.out(1), on.out(2), on.out(3));
+        let (dhidden, db, dw, db_out) = (on.needed(0), on.out(1), on.out(2), on.out(3));
         let (sums, tickets) = (on.scratch(), on.tickets());
         let dloss = if self.of_loss { on.input(at!(dloss)) } else { std::ptr::null() };
         launch!(

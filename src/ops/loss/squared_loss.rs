@@ -112,7 +112,7 @@ impl Op for SquaredLoss {
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let grid = Grid::new(on.spec(0).len().div_ceil(BLOCK_ELEMENTS).min(BLOCKS), Grid::THREADS);
         let (pred, want, sums, ticket) = (on.input(0), on.input(1), on.scratch(), on.tickets());
-        let (loss, known, rows, h, status) = (on.out(0), on.kept(1), on.rows(0), on.cols(0), on.status());
+        let (loss, known, rows, h, status) = (on.out(0), on.needed(1), on.rows(0), on.cols(0), on.status());
         launch!(k, on, squared_loss[grid]; pred, want, sums, ticket, loss, known, rows, h, status)
     }
     fn vjp(&self, t: &mut Tape, node: &Node, douts: &[Option<Var>]) -> Result<Vec<Option<Var>>> {

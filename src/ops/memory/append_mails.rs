@@ -84,7 +84,7 @@ impl AppendMails {
 impl Op for AppendMails {
     const NAME: &'static str = "append_mails";
     const KIND: OpKind = OpKind::Graph;
-    const SIGNATURE: &'static str = "mail [V k, c] kept state, mail_event [V, k] ids state, \
+    const SIGNATURE: &'static str = "mail [V k, c] stored state, mail_event [V, k] ids state, \
         mail_time [V, k] times state, next [V] ids state, node [n] ids, content [n, c], event [n] ids, \
         event_time [n] times ->";
     fn check(&self, ins: &[Spec]) -> Result<()> {
@@ -95,7 +95,7 @@ impl Op for AppendMails {
         Cost { bytes: rows * (ins[at!(content)].cols * (4 + number) + 36), flops: 0 }
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
-        by_kept!(io.spec(at!(mail)).dtype, R, self.write(io));
+        by_storage!(io.spec(at!(mail)).dtype, R, self.write(io));
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         macro_rules! append {
@@ -129,7 +129,7 @@ pub(in crate::ops) const CASES: &[&[usize]] = &[
 pub(in crate::ops) const BENCH: &[&[usize]] = &[&[9_228, 1_500, 10, 200, 0]];
 pub(in crate::ops) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     let (v, n, k, d) = (dims[0], dims[1], dims[2], dims[3]);
-    let mail = c.kept(v * k, d, StoredAs::ALL[dims[4]]);
+    let mail = c.stored(v * k, d, StoredAs::ALL[dims[4]]);
     let events: Vec<u32> = (0..v * k).map(|_| c.below(1_000) as u32).collect();
     let times: Vec<i64> = (0..(v * k) as i64).collect();
     let (event, next) = (c.ids(&events, k), c.ids_below(v, k));

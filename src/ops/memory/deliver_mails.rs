@@ -268,9 +268,9 @@ impl DeliverMails {
 impl Op for DeliverMails {
     const NAME: &'static str = "deliver_mails";
     const KIND: OpKind = OpKind::Graph;
-    const SIGNATURE: &'static str = "mail [V k, 2 d] kept state, mail_event [V, k] ids state, \
+    const SIGNATURE: &'static str = "mail [V k, 2 d] stored state, mail_event [V, k] ids state, \
         mail_time [V, k] times state, next [V] ids state, node [n] ids, phi [n] ids, out [b s, d], \
-        event [b] ids, event_time [b] times, mail_features? [V k, f] kept state, edge? [r, f], \
+        event [b] ids, event_time [b] times, mail_features? [V k, f] stored state, edge? [r, f], \
         starts? [n + 1] ids, order? [o] ids, edge_row? [b] ids ->";
     fn sizes(&self) -> Sizes {
         vec![("s", Rows::fixed(self.stride))]
@@ -303,10 +303,10 @@ impl Op for DeliverMails {
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
         let add_scaled = |y: &mut [R], a: R, x: &[R]| y.iter_mut().zip(x).for_each(|(y, &x)| *y += a * x);
-        by_kept!(io.spec(at!(mail)).dtype, R, self.write(io, add_scaled));
+        by_storage!(io.spec(at!(mail)).dtype, R, self.write(io, add_scaled));
     }
     fn cpu(&self, io: &Io<'_>) {
-        by_kept!(io.spec(at!(mail)).dtype, f32, self.write(io, axpy));
+        by_storage!(io.spec(at!(mail)).dtype, f32, self.write(io, axpy));
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let mean = on.inputs() > FEATURES;

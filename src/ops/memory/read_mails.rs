@@ -192,10 +192,10 @@ pub(in crate::ops) fn case_mailbox(
         next[node] = (mails % k) as u32;
     }
     Mailbox {
-        mail: c.kept(v * k, width, stored_as),
+        mail: c.stored(v * k, width, stored_as),
         event: c.values(Spec::ids(Rows::fixed(v), k), &events),
         time: c.values(Spec { cols: k, ..Spec::times(Rows::fixed(v)) }, &times),
         next: c.ids(&next, 1),
-        features: features.map(|f| c.kept(v * k, f, stored_as)),
+        features: features.map(|f| c.stored(v * k, f, stored_as)),
     }
 }

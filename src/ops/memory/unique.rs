@@ -262,7 +262,7 @@ impl Op for Unique {
         let n: usize = (at!(roots)..on.inputs()).map(|i| on.spec(i).len()).sum();
         let Tiles { tiles, rounds } = Tiles::new(n);
         let (words, tile_items) = (Tiles::words(n), rounds * Tiles::THREADS);
-        let (stamp, nodes, phi) = (on.state(at!(stamp)), self.nodes as u32, on.kept(output::PHI));
+        let (stamp, nodes, phi) = (on.state(at!(stamp)), self.nodes as u32, on.needed(output::PHI));
         // `scratch` declares the memory of all three.
         let firsts = on.scratch().cast::<u32>();
         let (before, sums) = (firsts.wrapping_add(words), firsts.wrapping_add(2 * words));
@@ -270,8 +270,8 @@ impl Op for Unique {
         launch!(k, on, unique_mark[items]; ids, stamp, nodes, status)?;
         let (grid, capacity) = (Grid::new(tiles, Tiles::THREADS), on.out_cap(output::UNIQUE) as u32);
         launch!(k, on, unique_first[grid]; ids, stamp, nodes, phi, capacity, firsts, before, sums, rounds)?;
-        let (unique, count) = (on.kept(output::UNIQUE), on.kept(output::COUNT));
-        let (roots, positives) = (on.kept(output::ROOT_COUNT), on.kept(output::POSITIVES));
+        let (unique, count) = (on.needed(output::UNIQUE), on.needed(output::COUNT));
+        let (roots, positives) = (on.needed(output::ROOT_COUNT), on.needed(output::POSITIVES));
         let tiles = tiles as u32;
         launch!(
             k, on, unique_rows[items];
@@ -298,7 +298,7 @@ impl Unique {
         let id_lists = std::array::from_fn(|list| {
             let list = list.min(lists - 1);
             let (i, psi) = (at!(roots) + list, output::PSI + list);
-            abi::IdList { ids: on.input(i), psi: on.kept(psi), rows: on.rows(i), cols: on.cols(i).into() }
+            abi::IdList { ids: on.input(i), psi: on.needed(psi), rows: on.rows(i), cols: on.cols(i).into() }
         });
         Ok(abi::IdLists {
             of: id_lists,

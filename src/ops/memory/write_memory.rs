@@ -356,10 +356,10 @@ impl WriteMemory {
 impl Op for WriteMemory {
     const NAME: &'static str = "write_memory";
     const KIND: OpKind = OpKind::Graph;
-    const SIGNATURE: &'static str = "memory [V, d] kept state, memory_time [V] times state, \
-        mail [V, d] kept state, mail_event [V] ids state, mail_time [V] times state, node [n] ids, \
+    const SIGNATURE: &'static str = "memory [V, d] stored state, memory_time [V] times state, \
+        mail [V, d] stored state, mail_event [V] ids state, mail_time [V] times state, node [n] ids, \
         phi [n] ids, positives [1] ids, psi [b s] ids, new_memory [n, d], new_time [n] times, event [b] ids, \
-        event_time [b] times, edge [e, f] any, mail_edge? [V, f] kept state, edge_row? [b] ids, \
+        event_time [b] times, edge [e, f] any, mail_edge? [V, f] stored state, edge_row? [b] ids, \
         content? [2 b, d] ->";
     fn sizes(&self) -> Sizes {
         vec![("s", Rows::fixed(self.stride))]
@@ -397,10 +397,10 @@ impl Op for WriteMemory {
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
         let add_scaled = |y: &mut [R], a: R, x: &[R]| y.iter_mut().zip(x).for_each(|(y, &x)| *y += a * x);
-        by_kept!(io.spec(at!(memory)).dtype, R, self.write(io, add_scaled));
+        by_storage!(io.spec(at!(memory)).dtype, R, self.write(io, add_scaled));
     }
     fn cpu(&self, io: &Io<'_>) {
-        by_kept!(io.spec(at!(memory)).dtype, f32, self.write(io, axpy));
+        by_storage!(io.spec(at!(memory)).dtype, f32, self.write(io, axpy));
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let mean = self.combiner == Combiner::Mean;
@@ -472,7 +472,7 @@ pub(in crate::ops) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built
     let combiner = if mean == 1 { Combiner::Mean } else { Combiner::Last };
     let stored_as = StoredAs::ALL[dims.get(5).copied().unwrap_or(0)];
     let half_mean = mean == 1 && stored_as != StoredAs::F32;
-    let (memory, mail) = (c.kept(v, d, stored_as), c.kept(v, d, stored_as));
+    let (memory, mail) = (c.stored(v, d, stored_as), c.stored(v, d, stored_as));
     let edge = if half_mean { c.few_bits(b + 5, f) } else { c.real(b + 5, f) };
     let state = MemoryVars {
         memory,
@@ -480,7 +480,7 @@ pub(in crate::ops) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built
         mail,
         mail_event: c.ids(&vec![NONE; v], 1),
         mail_time: c.times(&vec![0; v]),
-        edge: c.kept(v, f, stored_as),
+        edge: c.stored(v, f, stored_as),
         gathered: false,
     };
     let (stamp, roots) = (c.ids(&vec![0; v], 1), c.ids_below(3 * b, v));

@@ -116,7 +116,7 @@ impl Op for ClipNorm {
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (norm, most, sums) = (on.state(at!(norm)), self.most as f32, on.scratch());
-        let scale = on.kept(0);
+        let scale = on.needed(0);
         let gradient_at = |at: usize, end| {
             let (g, n) = (on.input(at), on.spec(at).len() as u32);
             abi::Parameter { w: null_mut(), g, m: null_mut(), v: null_mut(), sum: null_mut(), n, end }

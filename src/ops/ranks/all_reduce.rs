@@ -109,7 +109,7 @@ impl AllReduce {
             })
             .collect();
         let parameter_at = |at: usize, end| abi::Parameter {
-            w: on.kept(at - FIRST),
+            w: on.needed(at - FIRST),
             g: on.input(at),
             m: places[at - FIRST] as *mut f32,
             v: std::ptr::null_mut(),
@@ -188,7 +188,7 @@ impl Op for AllReduce {
             let (grid, rows, d) = (Grid::items(on.spec(i).len()), on.rows(i), on.cols(i));
             launch!(
                 k, on, prefix_rows[grid];
-                on.input(i), std::ptr::null(), on.kept(i - FIRST), rows, rows, d
+                on.input(i), std::ptr::null(), on.needed(i - FIRST), rows, rows, d
             )
         })
     }

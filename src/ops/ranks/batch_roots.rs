@@ -99,7 +99,7 @@ impl Op for BatchRoots {
         launch!(
             k, on, batch_roots[Grid::items(self.capacity)];
             on.input(at!(src)), on.input(at!(dst)), on.input(at!(range)), on.input(at!(index)),
-            on.kept(0), on.kept(1), on.rows(at!(src)), self.capacity as u32, self.near as u32,
+            on.needed(0), on.needed(1), on.rows(at!(src)), self.capacity as u32, self.near as u32,
             rank as u32, ranks as u32
         )
     }

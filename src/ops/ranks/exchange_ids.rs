@@ -148,9 +148,9 @@ impl ExchangeIds {
             table: 0,
             to_all: on.inputs() <= at!(counts),
             expected: std::ptr::null(),
-            counts: on.kept(output::COUNTS),
-            count: on.kept(output::COUNT),
-            out: on.kept_words(output::ID).cast(),
+            counts: on.needed(output::COUNTS),
+            count: on.needed(output::COUNT),
+            out: on.needed_words(output::ID).cast(),
             capacity: self.capacity,
             units: size_of::<u32>() / UNIT,
             kind: 0,
@@ -196,8 +196,8 @@ impl Op for ExchangeIds {
             let read = |window: &Window| unsafe { self.read(k, on, window) };
             return on.exchange(channel, write, read);
         }
-        let (id, count, out) = (on.input(at!(id)), on.kept(output::COUNT), on.kept(output::ID));
-        let (counts, rows) = (on.kept(output::COUNTS), on.rows(at!(id)));
+        let (id, count, out) = (on.input(at!(id)), on.needed(output::COUNT), on.needed(output::ID));
+        let (counts, rows) = (on.needed(output::COUNTS), on.rows(at!(id)));
         let (grid, capacity) = (Grid::items(on.capacity(at!(id))), self.capacity as u32);
         launch!(k, on, exchange_ids[grid]; id, count, out, counts, rows, capacity)
     }

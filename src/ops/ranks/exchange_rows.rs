@@ -331,7 +331,7 @@ impl ExchangeRows {
                 expected: on.input(input::RECV_COUNTS),
                 counts: nothing,
                 count: nothing,
-                out: on.kept_words(out).cast(),
+                out: on.needed_words(out).cast(),
                 capacity: on.capacity(input::LIKE),
                 units: region.columns * region.bytes / size,
                 kind,
@@ -516,7 +516,7 @@ pub(in crate::ops) const CASES: &[&[usize]] = &[
 pub(in crate::ops) const BENCH: &[&[usize]] = &[&[9_228, 1_500, 100, 0, 0, 1]];
 pub(in crate::ops) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     let link = Link::new(&mut c.store, &Ranks::alone(), Channel::Rows)?;
-    let table = c.kept(dims[0], dims[2], StoredAs::ALL[dims[4]]);
+    let table = c.stored(dims[0], dims[2], StoredAs::ALL[dims[4]]);
     let times = c.times(&(0..dims[0] as i64).collect::<Vec<_>>());
     let (index, each) = (c.ids_below(dims[1], dims[0]), dims[5]);
     // Two items for each row, if their number is even.

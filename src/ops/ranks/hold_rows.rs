@@ -138,7 +138,7 @@ impl Op for DueRows {
         let (slots, rows) = (on.capacity(1) as u32, self.rows as u32);
         let [begin, end] = [self.slots.start, self.slots.end].map(|of| of as u32);
         let (slot, held, grid) = (on.input(0), on.input(1), Grid::items(self.rows));
-        launch!(k, on, due_rows[grid]; slot, held, on.kept(0), on.out(1), slots, begin, end, rows)
+        launch!(k, on, due_rows[grid]; slot, held, on.needed(0), on.out(1), slots, begin, end, rows)
     }
 }
 

@@ -115,8 +115,8 @@ impl Op for KeepMarked {
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         launch!(
             k, on, keep_marked[Grid::new(1, 1024)];
-            on.input(at!(mark)), on.input(at!(counts)), on.input(at!(id)), on.kept(output::COUNT),
-            on.kept(output::ID), on.kept(output::COUNTS), on.kept(output::ROW), on.rows(at!(mark)),
+            on.input(at!(mark)), on.input(at!(counts)), on.input(at!(id)), on.needed(output::COUNT),
+            on.needed(output::ID), on.needed(output::COUNTS), on.needed(output::ROW), on.rows(at!(mark)),
             on.rows(at!(id)), on.capacity(at!(counts)) as u32,
             self.segment.map_or(NONE, |rank| rank as u32)
         )

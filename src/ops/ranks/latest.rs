@@ -66,8 +66,8 @@ impl Op for Latest {
         let (grid, stamp, id, v) =
             (Grid::items(on.capacity(1)), on.state(0), on.input(1), on.capacity(0) as u32);
         launch!(k, on, latest_stamp[grid]; stamp, id, on.rows(1), v, on.status())?;
-        launch!(k, on, latest[grid]; stamp, id, on.kept(0), on.rows(1), v)?;
-        launch!(k, on, latest_clear[grid]; stamp, id, on.kept(0), on.rows(1))
+        launch!(k, on, latest[grid]; stamp, id, on.needed(0), on.rows(1), v)?;
+        launch!(k, on, latest_clear[grid]; stamp, id, on.needed(0), on.rows(1))
     }
 }
 

@@ -138,8 +138,8 @@ impl Op for RepeatedRoots {
         launch!(
             k, on, repeated_roots[Grid::new(1, 1024)];
             on.state(at!(stamp)), on.input(at!(node)), on.input(at!(other)), on.input(at!(step)),
-            on.kept(output::COUNT), on.kept(output::ROW), on.kept(output::AT), on.kept(output::REST),
-            on.kept(output::COUNTS), on.rows(at!(node)), on.rows(at!(other)),
+            on.needed(output::COUNT), on.needed(output::ROW), on.needed(output::AT), on.needed(output::REST),
+            on.needed(output::COUNTS), on.rows(at!(node)), on.rows(at!(other)),
             on.capacity(at!(stamp)) as u32, self.ahead as u32, self.ranks as u32, on.status()
         )
     }

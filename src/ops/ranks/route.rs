@@ -210,8 +210,8 @@ impl Op for Route {
         };
         launch!(
             k, on, route[Grid::new(1, 1024)];
-            on.input(at!(node)), rank_of, row_of, limit, on.kept(output::COUNT), on.kept(output::ORDER),
-            on.kept(output::ROW), on.kept(output::COUNTS), on.kept(output::POSITION),
+            on.input(at!(node)), rank_of, row_of, limit, on.needed(output::COUNT), on.needed(output::ORDER),
+            on.needed(output::ROW), on.needed(output::COUNTS), on.needed(output::POSITION),
             on.rows(at!(node)), nodes as u32, self.ranks as u32, on.status()
         )
     }

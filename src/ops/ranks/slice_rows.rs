@@ -96,7 +96,7 @@ impl Op for SliceRows {
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let out = usize::from(self.counted);
-        let count = if self.counted { on.kept(0) } else { std::ptr::null_mut() };
+        let count = if self.counted { on.needed(0) } else { std::ptr::null_mut() };
         let (d, grid) = (on.cols(0), Grid::items(on.out_cap(out) * on.cols(0) as usize));
         let (x, y, slice, of) = (on.words(0), on.out_words(out), self.slice as u32, self.of as u32);
         launch!(k, on, slice_rows[grid]; x, y, count, on.rows(0), on.out_cap(out) as u32, d, slice, of)

@@ -126,7 +126,7 @@ impl Op for SplitRows {
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (first, d) = (self.first(), on.cols(0));
-        let counts = |i: usize| if self.counted { on.kept(i) } else { std::ptr::null_mut() };
+        let counts = |i: usize| if self.counted { on.needed(i) } else { std::ptr::null_mut() };
         let (count, rows) = match self.counted {
             true => (on.input(1), on.rows(0)),
             false => (std::ptr::null(), on.rows(1)),

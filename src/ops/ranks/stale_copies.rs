@@ -93,7 +93,7 @@ impl Op for StaleCopies {
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         launch!(
             k, on, stale_copies[Grid::items(on.capacity(at!(id)))];
-            on.state(at!(copies)), on.input(at!(id)), on.input(at!(counts)), on.kept(0),
+            on.state(at!(copies)), on.input(at!(id)), on.input(at!(counts)), on.needed(0),
             on.rows(at!(id)), on.capacity(at!(copies)) as u32, on.cols(at!(copies)),
             on.capacity(at!(counts)) as u32, self.own as u32, on.status()
         )

@@ -119,7 +119,7 @@ impl Op for GatherRows {
             match io.spec(at!(table) + k).dtype {
                 DType::U32 => self.gather::<u32, u32>(io, k),
                 DType::I64 => self.gather::<i64, i64>(io, k),
-                dtype => by_kept!(dtype, R, self.gather(io, k)),
+                dtype => by_storage!(dtype, R, self.gather(io, k)),
             }
         }
     }
@@ -182,7 +182,7 @@ pub(in crate::ops) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built
     }
     let stored_as = StoredAs::ALL[dims.get(3).copied().unwrap_or(0)];
     let columns = dims.get(4).copied().unwrap_or(1);
-    let (table, index) = (c.kept(dims[0], dims[2], stored_as), c.ids(&index, columns));
+    let (table, index) = (c.stored(dims[0], dims[2], stored_as), c.ids(&index, columns));
     let times = c.times(&(0..dims[0] as i64).map(|i| i << 40).collect::<Vec<_>>());
     let ids: Vec<u32> = (0..2 * dims[0] as u32).collect();
     let ids = c.ids(&ids, 2);

@@ -219,7 +219,7 @@ impl Op for WriteRows {
             match io.spec(of.0).dtype {
                 DType::U32 => self.write::<u32, u32>(io, of),
                 DType::I64 => self.write::<i64, i64>(io, of),
-                dtype => by_kept!(dtype, R, self.write(io, of)),
+                dtype => by_storage!(dtype, R, self.write(io, of)),
             }
         }
     }
@@ -276,7 +276,7 @@ pub(in crate::ops) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built
         _ => c.real(rows, d),
     };
     let table = match StoredAs::ALL.get(stored_as) {
-        Some(&stored_as) => c.kept(v, d, stored_as),
+        Some(&stored_as) => c.stored(v, d, stored_as),
         None => rows_of(c, v),
     };
     let index: Vec<u32> = (0..n as u32).map(|i| v as u32 - 1 - i).collect();

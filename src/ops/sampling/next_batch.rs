@@ -252,7 +252,7 @@ impl Op for NextBatch {
         launch!(
             k, on, next_batch[Grid::new(1, 1024)];
             src, dst, time, on.input(at!(range)), on.state(at!(clock)), turn,
-            on.kept(COUNT), on.out(SRC_OUT), on.out(DST_OUT), on.out(EVENT), on.out(TIME_OUT), on.out(ROW),
+            on.needed(COUNT), on.out(SRC_OUT), on.out(DST_OUT), on.out(EVENT), on.out(TIME_OUT), on.out(ROW),
             on.out(INDEX), on.out(NOW), on.out(SHARE), on.rows(at!(src)), self.capacity as u32, rank as u32,
             ranks as u32, u32::from(whole), self.batches as u32
         )

@@ -86,7 +86,7 @@ impl Op for StepItems {
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (offsets, step, base) = (on.input(0), on.input(1), on.input(2));
-        let (count, item, rank) = (on.kept(0), on.out(1), on.out(2));
+        let (count, item, rank) = (on.needed(0), on.out(1), on.out(2));
         let steps = on.capacity(0) as u32 - 1;
         launch!(
             k, on, step_items[Grid::items(self.capacity)];

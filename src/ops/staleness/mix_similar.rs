@@ -112,25 +112,25 @@ impl MixSimilar {
 impl Op for MixSimilar {
     const NAME: &'static str = "mix_similar";
     const KIND: OpKind = OpKind::Graph;
-    const SIGNATURE: &'static str = "table [v, d] kept, node [n] ids, row [m] ids, picks [m, s] ids, \
+    const SIGNATURE: &'static str = "table [v, d] stored, node [n] ids, row [m] ids, picks [m, s] ids, \
         similar [m s, d] -> out [n, d]";
     fn cost(&self, ins: &[Spec], outs: &[Spec]) -> Cost {
         let read = outs[0].len() * ins[at!(table)].dtype.size(Precision::F32);
         Cost { bytes: read + 4 * (outs[0].len() + ins[at!(node)].len()), flops: 0 }
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
-        by_kept!(io.spec(at!(table)).dtype, R, self.mix(io));
+        by_storage!(io.spec(at!(table)).dtype, R, self.mix(io));
     }
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let (rows, from, d) = (on.out_rows(0), on.rows(at!(table)), on.cols(at!(table)));
         let grid = Grid::warps(on.out_cap(0));
         let spec = on.spec(at!(table));
-        let addresses = [on.address(at!(table)), on.kept::<f32>(0) as u64];
+        let addresses = [on.address(at!(table)), on.needed::<f32>(0) as u64];
         let tables = abi::Tables::new([(spec.dtype, spec.cols, addresses)]);
         launch!(k, on, gather_rows[grid]; tables, on.input(at!(node)), rows, from, on.status())?;
         launch!(
             k, on, mix_similar[Grid::warps(on.capacity(at!(row)))];
-            on.input(at!(row)), on.input(at!(picks)), on.input(at!(similar)), on.kept(0),
+            on.input(at!(row)), on.input(at!(picks)), on.input(at!(similar)), on.needed(0),
             on.rows(at!(row)), rows, on.cols(at!(picks)), d, self.lambda, on.status()
         )
     }
@@ -153,7 +153,7 @@ pub(in crate::ops) const CASES: &[&[usize]] = &[
 pub(in crate::ops) const BENCH: &[&[usize]] = &[&[9_228, 5_000, 60, 8, 100, 0]];
 pub(in crate::ops) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built> {
     let [v, n, m, s, d, kept] = dims[..] else { return Err(Error::shape("mix_similar", "six numbers")) };
-    let table = c.kept(v, d, StoredAs::ALL[kept]);
+    let table = c.stored(v, d, StoredAs::ALL[kept]);
     let node: Vec<u32> = (0..n).map(|i| if i % 9 == 8 { NONE } else { c.below(v) as u32 }).collect();
     let row: Vec<u32> = (0..m as u32).map(|i| i * (n / m.max(1)) as u32).collect();
     let picks: Vec<u32> = (0..m * s).map(|i| if i % 3 == 2 { NONE } else { c.below(v) as u32 }).collect();

@@ -118,7 +118,7 @@ impl Op for PickSimilar {
         launch!(
             k, on, pick_similar[Grid::new(1, 1024)];
             on.input(at!(node)), on.input(at!(similar)), on.input(at!(event)),
-            on.input(at!(time)), on.input(at!(now)), on.kept(0), on.kept(1), on.kept(2),
+            on.input(at!(time)), on.input(at!(now)), on.needed(0), on.needed(1), on.needed(2),
             on.rows(at!(node)), on.rows(at!(now)), on.cols(at!(similar)), on.cols(at!(event)),
             on.capacity(at!(event)) as u32, self.gap, on.status()
         )

@@ -209,7 +209,7 @@ impl Launch<'_> {
     ///
     /// # Panics
     /// If the element type is not `T`.
-    pub fn kept<T: Element>(&self, k: usize) -> *mut T {
+    pub fn needed<T: Element>(&self, k: usize) -> *mut T {
         assert_eq!(T::DTYPE, self.outs[k].spec.dtype, "type of output {k}");
         self.outs[k].address as *mut T
     }
@@ -218,7 +218,7 @@ impl Launch<'_> {
         self.ins[i].address
     }
     /// Returns the address of output `k`, of any type, whether or not another op reads it.
-    pub(crate) fn kept_words(&self, k: usize) -> *mut u32 {
+    pub(crate) fn needed_words(&self, k: usize) -> *mut u32 {
         self.outs[k].address as *mut u32
     }
     /// Returns the CUDA stream of the launch.

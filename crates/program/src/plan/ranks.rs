@@ -15,7 +15,7 @@ use tgnn_data::Events;
 use tgnn_training::{
     plan::{CostModel, Machine, NodeLinks, Parallel, Timeline, fit_links, predict_ranks},
     task::{
-        Config, KeptOn, RankPass, RecordedPasses, RecordedRun, record_passes, staleness_of,
+        Config, RankPass, RecordedPasses, RecordedRun, StoredOn, record_passes, staleness_of,
         training::folder::write_whole,
     },
 };
@@ -348,7 +348,7 @@ fn refuse_unpredicted(config: &Config) -> Result<()> {
 /// Refuses tables that stay on the host: neither a machine nor the CPU has a link to one.
 pub fn refuse_host(config: &Config) -> Result<()> {
     let on_host = [(config.memory_on, "memory_on"), (config.features_on, "features_on")];
-    match on_host.into_iter().find(|(kept, _)| *kept == KeptOn::Host) {
+    match on_host.into_iter().find(|(kept, _)| *kept == StoredOn::Host) {
         Some((_, key)) => {
             let what =
                 format!("{key} is `host`, and nothing that plan simulate predicts has a link to a host");

@@ -36,7 +36,7 @@ pub use open_end::OpenEnd;
 pub use rows::{RankTables, RowCounts};
 pub(crate) use rows::{RowPlan, RowTravel};
 pub use snapshot::{SnapshotModel, SnapshotModelConfig, SnapshotTables, VertexInputs};
-pub use tables::{Arrivals, Cursor, EventTables, KeptMemory};
+pub use tables::{Arrivals, Cursor, EventTables, StoredMemory};
 
 /// Declares the file of each model and exports what it makes public.
 macro_rules! model_files {

@@ -2,7 +2,7 @@
 //! and the events of the latest batch.
 use super::{
     EventTables, FeatureTables, RowPlan,
-    tables::{Adjacency, Arrivals, Cursor, KeptMemory},
+    tables::{Adjacency, Arrivals, Cursor, StoredMemory},
 };
 use std::sync::Arc;
 use tgnn::{
@@ -76,7 +76,7 @@ impl EventTables {
             history: room.history,
             features: FeatureTables::of_tables(store, Rows::fixed(rows), came.edge, node_features)?,
             static_memory: None,
-            memory: KeptMemory { stored_as: room.memory_as, on_host: false },
+            memory: StoredMemory { stored_as: room.memory_as, on_host: false },
             cursor: Cursor::new(store, [came.src, came.dst, came.time], Some(came))?,
             adjacency: Some(adjacency),
             stamp: store.zeros("stamp", Spec::ids(v, 1))?,

@@ -70,7 +70,7 @@ impl SnapshotTables {
         let (inputs, width) = match &data.features {
             Some(f) => {
                 // The few rows that serve all steps are not worth storing in 16 bits.
-                let f = if data.features_change() { f.clone() } else { f.kept_as(StoredAs::F32)? };
+                let f = if data.features_change() { f.clone() } else { f.stored_as(StoredAs::F32)? };
                 let (width, rows) = (f.cols(), Rows::fixed(f.rows()));
                 let spec = Spec { dtype: f.kept().dtype(), rows, cols: width };
                 let id = store.table("vertex features", spec, Arc::new(f))?;

@@ -31,7 +31,7 @@ pub struct EventTables {
     /// `[nodes, c]`: static memory, if the caller sets it before the model is built.
     pub static_memory: Option<BufferId>,
     /// How node memory and mails are kept; in f32 unless the caller changes it before the model is built.
-    pub memory: KeptMemory,
+    pub memory: StoredMemory,
     /// The events, and where a pass is.
     pub cursor: Cursor,
     /// `None` if the model reads no neighbours.
@@ -45,7 +45,7 @@ pub struct EventTables {
 
 /// How node memory and mails are kept.
 #[derive(Clone, Copy, Debug)]
-pub struct KeptMemory {
+pub struct StoredMemory {
     /// Storage type.
     pub stored_as: StoredAs,
     /// Whether devices keep them in host memory: see [`EventTables::keep_memory_on_host`].
@@ -53,9 +53,9 @@ pub struct KeptMemory {
 }
 
 /// f32, on the device.
-impl Default for KeptMemory {
+impl Default for StoredMemory {
     fn default() -> Self {
-        KeptMemory { stored_as: StoredAs::F32, on_host: false }
+        StoredMemory { stored_as: StoredAs::F32, on_host: false }
     }
 }
 
@@ -142,7 +142,7 @@ impl EventTables {
         kept: StoredAs,
         neighbors: bool,
     ) -> Result<Self> {
-        let as_kept = |f: &Option<Features>| f.as_ref().map(|f| f.kept_as(kept)).transpose();
+        let as_kept = |f: &Option<Features>| f.as_ref().map(|f| f.stored_as(kept)).transpose();
         let features = [as_kept(&events.edge_features)?, as_kept(&events.node_features)?];
         Self::with(store, events, features, neighbors)
     }
@@ -167,7 +167,7 @@ impl EventTables {
             history: History::Time,
             features: FeatureTables::new(store, [n, v], features)?,
             static_memory: None,
-            memory: KeptMemory::default(),
+            memory: StoredMemory::default(),
             cursor: Cursor::new(store, stream, None)?,
             adjacency,
             stamp: store.zeros("stamp", Spec::ids(v, 1))?,

@@ -19,8 +19,8 @@ pub mod training;
 #[cfg(feature = "formats")]
 pub use config::tgl;
 pub use config::{
-    ClassifyConfig, Config, CustomModel, DataConfig, GroupConfig, HistoryRule, KeptOn, NegativeKind,
-    OptimizerConfig, OptimizerName, PropertyConfig, Protocol, TaskName,
+    ClassifyConfig, Config, CustomModel, DataConfig, GroupConfig, HistoryRule, NegativeKind, OptimizerConfig,
+    OptimizerName, PropertyConfig, Protocol, StoredOn, TaskName,
 };
 pub use evaluation::{
     EdgeBank, Forecast, Pair, Scores, ScoresByMemory, TestScores, edgebank, mean_over_times, metrics, ndcg,

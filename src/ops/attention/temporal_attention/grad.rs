@@ -116,12 +116,12 @@ impl Op for TemporalAttentionGrad {
                 let (q, g) = (o.query_of(query, h), &dmix[row * c..][..c]);
                 let a = |j: usize| weights[row * k + j];
                 let da = |j: usize| {
-                    ((0..c).map(|l| g[l] * o.z(i * k + j, l)).sum::<R>() + dsum[row]) * o.kept(i, h, j)
+                    ((0..c).map(|l| g[l] * o.z(i * k + j, l)).sum::<R>() + dsum[row]) * o.drop_factor(i, h, j)
                 };
                 let mean: R = (0..n).map(|j| a(j) * da(j)).sum();
                 for j in 0..n {
                     let (slot, ds) = (i * k + j, a(j) * (da(j) - mean) * R::from_f64(o.scale));
-                    let a = a(j) * o.kept(i, h, j);
+                    let a = a(j) * o.drop_factor(i, h, j);
                     for l in 0..c {
                         dquery[(query * heads + h) * c + l] += ds * o.z(slot, l);
                         let dz = a * g[l] + ds * q[l];

@@ -291,7 +291,7 @@ impl Op for TemporalAttention {
                 for j in 0..n {
                     let a = (score(j) - top).exp() / total;
                     weights[row * k + j] = a;
-                    let a = a * o.kept(i, h, j);
+                    let a = a * o.drop_factor(i, h, j);
                     sums[row] += a;
                     (0..c).for_each(|l| mix[row * c + l] += a * o.z(i * k + j, l));
                 }
@@ -324,7 +324,7 @@ impl Op for TemporalAttention {
     unsafe fn launch(&self, k: &Kernels, on: &Launch<'_>) -> Result<()> {
         let grid = Grid::new(on.capacity(input::ORDER).min(MOST_BLOCKS), THREADS);
         let a = self.on_device(on);
-        let (mix, sum, weight) = (on.out(output::MIX), on.out(output::SUM), on.kept(output::WEIGHT));
+        let (mix, sum, weight) = (on.out(output::MIX), on.out(output::SUM), on.needed(output::WEIGHT));
         let (roots, rows, edges) = (on.rows(input::COUNT), on.rows(input::H), on.rows(input::EDGE));
         let status = on.status();
         if is_small(&a, &[mix]) && on.stream().gpu().has(Change::Attention) {

@@ -119,7 +119,7 @@ impl<'a, R: Real> Operands<'a, R> {
         }
     }
     /// Returns the dropout factor of the weight of head `h` and neighbour `j` of root `i`.
-    pub(super) fn kept(&self, i: usize, h: usize, j: usize) -> R {
+    pub(super) fn drop_factor(&self, i: usize, h: usize, j: usize) -> R {
         R::from_f64(self.drop.map_or(1.0, |(rate, key)| rate.factor(key, (i * self.heads + h) * self.k + j)))
     }
     /// Whether the roots at indices `a` and `b` of `order` have the same neighbours; their gaps may differ.

@@ -44,7 +44,7 @@ pub(super) struct Workspace<'a> {
     /// of the gradients of the scores in the backward pass.
     shared: &'a mut [f32],
     /// Dropout factors, `[H k]` without padding.
-    kept: &'a mut [f32],
+    factors: &'a mut [f32],
     /// Gradient of a time encoding, `[time]`.
     dphi: &'a mut [f32],
 }
@@ -81,7 +81,7 @@ impl<'a> Workspace<'a> {
             sin: take(k * time),
             a_ds: take(2 * heads * k),
             shared: take(heads * k),
-            kept: take(heads * k),
+            factors: take(heads * k),
             dphi: take(time),
         }
     }
@@ -158,8 +158,8 @@ fn load_time(
         }
     }
     match o.drop {
-        Some((rate, key)) => rate.factors(key, i * o.heads * o.k, &mut w.kept[..o.heads * o.k]),
-        None => w.kept.fill(1.0),
+        Some((rate, key)) => rate.factors(key, i * o.heads * o.k, &mut w.factors[..o.heads * o.k]),
+        None => w.factors.fill(1.0),
     }
 }
 
@@ -278,7 +278,7 @@ fn score_gradients<V: Block>(
     for h in 0..heads {
         let (a, ds) = (&mut a[h * k..][..n], &mut ds[h * k..][..n]);
         let shared = &mut w.shared[h * k..][..n];
-        let (kept, weights) = (&w.kept[h * o.k..][..n], &up.weights[(at * heads + h) * o.k..][..n]);
+        let (kept, weights) = (&w.factors[h * o.k..][..n], &up.weights[(at * heads + h) * o.k..][..n]);
         let mut mean = 0.0;
         for j in 0..n {
             ds[j] = (ds[j] + up.dsum[at * heads + h]) * kept[j];
@@ -375,7 +375,7 @@ vectorised! {
                 for h in 0..heads {
                     let of = (at - first) * heads + h;
                     let (a, shared) = (&mut w.a_ds[h * k..][..k], &w.shared[h * k..][..k]);
-                    let (saved, kept) = (&mut weights[of * o.k..][..n], &w.kept[h * o.k..]);
+                    let (saved, kept) = (&mut weights[of * o.k..][..n], &w.factors[h * o.k..]);
                     sums[of] = soft_max::<V>(a, shared, o.scale as f32, saved, kept);
                 }
                 let out = &mut out[(at - first) * heads * c..][..heads * c];

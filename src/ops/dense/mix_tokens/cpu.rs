@@ -26,7 +26,7 @@ struct Workspace<'a> {
     g: &'a mut [f32],
     dz: &'a mut [f32],
     /// `[m d]`: factors of the first dropout.
-    kept: &'a mut [f32],
+    factors: &'a mut [f32],
     /// `[k, m]` and `[m, k]`: the weights, transposed.
     w1: &'a mut [f32],
     w2: &'a mut [f32],
@@ -52,14 +52,14 @@ impl Workspace<'_> {
             let mut take = |n: usize| split_off(&mut buffer, padded(n));
             let [xh, v, u, dv] = std::array::from_fn(|_| take(k * s));
             let [z, g, dz] = std::array::from_fn(|_| take(m * s));
-            let kept = &mut take(m * d)[..m * d];
+            let factors = &mut take(m * d)[..m * d];
             let [w1, w2] = std::array::from_fn(|_| &mut take(k * m)[..k * m]);
             let [rstd, first, second] = std::array::from_fn(|_| &mut take(d)[..d]);
             let (zeros, sums) = (&*take(k.max(m)), sums.map(|n| take(n * LANES)));
             transpose(w1, o.w1, k);
             transpose(w2, o.w2, m);
             let columns = [first, second];
-            work(&mut Workspace { s, xh, v, u, dv, z, g, dz, kept, w1, w2, rstd, columns, zeros, sums });
+            work(&mut Workspace { s, xh, v, u, dv, z, g, dz, factors, w1, w2, rstd, columns, zeros, sums });
         });
     }
 }
@@ -236,7 +236,7 @@ vectorised! {
     /// Computes the rows `y`, which hold the factors of the second dropout before, from the hidden units.
     fn mixed(y: &mut [f32], x: &[f32], b2: &[f32], d: usize, w: &mut Workspace<'_>) {
         let s = w.s;
-        for ((g, z), kept) in w.g.chunks_exact_mut(s).zip(w.z.chunks_exact(s)).zip(w.kept.chunks_exact(d)) {
+        for ((g, z), kept) in w.g.chunks_exact_mut(s).zip(w.z.chunks_exact(s)).zip(w.factors.chunks_exact(d)) {
             for ((g, &z), &kept) in g.iter_mut().zip(z).zip(kept) {
                 *g = z * fast_below(z) * kept;
             }
@@ -254,7 +254,7 @@ vectorised! {
         let [dgain, dbias, dw1, db1, dw2, db2] = &mut w.sums;
         product::<V>(w.dz, &w.zeros[..o.m], o.w2, w.u, s);
         let rows = w.g.chunks_exact_mut(s).zip(w.z.chunks_exact(s)).zip(w.dz.chunks_exact_mut(s));
-        for (((g, z), dz), kept) in rows.zip(w.kept.chunks_exact(d)) {
+        for (((g, z), dz), kept) in rows.zip(w.factors.chunks_exact(d)) {
             for (((g, &z), dz), &kept) in g.iter_mut().zip(z).zip(dz).zip(kept) {
                 let below = fast_below(z);
                 *g = z * below * kept;
@@ -319,7 +319,7 @@ pub(super) fn forward(drops: &[Epilogue; 2], io: &Io<'_>) {
         Workspace::with(&o, [0; 6], |w| {
             for (i, (y, x)) in y.chunks_exact_mut(rows).zip(x.chunks_exact(rows)).enumerate() {
                 let root = piece * size + i;
-                factors(&drops[0], io, root * hidden_size, w.kept);
+                factors(&drops[0], io, root * hidden_size, w.factors);
                 factors(&drops[1], io, root * rows, y);
                 hidden(x, &o, w);
                 mixed(y, x, b2, o.d, w);
@@ -343,7 +343,7 @@ pub(super) fn backward(drops: &[Epilogue; 2], io: &Io<'_>) {
             let roots = dx.chunks_exact_mut(rows).zip(x.chunks_exact(rows)).zip(dy.chunks_exact(rows));
             for (i, ((dx, x), dy)) in roots.enumerate() {
                 let root = piece * size + i;
-                factors(&drops[0], io, root * hidden_size, w.kept);
+                factors(&drops[0], io, root * hidden_size, w.factors);
                 dx.copy_from_slice(dy);
                 drops[1].drop(io, root * rows, dx);
                 for (du, dx) in w.u.chunks_exact_mut(w.s).zip(dx.chunks_exact(o.d)) {

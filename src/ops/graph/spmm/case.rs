@@ -46,7 +46,7 @@ pub(in crate::ops) fn build(c: &mut CaseBuilder, dims: &[usize]) -> Result<Built
     let graph = GraphVars { adjacency, transpose, scale, vertices: v, columns };
     let x = match stored_as {
         0 => c.real(u, d),
-        n => c.kept(3 * u, d, StoredAs::ALL[n - 1]),
+        n => c.stored(3 * u, d, StoredAs::ALL[n - 1]),
     };
     let (b, steps) = ((epilogue > 0).then(|| c.real(1, d)), c.ids(&[0, 2, NONE], 1));
     let act = if epilogue > 0 { Activation::Tanh } else { Activation::Identity };

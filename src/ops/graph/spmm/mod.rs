@@ -224,7 +224,7 @@ impl Spmm {
 impl Op for Spmm {
     const NAME: &'static str = "spmm";
     const KIND: OpKind = OpKind::Graph;
-    const SIGNATURE: &'static str = "x [r, d] kept, steps [s] ids, begin [R] ids, len [R] ids, col [C] ids, \
+    const SIGNATURE: &'static str = "x [r, d] stored, steps [s] ids, begin [R] ids, len [R] ids, col [C] ids, \
         scale [R], first [F] ids, slices [S, 4] ids, weight? [C], column_scale? [Q], bias? [1, d] \
         -> y [v, d]";
     fn sizes(&self) -> Sizes {
@@ -292,7 +292,7 @@ impl Op for Spmm {
         Cost { bytes: rows.saturating_add(n.saturating_mul(entry)), flops: n.saturating_mul(2 * d) }
     }
     fn define<R: Real>(&self, io: &Io<'_>) {
-        by_kept!(io.spec(at!(x)).dtype, R, self.define_stored(io));
+        by_storage!(io.spec(at!(x)).dtype, R, self.define_stored(io));
     }
     fn cpu(&self, io: &Io<'_>) {
         match io.spec(at!(x)).dtype {

@@ -374,17 +374,17 @@ impl<C: Cell> MemoryUpdate<C> {
             w_h: on.input(input::W_H),
             b_x: on.input(input::B_X),
             b_h: on.input(input::B_H),
-            mailed: on.kept(output::ROW),
+            mailed: on.needed(output::ROW),
             node: to.node,
             feature: to.feature,
-            dt: on.kept(output::DT),
+            dt: on.needed(output::DT),
             weights: to.weights,
-            out: on.kept(output::MEMORY),
-            messages: on.kept(output::MESSAGE),
+            out: on.needed(output::MEMORY),
+            messages: on.needed(output::MESSAGE),
             gates: on.out(output::GATES),
             rows: on.rows(input::UNIQUE),
             mails: abi::Rows {
-                count: on.kept(output::COUNT),
+                count: on.needed(output::COUNT),
                 times: 1,
                 capacity: on.capacity(input::UNIQUE) as u32,
             },
@@ -405,8 +405,8 @@ impl<C: Cell> MemoryUpdate<C> {
     unsafe fn launch_list(&self, k: &Kernels, on: &Launch<'_>, to: &PreparedMessages) -> Result<()> {
         let (unique, memory_time) = (on.input(input::UNIQUE), on.input(input::MEMORY_TIME));
         let (mail_event, mail_time) = (on.input(input::MAIL_EVENT), on.input(input::MAIL_TIME));
-        let (time, count) = (on.kept(output::TIME), on.kept(output::COUNT));
-        let (mailed, dt) = (on.kept(output::ROW), on.kept(output::DT));
+        let (time, count) = (on.needed(output::TIME), on.needed(output::COUNT));
+        let (mailed, dt) = (on.needed(output::ROW), on.needed(output::DT));
         launch!(
             k, on, memory_update_list[Grid::new(1, 1024)];
             unique, memory_time, mail_event, mail_time, time, count, mailed, to.node, to.feature, dt,

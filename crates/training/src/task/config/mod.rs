@@ -14,7 +14,7 @@ mod validate;
 pub use choices::{HistoryRule, NegativeKind, Protocol, TaskName};
 pub use custom::CustomModel;
 pub use optimizer::{OptimizerConfig, OptimizerName};
-pub use sections::{ClassifyConfig, DataConfig, GroupConfig, KeptOn, PropertyConfig};
+pub use sections::{ClassifyConfig, DataConfig, GroupConfig, PropertyConfig, StoredOn};
 
 use crate::model::{self, ModelConfig, ModelName, SnapshotModelConfig, StaticMode, for_each_model};
 use serde::{Deserialize, Serialize};
@@ -62,9 +62,9 @@ macro_rules! config {
             /// `re-flex-bicut`), the `.npy` file of a partition, or `auto`: as the plan says.
             pub partition: String,
             /// Where a CUDA device reads features.
-            pub features_on: KeptOn,
+            pub features_on: StoredOn,
             /// Where a CUDA device keeps node memory and mails.
-            pub memory_on: KeptOn,
+            pub memory_on: StoredOn,
             /// Storage type of edge and node features; steps compute in f32.
             pub features_as: StoredAs,
             /// Storage type of node memory and mails; steps compute in f32.
@@ -137,8 +137,8 @@ macro_rules! config {
                     device: "auto".into(),
                     plan: "auto".into(),
                     partition: "auto".into(),
-                    features_on: KeptOn::Auto,
-                    memory_on: KeptOn::Auto,
+                    features_on: StoredOn::Auto,
+                    memory_on: StoredOn::Auto,
                     features_as: StoredAs::F32,
                     memory_as: StoredAs::F32,
                     threads: 0,
@@ -351,7 +351,7 @@ impl Config {
     /// Returns snapshots with features in the storage type of a run.
     fn kept(&self, mut snapshots: Snapshots) -> Result<Snapshots> {
         if let Some(f) = &mut snapshots.features {
-            *f = f.kept_as(self.features_as)?;
+            *f = f.stored_as(self.features_as)?;
         }
         Ok(snapshots)
     }

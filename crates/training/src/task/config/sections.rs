@@ -83,7 +83,7 @@ impl Default for GroupConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
-pub enum KeptOn {
+pub enum StoredOn {
     /// In device memory if they fit, else on the host.
     Auto,
     /// In device memory; a run whose tables do not fit is refused.

@@ -2,8 +2,8 @@
 use crate::{
     model::EventTables,
     task::{
-        config::{Config, KeptOn},
-        training::{KeptTables, MemoryPlan},
+        config::{Config, StoredOn},
+        training::{MemoryPlan, StoredTables},
     },
 };
 use tgnn::{
@@ -15,8 +15,8 @@ use tgnn::{
 /// Where a run may keep its tables.
 pub(super) struct Places<'a> {
     device: &'a Device,
-    features_on: KeptOn,
-    memory_on: KeptOn,
+    features_on: StoredOn,
+    memory_on: StoredOn,
     /// Whether ranks may keep a share of the features each, because the plan leaves it open.
     may_partition: bool,
     /// The buffers of node memory and mails.
@@ -43,10 +43,10 @@ impl<'a> Places<'a> {
         all: fn(&P) -> Vec<&Program>,
     ) -> Result<(P, MemoryPlan)> {
         let free = self.device.gpu().map(|gpu| gpu.memory().map(|(free, _)| free)).transpose()?;
-        if self.features_on == KeptOn::Host && free.is_some() {
+        if self.features_on == StoredOn::Host && free.is_some() {
             tables.features.keep_on_host(store)?;
         }
-        if self.memory_on == KeptOn::Host && free.is_some() {
+        if self.memory_on == StoredOn::Host && free.is_some() {
             tables.keep_memory_on_host(store, &self.state)?;
         }
         let ranks = self.device.ranks().map_or(1, Ranks::size);
@@ -56,7 +56,8 @@ impl<'a> Places<'a> {
             let fit = self.all_fit(memory.fits())?;
             // All ranks decide alike; a table that is empty on one is empty on all.
             let features_help = !tables.features.on_host() && memory.features > 0;
-            let memory_helps = self.memory_on == KeptOn::Auto && !tables.memory.on_host && memory.memory > 0;
+            let memory_helps =
+                self.memory_on == StoredOn::Auto && !tables.memory.on_host && memory.memory > 0;
             if !fit
                 && features_help
                 && self.may_partition
@@ -64,7 +65,7 @@ impl<'a> Places<'a> {
                 && self.all_fit(memory.partitioned(ranks).fits())?
             {
                 tables.partition_features(store)?;
-            } else if !fit && features_help && self.features_on == KeptOn::Auto {
+            } else if !fit && features_help && self.features_on == StoredOn::Auto {
                 tables.features.keep_on_host(store)?;
             } else if !fit && memory_helps {
                 tables.keep_memory_on_host(store, &self.state)?;
@@ -90,12 +91,13 @@ impl<'a> Places<'a> {
         free: Option<usize>,
     ) -> MemoryPlan {
         let features: Vec<BufferId> = tables.features.tables().collect();
-        let features = KeptTables {
+        let features = StoredTables {
             buffers: &features,
             on_host: tables.features.on_host(),
             partitioned: tables.features.partitioned(),
         };
-        let memory = KeptTables { buffers: &self.state, on_host: tables.memory.on_host, partitioned: false };
+        let memory =
+            StoredTables { buffers: &self.state, on_host: tables.memory.on_host, partitioned: false };
         MemoryPlan::new(store, features, memory, programs, free)
     }
 }

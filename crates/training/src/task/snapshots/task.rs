@@ -13,8 +13,8 @@ use crate::{
         config::{Config, TaskName},
         evaluation::{Scores, TestScores},
         training::{
-            Buffers, DataRecord, DataTask, EventCount, KeptTables, LastEpoch, Manifest, MemoryPlan,
-            NodeState, PlanRecord, RecordedTask, Report, Runs, Task, TaskCore, evaluation_clock, located,
+            Buffers, DataRecord, DataTask, EventCount, LastEpoch, Manifest, MemoryPlan, NodeState,
+            PlanRecord, RecordedTask, Report, Runs, StoredTables, Task, TaskCore, evaluation_clock, located,
             parameters_except, repeat_and_report,
         },
     },
@@ -401,8 +401,8 @@ fn memory_plan(
     let features: Vec<BufferId> = tables.aggregated.into_iter().chain(given.then_some(inputs)).collect();
     let memory = MemoryPlan::new(
         store,
-        KeptTables { buffers: &features, ..Default::default() },
-        KeptTables::default(),
+        StoredTables { buffers: &features, ..Default::default() },
+        StoredTables::default(),
         programs,
         free,
     );

@@ -207,7 +207,7 @@ mod tests {
             src: vec![0, 1],
             dst: vec![2, 2],
             time: vec![10, 10],
-            edge_features: Features::random(2, 3, 1).kept_as(StoredAs::Bf16).ok(),
+            edge_features: Features::random(2, 3, 1).stored_as(StoredAs::Bf16).ok(),
             node_features: Some(Features::random(3, 5, 2)),
             ids: Some(Ids::new(vec![u64::MAX, 4, 0])),
         }

@@ -100,7 +100,7 @@ impl<'a> Extractor<'a> {
     /// Returns the extract with the given events.
     fn extract(&self, held: &[u32]) -> Result<Extract> {
         let (events, at) = (self.events, || held.iter().map(|&event| event as usize));
-        let kept = |f: Features| f.kept_as(self.kept);
+        let kept = |f: Features| f.stored_as(self.kept);
         Ok(Extract {
             event: held.to_vec(),
             src: at().map(|i| events.src[i]).collect(),

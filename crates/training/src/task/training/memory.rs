@@ -33,8 +33,8 @@ impl MemoryPlan {
     /// Calculates the memory of programs over a store with these feature tables and this node memory.
     pub(in crate::task) fn new(
         store: &Store,
-        features: KeptTables<'_>,
-        memory: KeptTables<'_>,
+        features: StoredTables<'_>,
+        memory: StoredTables<'_>,
         programs: &[&Program],
         free: Option<usize>,
     ) -> Self {
@@ -109,7 +109,7 @@ impl MemoryPlan {
 
 /// Large tables of a task.
 #[derive(Clone, Copy, Debug, Default)]
-pub(in crate::task) struct KeptTables<'a> {
+pub(in crate::task) struct StoredTables<'a> {
     /// Their buffers.
     pub buffers: &'a [BufferId],
     /// Whether they stay in host memory.

@@ -7,7 +7,7 @@ use crate::{
         Deduplicate, First, Groups, MicroBatches, Plan, RankFeatures, RankMemory, RankPlan, RankUpdate,
         StagePlacement, partition::Partitioner,
     },
-    task::config::{Config, KeptOn},
+    task::config::{Config, StoredOn},
 };
 use std::collections::BTreeSet;
 use tgnn::{
@@ -165,7 +165,7 @@ impl PlanUse<'_> {
     /// The keys that keep tables on the host, where all of them are.
     fn of_tables(&self) -> Vec<String> {
         let tables = [(self.config.features_on, "features_on"), (self.config.memory_on, "memory_on")];
-        let set = tables.into_iter().filter(|(on, _)| !self.on_gpu && *on != KeptOn::Auto);
+        let set = tables.into_iter().filter(|(on, _)| !self.on_gpu && *on != StoredOn::Auto);
         no_effect(&set.map(|(_, key)| key).collect::<Vec<_>>(), "the device is the CPU")
     }
     fn of_epochs(&self) -> Result<Vec<String>> {
