@@ -2,14 +2,15 @@
 against what it takes.
 
     cargo build --release
-    python benches/scale.py --out benches/results/NAME.json [--max-batches N] [NAME ...]
+    python benches/scale.py memory --out benches/results/NAME.json
+    python benches/scale.py seconds --out benches/results/NAME.json
 
 The streams have the sizes of five data sets of TGB (Gastinger et al., "TGB 2.0", NeurIPS 2024, and Huang et al., "Temporal
 Graph Benchmark", NeurIPS 2023), a wide one like GDELT, and one of 10^8 events; `data synth` makes them under
-target/scale. JODIE and TGN are trained for an epoch in batches of 600, with evaluation and without. Taken is the largest
-resident memory without pages of files (`RssAnon`, looked at every 10 ms). With `--max-batches`, every pass ends after so
-many batches: memory of tables and state is that of the whole stream, seconds are of those batches. A record that exists is
-continued. NAMEs choose streams. Needs Linux, and only the standard library.
+target/scale. JODIE and TGN are trained in batches of 600 on all cores. `memory`: with evaluation and without, every pass
+at most 2,000 batches; tables and state are those of the whole stream. Taken is the largest resident memory without pages
+of files (`RssAnon`, looked at every 10 ms). `seconds`: a whole epoch without evaluation. A record that exists is
+continued. `--streams` and `--models` choose. Needs Linux, and only the standard library.
 """
 
 import argparse
@@ -36,6 +37,7 @@ STREAMS = {
     "100 M": (100_000_000, 1_000_000, 0, 0),
 }
 MIB = 1 << 20
+MOST_BATCHES = 2000
 
 
 def made(tgnn, name):
@@ -85,42 +87,60 @@ def train(command):
     return json.loads(said[0]), memory, set_up, peak[0]
 
 
-def table(record):
-    """Returns head and rows: each stream and model with its times, and the memory that was said and taken, in MiB, without
-    evaluation and with it."""
+def runs(record):
+    """Returns the rows of each stream and model, by whether they evaluate."""
+    return {
+        key: {row["evaluates"]: row for row in record["rows"] if (row["stream"], row["model"]) == key}
+        for key in dict.fromkeys((row["stream"], row["model"]) for row in record["rows"])
+    }
+
+
+def memory_table(record):
+    """Returns head and rows: the memory that was said and taken, in MiB, without evaluation and with it."""
     rows = []
-    for key in dict.fromkeys((row["stream"], row["model"]) for row in record["rows"]):
-        runs = {row["evaluates"]: row for row in record["rows"] if (row["stream"], row["model"]) == key}
-        first = runs[False]
-        memory = [f"{row['said_bytes'] / MIB:,.0f} / {row['taken_bytes'] / MIB:,.0f}" for row in (runs[False], runs[True])]
-        batches = f", {first['max_batches']:,} batches" if first["max_batches"] else ""
-        rows.append([key[0] + batches, f"{first['events']:,}", f"{first['nodes']:,}", key[1].upper(), f"{first['set_up_seconds']:.1f}",
-                     f"{first['epoch_seconds']:,.1f}", f"{first['events_per_second']:,}", *memory])
-    head = ["stream", "events", "nodes", "model", "seconds to the first step", "seconds of the epoch", "events/s", "MiB said / taken", "with evaluation"]
-    return head, rows
+    for (stream, model), of_run in runs(record).items():
+        memory = [f"{row['said_bytes'] / MIB:,.0f} / {row['taken_bytes'] / MIB:,.0f}" for row in (of_run[False], of_run[True])]
+        ratios = [f"{row['said_bytes'] / row['taken_bytes']:.2f}" for row in (of_run[False], of_run[True])]
+        rows.append([stream, f"{of_run[False]['events']:,}", f"{of_run[False]['nodes']:,}", model.upper(), memory[0], ratios[0], memory[1], ratios[1]])
+    return ["stream", "events", "nodes", "model", "MiB said / taken", "ratio", "with evaluation", "ratio"], rows
+
+
+def seconds_table(record):
+    """Returns head and rows: the seconds of an epoch."""
+    rows = []
+    for (stream, model), of_run in runs(record).items():
+        row = of_run[False]
+        seconds = [f"{row['set_up_seconds']:.1f}", f"{row['epoch_seconds']:,.1f}", f"{row['events_per_second']:,}"]
+        rows.append([stream, f"{row['events']:,}", model.upper(), *seconds])
+    return ["stream", "events", "model", "seconds to the first step", "seconds of the epoch", "events/s"], rows
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", choices=[[], *STREAMS], metavar="NAME", help=", ".join(STREAMS))
+    parser.add_argument("what", choices=["memory", "seconds"])
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--max-batches", type=int)
+    parser.add_argument("--streams", default=",".join(STREAMS), help="with commas between them")
     parser.add_argument("--models", default="jodie,tgn")
     parser.add_argument("--tgnn", default="target/release/tgnn-bench", help="the program")
     a = parser.parse_args()
-    key = lambda row: (row["stream"], row["model"], row["evaluates"], row["max_batches"])
-    record = json.loads(a.out.read_text()) if a.out.exists() else head() | {"cores": os.cpu_count(), "batch": 600, "rows": []}
+    most = MOST_BATCHES if a.what == "memory" else None
+    key = lambda row: (row["stream"], row["model"], row["evaluates"])
+    new = head() | {"what": a.what, "cores": os.cpu_count(), "batch": 600, "max_batches": most, "rows": []}
+    record = json.loads(a.out.read_text()) if a.out.exists() else new
     known = {key(row) for row in record["rows"]}
-    for name in a.names or STREAMS:
+    unknown = [name for name in a.streams.split(",") if name not in STREAMS]
+    if unknown:
+        parser.error(f"there is no stream {unknown[0]}; give {', '.join(STREAMS)}")
+    for name in a.streams.split(","):
         folder = made(a.tgnn, name)
         for model in a.models.split(","):
-            for evaluates in (False, True):
-                row = {"stream": name, "model": model, "evaluates": evaluates, "max_batches": a.max_batches}
+            for evaluates in (False, True)[: 1 + (a.what == "memory")]:
+                row = {"stream": name, "model": model, "evaluates": evaluates}
                 if key(row) in known:
                     continue
                 command = [a.tgnn, "train", "--data", folder, "--model", model, "--batch", "600", "--epochs", "1", "--json"]
                 command += ["--set", "static.mode=off"] + ([] if evaluates else ["--no-eval"])
-                command += ["--max-batches", str(a.max_batches)] if a.max_batches else []
+                command += ["--max-batches", str(most)] if most else []
                 summary, memory, set_up, peak = train([*map(str, command)])
                 said = int(memory.split()[0]) * MIB
                 row |= {

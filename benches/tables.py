@@ -507,7 +507,8 @@ TABLES = {f.__name__.replace("_", "-"): f for f in (
     snapshots_beside_torch, weekly, memory_anew, static_memory, longer, dyrep, sven_scores, classes)}
 TABLES["convergence"] = convergence_of_parallels
 TABLES["defaults"] = of_benchmark("defaults", defaults.table, "*")
-TABLES["scale"] = of_benchmark("scale", scale.table, "*")
+TABLES["scale-memory"] = of_benchmark("scale-memory", scale.memory_table, "*")
+TABLES["scale-seconds"] = of_benchmark("scale-seconds", scale.seconds_table, "*")
 TABLES |= {f"models-{name}": models_of(data, columns) for name, data, columns in (
     ("wikipedia", "wikipedia", LINKS), ("collegemsg", "CollegeMsg", LINKS), ("bitcoin", "soc-sign-bitcoinotc", LINKS))}
 TABLES |= {name: of_benchmark(record, draw) for name, record, draw in (
