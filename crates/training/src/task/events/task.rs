@@ -323,10 +323,11 @@ impl EventTask {
 /// Bytes that metrics take of each score: the score again, and a number by which it is sorted.
 const MEASURED: usize = size_of::<f32>() + size_of::<u64>();
 
-/// Number of batches by which the memory of a program is told, spread over its events.
+/// Number of batches by which the memory of a program is estimated, spread over its events.
 const LOOKED_AT: usize = 16;
 
-/// Returns the bytes that the values of variants of a program fill in batches of `events`, by some of them.
+/// Returns the bytes that the values of variants of a program fill in batches of `events`, by some of them:
+/// an estimate.
 fn filled(
     program: &mut Program,
     variants: &[usize],
@@ -370,7 +371,8 @@ impl StreamTask for EventTask {
             return Ok(self.core.step_bytes(uses));
         }
         let _range = nvtx::range("memory");
-        let Split { train, val, .. } = self.split.clone();
+        let Split { train, val, test, .. } = self.split.clone();
+        let (part, scored) = if val.len() < test.len() { (Part::Test, test) } else { (Part::Val, val) };
         let (TaskCore { store, step, score, .. }, tables) = (&mut self.core, &self.tables);
         let mut bytes = 0;
         if uses.trains {
@@ -379,9 +381,9 @@ impl StreamTask for EventTask {
         }
         if uses.evaluates {
             if let Objective::Links(candidates) = &self.objective {
-                candidates.bring(store, Part::Val)?;
+                candidates.bring(store, part)?;
             }
-            bytes += filled(score, &[0], store, tables, &val, self.eval_batch)?;
+            bytes += filled(score, &[0], store, tables, &scored, self.eval_batch)?;
         }
         if let (Some(remember), true) = (&mut self.remember, uses.settles) {
             bytes += filled(remember, &[0], store, tables, &train, self.eval_batch)?;

@@ -10,8 +10,8 @@ use tgnn::{
     },
 };
 
-/// The memory of the host that a run takes at most, in bytes. Features that stay in their files are apart:
-/// the system drops their pages when memory is short. Of ranks that are threads, it is the sum.
+/// An estimate of the most memory of the host that a run takes, in bytes. Features that stay in their files
+/// are apart: the system drops their pages when memory is short. Of ranks that are threads, it is the sum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HostMemory {
     /// Events, their lists by node, and features that are not in files.

@@ -335,7 +335,7 @@ pub(in crate::task) trait DataTask: Task + Sized {
     fn prepare(&mut self, _config: &Config, _data: &Self::Data, _watch: &mut dyn Watch) -> Result<()> {
         Ok(())
     }
-    /// Returns the bytes of the host that the values of the programs fill at most in a run.
+    /// Returns an estimate of the bytes of the host that the values of the programs fill in a run.
     ///
     /// # Errors
     /// Those of the ops.
